@@ -1,0 +1,1 @@
+"""What joins Postdate to the outside: the wire formats, Kafka clients and Spark jobs."""
