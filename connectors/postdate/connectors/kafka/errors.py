@@ -1,0 +1,78 @@
+"""What can go wrong with Kafka, named by what the caller does next.
+
+No exception of the client library leaves this package; whatever it raises or reports becomes one of these::
+
+    KafkaFault                 .code (librdkafka's number), .retriable
+      SettingRefused           a client property that would break the protocol, or that does not exist: mend it, restart
+      NotAuthorized            credentials or ACLs: a person must grant something; nothing else will help
+      Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
+      FatalClient              this client instance is beyond use: destroy it, begin with a new one
+      UnknownOutcome           a commit or abort may or may not have happened: destroy the producer, let the log decide
+      AbortRequired            the transaction cannot commit: abort(), then isolate the entry or retry
+        RecordRejected         ... because of one record (unknown topic, too large, not authorized for its topic)
+      OffsetOutOfRange         the offset is not in the log: nothing was read; compare with the log's bounds
+      Unreachable              no broker or coordinator answers: try again later
+        Retriable              the same call may succeed when repeated at once
+
+`classification.classify` maps the library's errors into this tree. Thread rule: plain values, free to pass between
+threads.
+"""
+
+from __future__ import annotations
+
+
+class KafkaFault(Exception):
+    """Any failure of Kafka or of its client; `str()` is a sentence for a person, `code` librdkafka's error number."""
+
+    #: Whether repeating the same call, unchanged, may succeed.
+    retriable = False
+
+    def __init__(self, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class SettingRefused(KafkaFault):
+    """A client property is unknown, malformed, or would break the protocol: the message says which and why."""
+
+
+class NotAuthorized(KafkaFault):
+    """The cluster refuses these credentials, or an ACL for this resource is missing."""
+
+
+class Fenced(KafkaFault):
+    """A newer producer has taken this transactional id: nothing this one does can be committed any more."""
+
+
+class FatalClient(KafkaFault):
+    """The client instance cannot go on; only a new instance can."""
+
+
+class UnknownOutcome(KafkaFault):
+    """A commit or an abort may have happened or not; the caller must not guess, but fence anew and read the log."""
+
+
+class AbortRequired(KafkaFault):
+    """The open transaction can only be aborted; the producer is usable afterwards."""
+
+
+class RecordRejected(AbortRequired):
+    """One record cannot be produced where it should go: topic or partition unknown, too large, invalid, or forbidden.
+
+    Comes from a delivery report, or at once from `produce`. When it comes from a delivery report, the transaction it
+    belongs to must be aborted.
+    """
+
+
+class OffsetOutOfRange(KafkaFault):
+    """A reader's offset is below the start or above the end of its partition; no record was skipped."""
+
+
+class Unreachable(KafkaFault):
+    """No answer from the cluster within the time allowed."""
+
+    retriable = True
+
+
+class Retriable(Unreachable):
+    """A passing condition (leader moving, coordinator loading, transaction still settling): repeat the same call."""

@@ -1,0 +1,317 @@
+"""The seam between Postdate and Kafka: everything the rest of the code may ask of a cluster.
+
+Two implementations: the one over confluent_kafka beside this module, and a simulated broker. `tests/contract` holds
+one suite that both must pass, so that what is proved over the simulation holds over Kafka.
+
+Rules for every method, unless its docstring says otherwise:
+
+- It raises only `errors.KafkaFault`, by consequence: the caller reacts to the class, never to a code.
+- A `timeout_s` is how long it may block; methods without one do not wait for the network.
+- An instance belongs to one thread at a time. Admin alone may be shared by threads. Nothing here starts a callback on
+  a thread of its own: callbacks run inside `poll`, `settle`, `flush`, `commit` and `abort`, on the calling thread.
+- Waiting for the network releases the GIL.
+
+The idea of writing the contract on the interface and testing it against fake and real alike is that of
+`arroyo/backends/abstract.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from postdate.connectors.kafka.errors import KafkaFault
+
+Headers = list[tuple[str, bytes | None]]
+
+#: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
+#: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
+OnDelivery = Callable[[KafkaFault | None, int, int], None]
+
+
+class Partition(NamedTuple):
+    """One partition of one topic; a plain tuple, so it is cheap as a dictionary key."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs of a partition
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One committed record as it lies in the log.
+
+    `timestamp_ms` is -1 where the record has none; `log_append` says that the broker's clock gave it. `headers` is an
+    empty list where the record has none, and None where the client cannot read them (a name that is not UTF-8).
+    """
+
+    offset: int
+    timestamp_ms: int
+    log_append: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+
+
+class Isolation(Enum):
+    """Which end of a log is meant: of everything appended (high watermark), or of what is decided (LSO)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class TopicInfo(NamedTuple):
+    """What the cluster says of a topic: `partitions` maps each index to whether it has a leader now; `config` holds
+    the settings that were asked for, all values as text."""
+
+    name: str
+    topic_id: str
+    partitions: dict[int, bool]
+    config: dict[str, str]
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; `replication` -1 takes the cluster's default."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: dict[str, str]
+
+
+class GroupMember(NamedTuple):
+    """One member of a consumer group; `instance_id` is the static one, empty where there is none."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+
+class GroupListener(Protocol):
+    """Told of rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
+    the poll interval, 5 min) and must not raise."""
+
+    def assigned(self, parts: Sequence[Partition]) -> None:
+        """These partitions are ours now, in addition; they are paused and silent until `start` is called for each."""
+
+    def revoked(self, parts: Sequence[Partition]) -> None:
+        """These are ours until this returns: the last chance to commit and to let go in good order."""
+
+    def lost(self, parts: Sequence[Partition]) -> None:
+        """These are no longer ours, and may already be another's: stop at once; do not wait for anything."""
+
+
+class GroupConsumer(Protocol):
+    """A member of a consumer group on the request topics: read_committed, cooperative, never commits by itself.
+
+    All methods belong to the poll thread.
+    """
+
+    def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
+        """Joins the group for these topics; assignments arrive through `listener` during later polls. Does not wait."""
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        """Serves callbacks and returns up to `records_max` records, grouped by partition, each group in offset order
+        with rising offsets (gaps are markers, aborted or compacted records).
+
+        Blocks until something is there or `timeout_s` has passed; an empty list is no error. Never returns a record of
+        a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
+        they wait in `errors`. Raises FatalClient, and Fenced where a static member was replaced by another; the caller
+        closes it and makes a new one.
+        """
+
+    def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
+        """The errors met since the last call, drained: with their partition, or None for those of the whole client."""
+
+    def start(self, part: Partition, offset: int) -> None:
+        """From the next poll on, records of an assigned partition arrive, beginning at `offset` (or at the first
+        record behind it). Also moves a started partition. Raises KafkaFault where the partition is not assigned."""
+
+    def pause(self, parts: Iterable[Partition]) -> None:
+        """No record of these arrives until `resume`; nothing is skipped. Partitions not assigned are passed over."""
+
+    def resume(self, parts: Iterable[Partition]) -> None:
+        """Goes on where `pause` stopped. Partitions not assigned are passed over."""
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        """Publishes group offsets for lag tools; asynchronous, a failure is only logged (they are never resumed from)."""
+
+    def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
+        """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
+
+    def assignment(self) -> frozenset[Partition]:
+        """What this member holds now, as the library sees it."""
+
+    def member_id(self) -> str:
+        """The id the coordinator gave this member; empty before the first join."""
+
+    def close(self) -> None:
+        """Leaves the group (a static member does not), calling `revoked` for what is still held; blocks for at most
+        some seconds. Calling it again does nothing."""
+
+
+class LogReader(Protocol):
+    """Reads one partition from a given offset, without a group, with the isolation it was made with."""
+
+    def read(self, records_max: int, timeout_s: float) -> list[Record]:
+        """Returns up to `records_max` records in offset order; blocks until at least one is there or `timeout_s` has
+        passed. Empty means only that nothing came in time: compare `position` with the end that is wanted.
+
+        Raises OffsetOutOfRange where the position is not in the log (never resets by itself), Unreachable only where
+        the client itself gave up, NotAuthorized, FatalClient.
+        """
+
+    def position(self) -> int:
+        """The offset of the next record that `read` may return: everything below it has been returned or does not
+        exist for this isolation. Passes transaction markers and aborted records, also when they are last; with
+        READ_COMMITTED it stops at the first record of a foreign open transaction. It moves only inside `read`."""
+
+    def close(self) -> None:
+        """Frees the client. Calling it again does nothing."""
+
+
+class TransactionalProducer(Protocol):
+    """One producer with a transactional id. Owned by one shard thread, which makes it, uses it, and destroys it.
+
+    Order of calls: `init`, then any number of { `settle`, `begin`, `produce`..., `flush`, `commit` or `abort` }.
+    """
+
+    def init(self, timeout_s: float) -> None:
+        """When it returns, every older producer with this id is fenced and its open transaction has ended, committed
+        or aborted. Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
+        on the same instance), NotAuthorized, Fenced, FatalClient."""
+
+    def begin(self) -> None:
+        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Hands one record to the client. Partition -1: murmur2 of the key as Java does, any partition for a null key.
+
+        Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
+        by the message time-out. Raises RecordRejected where the record can be refused at once (too large, no such
+        partition), Retriable where the queue stays full, Fenced, FatalClient. A later failure shows in `on_delivery`,
+        if given, and in `commit`.
+        """
+
+    def flush(self, timeout_s: float) -> int:
+        """Waits until every record has its delivery report, and serves them; returns how many are still without."""
+
+    def commit(self) -> None:
+        """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
+        affair), repeating what is retriable until the transaction time-out is used up. Raises AbortRequired (nothing
+        of it is or will be visible: call `abort`), UnknownOutcome, Fenced, FatalClient."""
+
+    def abort(self) -> None:
+        """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome,
+        Fenced, FatalClient."""
+
+    def settle(self) -> bool:
+        """Serves callbacks until none is left; True where the next transaction may begin on this producer.
+
+        False: the last transaction's end took more than 1 s, or a connection failed since it began. A delayed EndTxn
+        might then still be under way and decide the *next* transaction (KAFKA-17754): destroy this producer and fence
+        anew.
+        """
+
+    def destroy(self) -> None:
+        """Drops the client without waiting for what is in flight; an open transaction is left to the next `init` or
+        to the transaction time-out. Calling it again does nothing."""
+
+
+class PlainProducer(Protocol):
+    """An idempotent producer without transactions, for the command line and for tests."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """As TransactionalProducer.produce."""
+
+    def flush(self, timeout_s: float) -> int:
+        """As TransactionalProducer.flush."""
+
+    def destroy(self) -> None:
+        """Drops the client and what it has not sent. Calling it again does nothing."""
+
+
+class Admin(Protocol):
+    """Questions to, and changes of, the cluster. May be shared by threads.
+
+    Every method waits for the cluster, bounded by `request_timeout_s` of the settings, and may raise Retriable,
+    Unreachable, NotAuthorized.
+    """
+
+    def cluster_id(self) -> str:
+        """The id the cluster was formatted with."""
+
+    def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset each log still holds. Raises RecordRejected where a partition does not exist."""
+
+    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+        """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
+        offset. Raises RecordRejected where a partition does not exist."""
+
+    def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
+        """The first offset whose record's timestamp is at or after `timestamp_ms`; None where there is none."""
+
+    def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        """What exists of these topics; absent ones are missing from the answer. `config` names the settings wanted
+        (none: the extra request is saved, and `config` of the answer is empty). One or two requests in all."""
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
+        """Creates those that do not exist, and returns the names that it created, when every broker asked has
+        them. Raises SettingRefused where the cluster refuses a setting, a replication factor or a name."""
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        """Raises each topic's partition count to the given total. Raises SettingRefused where that is no increase."""
+
+    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
+        """Sets these settings of a topic and leaves the others. Raises SettingRefused."""
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes those that exist."""
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Deletes everything below the given offsets (-1: everything); returns the new start offsets. Raises
+        OffsetOutOfRange where an offset lies above the end."""
+
+    def group_members(self, group_id: str) -> list[GroupMember]:
+        """The present members of a consumer group; empty where the group is empty or unknown."""
+
+    def close(self) -> None:
+        """Frees the client. Calling it again does nothing."""
+
+
+class Kafka(Protocol):
+    """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
+
+    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
+        """A member that has not joined yet; `instance_id` makes it a static one."""
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        """A reader whose first record is the one at `offset`, or the first behind it."""
+
+    def producer(self, transactional_id: str) -> TransactionalProducer:
+        """A producer that has fenced nobody yet."""
+
+    def plain_producer(self) -> PlainProducer:
+        """An idempotent producer without transactions."""
+
+    def admin(self) -> Admin:
+        """A new admin client."""
