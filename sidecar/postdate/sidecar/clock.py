@@ -1,0 +1,93 @@
+"""Clocks: the machine's own, and the broker's as far as this process can know it.
+
+Whether a message may leave is decided by the **broker's** clock, never by ours. Every dispatch-log record comes back
+with the time at which the broker appended it (LogAppendTime). The difference between that time and our own steady
+clock at the delivery report is a sample; the largest sample of the last hour, added to the steady clock now, is an
+estimate of the broker's time that
+
+- never runs ahead of the broker: a report takes time to arrive, so each sample is too small, never too large;
+- ignores every step of the local wall clock: ``CLOCK_BOOTTIME`` only counts forward, also while the machine sleeps;
+- lags by the quickest delivery report of the hour, about a millisecond.
+
+Thread rule: a `BrokerClock` belongs to one shard thread. A `Clock` is shared and has no state.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Protocol
+
+from postdate.sidecar.limits import CLOCK_SAMPLE_AGE_MS_MAX, CLOCK_SAMPLES_MAX
+
+
+class Clock(Protocol):
+    """The machine's clocks. Injected, so that a simulation decides what time it is."""
+
+    def steady_ms(self) -> float:
+        """Milliseconds on a clock that never goes back and never stops, from an arbitrary start."""
+
+    def wall_ms(self) -> int:
+        """Epoch milliseconds as this machine believes them. For people and metrics only."""
+
+
+class SystemClock:
+    """The clocks of the running machine."""
+
+    def steady_ms(self) -> float:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) / 1e6
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class BrokerClock:
+    """A lower bound of the broker's time, from the append times of our own records.
+
+    >>> class Stopped:
+    ...     def steady_ms(self): return 500.0
+    ...     def wall_ms(self): return 0
+    >>> clock = BrokerClock(Stopped())
+    >>> clock.sample(append_ms=10_400, reported_at=450.0)
+    >>> clock.now_ms()
+    10450
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._samples: deque[tuple[float, float]] = deque()  # (taken at, append time - steady), differences falling
+
+    def sample(self, append_ms: int, reported_at: float) -> None:
+        """Learn that the broker appended at `append_ms` a record whose report came at steady time `reported_at`."""
+        difference = append_ms - reported_at
+        while self._samples and self._samples[-1][1] <= difference:
+            self._samples.pop()
+        self._samples.append((reported_at, difference))
+        if len(self._samples) > CLOCK_SAMPLES_MAX:
+            self._samples.popleft()
+
+    def known(self) -> bool:
+        """True when a sample of the last hour exists: without one nothing may be dispatched."""
+        self._expire()
+        return bool(self._samples)
+
+    def now_ms(self) -> int:
+        """The broker's time, epoch milliseconds, never ahead of it.
+
+        REQUIRES: `known()`.
+        """
+        self._expire()
+        return int(self._samples[0][1] + self._clock.steady_ms())
+
+    def skew_ms(self) -> float:
+        """Local wall clock minus the broker's, for a metric. REQUIRES: `known()`."""
+        return self._clock.wall_ms() - (self._samples[0][1] + self._clock.steady_ms())
+
+    def forget(self) -> None:
+        """Drop every sample: the broker's clock was seen to go back."""
+        self._samples.clear()
+
+    def _expire(self) -> None:
+        oldest = self._clock.steady_ms() - CLOCK_SAMPLE_AGE_MS_MAX
+        while self._samples and self._samples[0][0] < oldest:
+            self._samples.popleft()

@@ -1,0 +1,216 @@
+"""The configuration of a Postdate process: one tree of frozen dataclasses, and what each option means.
+
+Invariants: a `Config` from `config_load.load` has passed every check; it never changes; it can be pickled, so a parent
+hands it to its workers as it is. The tree is also the documentation: `config_docs` prints it, and `config_load` derives
+from it the keys of the TOML file and the names of the environment variables, so an option is declared once, here.
+
+Thread rule: immutable, so any thread may read it.
+Source of the idea: the frozen option classes and the secret type of quix-streams' `kafka/configuration.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+from postdate.sidecar import limits
+
+CancelGate = Literal["takeover", "always", "off"]
+Verdicts = Literal["none", "control", "all"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+
+DEFAULT_REQUEST_TOPIC: Final = "postdate.requests"
+# RocketMQ 4's table, which is what people who migrate from it have in their producers.
+DEFAULT_LEVELS_MS: Final[tuple[int, ...]] = (
+    *(SECOND_MS * n for n in (1, 5, 10, 30)),
+    *(MINUTE_MS * n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    *(HOUR_MS * n for n in (1, 2)),
+)
+
+MASK: Final = "***"
+
+
+class Secret(str):
+    """A text that goes to the client library and is never shown: its repr and its formatted form are `***`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+    def __format__(self, format_spec: str) -> str:
+        return format(MASK, format_spec)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What a person must know of one option: a sentence, and for numbers the inclusive bounds."""
+
+    doc: str
+    low: int | None = None
+    high: int | None = None
+
+
+Properties = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaConfig:
+    """How to reach Kafka, and librdkafka properties that are passed through."""
+
+    bootstrap_servers: Annotated[str, Option("HOST:PORT of one or more brokers, comma separated. Required.")] = ""
+    common: Annotated[Properties, Option("librdkafka properties for every client.")] = field(default_factory=dict)
+    consumer: Annotated[Properties, Option("librdkafka properties for consumers; they win over common.")] = field(
+        default_factory=dict
+    )
+    producer: Annotated[Properties, Option("librdkafka properties for producers; they win over common.")] = field(
+        default_factory=dict
+    )
+    admin: Annotated[Properties, Option("librdkafka properties for the admin client; they win over common.")] = field(
+        default_factory=dict
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTopicConfig:
+    """One request topic: who may be a target, how far ahead, which levels."""
+
+    name: Annotated[str, Option("Name of the request topic.")] = DEFAULT_REQUEST_TOPIC
+    allow: Annotated[
+        tuple[str, ...], Option("Patterns (* ? [...]) of the target topics that requests here may name.")
+    ] = ("*",)
+    levels_ms: Annotated[tuple[int, ...], Option("Delay of each postdate-level from level 1 on, ascending.", low=0)] = (
+        DEFAULT_LEVELS_MS
+    )
+    horizon_ms: Annotated[
+        int,
+        Option(
+            "The longest delay that is accepted; what is due later is refused as beyond-horizon.",
+            low=SECOND_MS,
+            high=limits.HORIZON_MS_MAX,
+        ),
+    ] = 400 * DAY_MS
+    cancel_gate: Annotated[
+        CancelGate,
+        Option("When a cancel written before the due time must win: while catching up (takeover), always, or never."),
+    ] = "takeover"
+    verdicts: Annotated[
+        Verdicts, Option("Which requests are answered on the verdicts topic: none, controls, or all.")
+    ] = "control"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsConfig:
+    """Settings of Postdate's own topics, as `postdate topics create` makes and `postdate topics check` wants them."""
+
+    partitions: Annotated[
+        int, Option("Partitions of a new request topic: its number of shards.", low=1, high=limits.PARTITIONS_MAX)
+    ] = 4
+    replication_factor: Annotated[int, Option("Replicas of each new topic.", low=1, high=32)] = 3
+    min_insync_replicas: Annotated[int, Option("Replicas that must hold a write before it counts.", low=1, high=32)] = 2
+    retention_ms: Annotated[int, Option("How long a request topic keeps requests.", low=HOUR_MS)] = 7 * DAY_MS
+    segment_ms: Annotated[int, Option("Age at which a segment of a request topic is closed.", low=MINUTE_MS)] = HOUR_MS
+    dispatch_log_retention_ms: Annotated[
+        int, Option("How long the dispatch log keeps fates: longer than any request may live.", low=2 * HOUR_MS)
+    ] = 8 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchConfig:
+    """How much one transaction takes, how often there is one, and how long a refused entry is tried."""
+
+    entries_max: Annotated[
+        int, Option("Entries of one transaction at most.", low=1, high=limits.FATES_PER_TRANSACTION_MAX)
+    ] = 10_000
+    size_bytes_max: Annotated[
+        int, Option("Bytes of the messages of one transaction at most.", low=1024, high=1024**3)
+    ] = 16 * 1024**2
+    pace_ms: Annotated[
+        int,
+        Option("Pause between a commit and the next begin while little is due: markers are being written.", 0, 1_000),
+    ] = 3
+    transactions_per_second: Annotated[
+        int, Option("Transactions a second of all shards of a process together.", low=1, high=10_000)
+    ] = 400
+    retry_budget_ms: Annotated[
+        int, Option("How long an entry that Kafka refuses is retried alone before it is dead-lettered.", 0, DAY_MS)
+    ] = 30 * SECOND_MS
+
+
+@dataclass(frozen=True, slots=True)
+class IndexConfig:
+    """The local timer index."""
+
+    tick_ms: Annotated[int, Option("Width of a slot of the wheel's fine ring.", low=10, high=1_000)] = 100
+    sync_interval_ms: Annotated[
+        int,
+        Option("How often the timer log is synced; what a power cut loses is read again from Kafka.", 10, MINUTE_MS),
+    ] = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HttpConfig:
+    """The HTTP port for metrics and read-only views."""
+
+    host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("Port to listen on; 0: none.", low=0, high=65_535)] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything a process is told. Build it with `config_load.load`; a bare `Config()` holds the defaults."""
+
+    group_id: Annotated[str, Option("Consumer group; its members share the shards.")] = "postdate"
+    group_instance_id: Annotated[
+        str, Option("Static member name, for hosts with stable names and volumes; empty: none.")
+    ] = ""
+    instance: Annotated[
+        str, Option("Name of this process in dispatch log and logs; empty: <host name>-<process id>.")
+    ] = ""
+    data_dir: Annotated[Path | None, Option("Directory of the timer indexes; unset: <XDG_STATE_HOME>/postdate.")] = None
+    workers: Annotated[
+        int, Option("Processes on this machine; each is a member of the group.", low=1, high=limits.WORKERS_MAX)
+    ] = 1
+    log_level: Annotated[LogLevel, Option("Least severity that is logged.")] = "info"
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    request_topics: Annotated[
+        tuple[RequestTopicConfig, ...], Option("The request topics served, each a table [[request_topics]].")
+    ] = (RequestTopicConfig(),)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    dispatch: DispatchConfig = field(default_factory=DispatchConfig)
+    index: IndexConfig = field(default_factory=IndexConfig)
+    http: HttpConfig = field(default_factory=HttpConfig)
+
+    @property
+    def instance_name(self) -> str:
+        """The configured instance, else `<host name>-<process id>` of the process that asks."""
+        return self.instance or f"{socket.gethostname()}-{os.getpid()}"
+
+    @property
+    def data_path(self) -> Path:
+        """The configured data directory, else `postdate` in the XDG state directory; not created here."""
+        if self.data_dir is not None:
+            return self.data_dir
+        state_home = os.environ.get("XDG_STATE_HOME", "")
+        return (Path(state_home) if state_home else Path.home() / ".local" / "state") / "postdate"
+
+    @property
+    def request_topic_names(self) -> tuple[str, ...]:
+        """The names of the request topics, in the order configured."""
+        return tuple(topic.name for topic in self.request_topics)
+
+    def request_topic(self, name: str) -> RequestTopicConfig:
+        """The settings of the request topic `name`. Raises KeyError: it is not one of ours."""
+        for topic in self.request_topics:
+            if topic.name == name:
+                return topic
+        raise KeyError(name)

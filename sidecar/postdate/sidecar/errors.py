@@ -1,0 +1,74 @@
+"""What can go wrong, by consequence: the class says what the one who catches it does next.
+
+    PostdateError                   exit 1
+    ├── ConfigError                 exit 2   fix the configuration or the command and start again
+    ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
+    ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
+    └── Halted                      exit 1   the shard stops; a person must look, and the message says what to do
+    RequestRefused (connectors.wire)         end the request as a dead letter with its reason; never stops a shard
+
+The errors of the other packages are mapped into this tree where they enter the sidecar.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class Exit(IntEnum):
+    """The exit codes of every command."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    FENCED = 3
+    VIOLATION = 4
+
+
+class PostdateError(Exception):
+    """The base of all errors of the sidecar; its text is one sentence or more for the person who runs it."""
+
+    exit_code: Exit = Exit.FAILED
+
+
+class ConfigError(PostdateError):
+    """The configuration or the state of the topics forbids to start; fix it and start again."""
+
+    exit_code = Exit.USAGE
+
+
+class TransientError(PostdateError):
+    """It did not work now and may work later; retry until a deadline, then report it."""
+
+
+class Fenced(PostdateError):
+    """Another process acts for the shard now; stop acting for it at once and write nothing more."""
+
+    exit_code = Exit.FENCED
+
+
+class HaltReason(StrEnum):
+    """Why a shard stopped for good. Closed: each has an entry in the runbook."""
+
+    TOPIC_RECREATED = "topic-recreated"
+    REQUESTS_TRUNCATED = "requests-truncated"
+    REQUESTS_LOST = "requests-lost"
+    DISPATCH_LOG_TRUNCATED = "dispatch-log-truncated"
+    DISPATCH_LOG_EMPTY = "dispatch-log-empty"
+    FATES_MISSING = "fates-missing"
+    LOW_WATER_OUTSIDE = "low-water-outside"
+    SEQ_BROKEN = "seq-broken"
+    NEWER_FORMAT = "newer-format"
+    FOREIGN_RECORD = "foreign-record"
+    TOPIC_RULES = "topic-rules"
+    RECOVERY_STALLED = "recovery-stalled"
+    STORAGE_FAILED = "storage-failed"
+
+
+class Halted(PostdateError):
+    """The shard cannot go on without risking a loss or a repeat; its index is kept, and a person must decide."""
+
+    def __init__(self, reason: HaltReason, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
