@@ -1,3 +1,37 @@
-"""Fixtures that every kind of test may use."""
+"""Fixtures and hooks that every kind of test may use.
+
+With ``POSTDATE_FORBID_SKIPS=1``, as in CI, a skipped test is a failed one: a machine that lacks what a test needs must
+not look like one where the test passed.
+"""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+_SKIPS_FORBIDDEN = os.environ.get("POSTDATE_FORBID_SKIPS", "") not in ("", "0")
+
+
+def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Turns the report of a skip into that of a failure, with the reason of the skip, where skips are forbidden."""
+    if not (_SKIPS_FORBIDDEN and report.skipped):
+        return
+    why = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    report.outcome = "failed"
+    report.longrepr = f"skipped where skips are forbidden (POSTDATE_FORBID_SKIPS): {why}"
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    _fail_if_skipped(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    _fail_if_skipped(report)
+    return report

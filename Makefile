@@ -1,0 +1,46 @@
+# All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
+.DEFAULT_GOAL := help
+.PHONY: help venv java jars tools demo test lint types lock clean
+
+VENV ?= .venv
+export VENV
+BIN := $(VENV)/bin
+SOURCES := sidecar wheel connectors tests
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
+	$(BIN)/postdate demo
+
+test: java lint types jars tools ## lint, types, and every test
+	$(BIN)/pytest
+
+lint: venv ## check style and formatting
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+
+types: venv ## check types over code and tests
+	$(BIN)/mypy
+	$(BIN)/mypy tests
+
+venv: $(VENV)/.ready ## make the virtual environment from requirements-dev.lock
+
+$(VENV)/.ready: requirements-dev.lock pyproject.toml scripts/prepare
+	@scripts/prepare venv
+
+java:
+	@scripts/prepare java
+
+jars: java venv
+	@scripts/prepare jars
+
+tools:
+	@scripts/prepare tools
+
+lock: venv ## write requirements-dev.lock anew from pyproject.toml
+	@scripts/lock
+
+clean: ## remove the virtual environment, caches and build results
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
