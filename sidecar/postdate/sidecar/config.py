@@ -88,7 +88,7 @@ class RequestTopicConfig:
     allow: Annotated[
         tuple[str, ...], Option("Patterns (* ? [...]) of the target topics that requests here may name.")
     ] = ("*",)
-    levels_ms: Annotated[tuple[int, ...], Option("Delay of each postdate-level from level 1 on, ascending.", low=0)] = (
+    levels_ms: Annotated[tuple[int, ...], Option("Delay of each postdate-level from level 1 on.", low=0)] = (
         DEFAULT_LEVELS_MS
     )
     horizon_ms: Annotated[

@@ -1,0 +1,216 @@
+"""Building the `Config` of a process: defaults < TOML file < properties file < environment < flags.
+
+All problems of all places are gathered and told in one `ConfigError`, so that a person mends them in one go. Nothing here
+asks Kafka: what the live topics say is `topics`' affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.settings import check_properties
+from postdate.connectors.wire.topics import OwnTopics, check_topic_name
+from postdate.sidecar import limits
+from postdate.sidecar.config import (
+    Config,
+    DispatchConfig,
+    HttpConfig,
+    IndexConfig,
+    KafkaConfig,
+    RequestTopicConfig,
+    TopicsConfig,
+)
+from postdate.sidecar.config_schema import REQUEST_TOPICS, leaves, sections, topic_leaves
+from postdate.sidecar.config_sources import (
+    CONFIG_FILE_VARIABLE,
+    Read,
+    Setting,
+    read_environment,
+    read_properties,
+    read_toml,
+)
+from postdate.sidecar.config_values import convert, is_secret, property_text
+from postdate.sidecar.errors import ConfigError
+
+DEFAULT_SOURCE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A configuration and where each value came from; `sources` by path, librdkafka properties as `table/name`."""
+
+    config: Config
+    sources: dict[str, str]
+
+    def source(self, path: str) -> str:
+        """Where the value of `path` came from: a file, a variable, a flag, or `default`."""
+        return self.sources.get(path, DEFAULT_SOURCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the command line says. `values` by option path; `properties` are the -X arguments, as name and value."""
+
+    config_file: Path | None = None
+    properties_file: Path | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    values: Mapping[str, object] | None = None
+
+
+def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
+    """The configuration that file, environment and flags make together.
+
+    Raises ConfigError: a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict each
+    other, or a librdkafka property is refused; the text names every such problem with its place.
+    """
+    reads: list[Read] = []
+    config_file = flags.config_file or (
+        Path(environ[CONFIG_FILE_VARIABLE]) if environ.get(CONFIG_FILE_VARIABLE) else None
+    )
+    if config_file is not None:
+        reads.append(read_toml(config_file))
+    if flags.properties_file is not None:
+        reads.append(read_properties(flags.properties_file))
+    reads += [read_environment(environ), _read_flags(flags)]
+    problems = [problem for read in reads for problem in read.problems]
+    sources: dict[str, str] = {}
+    config = _build([setting for read in reads for setting in read.settings], sources, problems)
+    problems += _contradictions(config)
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return Loaded(config, sources)
+
+
+def require_bootstrap(config: Config) -> None:
+    """Returns if the configuration says where Kafka is. Raises ConfigError: it does not."""
+    if not config.kafka.bootstrap_servers:
+        raise ConfigError(
+            "no broker given: use -b HOST:PORT, POSTDATE_KAFKA_BOOTSTRAP_SERVERS, or bootstrap_servers under [kafka] in"
+            " the configuration file"
+        )
+
+
+def _read_flags(flags: Flags) -> Read:
+    read = Read([], [])
+    for path, value in (flags.values or {}).items():
+        if value is not None and value != ():
+            read.settings.append(Setting(path, value, "flag"))
+    for name, value in flags.properties:
+        if is_secret(name):
+            variable = f"POSTDATE_KAFKA_COMMON_{name.upper().replace('.', '_')}"
+            read.problems.append(
+                f"-X {name}: a secret on the command line can be read by every user of the machine; use {variable},"
+                f" {variable}_FILE, or -F FILE"
+            )
+        else:
+            read.settings.append(Setting("kafka.common", value, "flag -X", name))
+    return read
+
+
+def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[str]) -> Config:
+    """Later settings win; a value that cannot be taken is noted and leaves the earlier one."""
+    values: dict[str, Any] = {path: leaf.default for path, leaf in leaves().items()}
+    for path, leaf in leaves().items():
+        if leaf.is_properties:
+            values[path] = {}
+    for setting in settings:
+        key = f"{setting.path}/{setting.name}" if setting.name else setting.path
+        try:
+            if setting.path == REQUEST_TOPICS:
+                values[REQUEST_TOPICS] = _request_topics(setting, values[REQUEST_TOPICS], problems)
+            elif setting.name:
+                values[setting.path][setting.name] = property_text(setting.name, setting.value)
+            else:
+                values[setting.path] = convert(leaves()[setting.path], setting.value)
+            sources[key] = setting.source
+        except ValueError as error:
+            problems.append(f"{setting.source}: {setting.name or setting.path} {error}")
+    tree: dict[str, dict[str, Any]] = {section: {} for section in sections()}
+    for path, value in values.items():
+        section, _, name = path.rpartition(".")
+        tree[section][name] = value
+    return Config(
+        **tree[""],
+        kafka=KafkaConfig(**tree["kafka"]),
+        topics=TopicsConfig(**tree["topics"]),
+        dispatch=DispatchConfig(**tree["dispatch"]),
+        index=IndexConfig(**tree["index"]),
+        http=HttpConfig(**tree["http"]),
+    )
+
+
+def _request_topics(
+    setting: Setting, earlier: tuple[RequestTopicConfig, ...], problems: list[str]
+) -> tuple[RequestTopicConfig, ...]:
+    """Tables define topics; names alone (environment, flags) choose among them, or add one with the defaults."""
+    if isinstance(setting.value, list) and all(isinstance(table, dict) for table in setting.value):
+        return tuple(_request_topic(table, setting.source, problems) for table in setting.value)
+    names = setting.value.replace(",", " ").split() if isinstance(setting.value, str) else list(setting.value)
+    by_name = {topic.name: topic for topic in earlier}
+    return tuple(by_name.get(name, RequestTopicConfig(name=name)) for name in names)
+
+
+def _request_topic(table: Mapping[str, Any], source: str, problems: list[str]) -> RequestTopicConfig:
+    values: dict[str, Any] = {}
+    for name, leaf in topic_leaves().items():
+        if name not in table:
+            continue
+        try:
+            values[name] = convert(leaf, table[name])
+        except ValueError as error:
+            problems.append(f"{source}: {REQUEST_TOPICS}.{name} of {table.get('name', '?')} {error}")
+    return RequestTopicConfig(**values)
+
+
+def _contradictions(config: Config) -> list[str]:
+    """What each value alone cannot show."""
+    problems = _request_topic_problems(config)
+    topics = config.topics
+    least_ms = topics.retention_ms + topics.segment_ms + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
+    if topics.dispatch_log_retention_ms < least_ms:
+        problems.append(
+            f"topics.dispatch_log_retention_ms is {topics.dispatch_log_retention_ms}, and must be at least {least_ms}"
+            " (topics.retention_ms + topics.segment_ms + 1 h): a request must never outlive its fate"
+        )
+    if topics.min_insync_replicas > topics.replication_factor:
+        problems.append(
+            f"topics.min_insync_replicas ({topics.min_insync_replicas}) is more than topics.replication_factor"
+            f" ({topics.replication_factor}): no write would ever be taken"
+        )
+    if not config.group_id:
+        problems.append("group_id is empty")
+    kafka = config.kafka
+    for table in ("common", "consumer", "producer", "admin"):
+        try:
+            check_properties(getattr(kafka, table), table)
+        except SettingRefused as error:
+            problems.append(f"kafka.{table}: {error}")
+    return problems
+
+
+def _request_topic_problems(config: Config) -> list[str]:
+    problems: list[str] = []
+    names = config.request_topic_names
+    if not 1 <= len(names) <= limits.REQUEST_TOPICS_MAX:
+        problems.append(f"{len(names)} request topics: must be 1 to {limits.REQUEST_TOPICS_MAX}")
+    if len(set(names)) != len(names):
+        problems.append(f"a request topic is named twice: {', '.join(names)}")
+    derived = {own: name for name in names for own in OwnTopics.of(name).names if own != name}
+    for topic in config.request_topics:
+        try:
+            check_topic_name(topic.name)
+        except ValueError as error:
+            problems.append(f"request topic {topic.name!r}: {error}")
+        if topic.name in derived:
+            problems.append(f"request topic {topic.name} is already a topic of Postdate's own for {derived[topic.name]}")
+        if not 1 <= len(topic.levels_ms) <= limits.LEVELS_MAX:
+            problems.append(f"request topic {topic.name}: levels_ms must hold 1 to {limits.LEVELS_MAX} delays")
+        elif max(topic.levels_ms) > topic.horizon_ms:
+            problems.append(f"request topic {topic.name}: a level is longer than horizon_ms, so it would be refused")
+        if not topic.allow:
+            problems.append(f"request topic {topic.name}: allow is empty, so every request would be refused")
+    return problems
