@@ -1,0 +1,147 @@
+"""House rules as pure functions: each takes a file's place and text and returns what breaks the rule.
+
+A complaint is one sentence that begins with the place. `tests/unit/test_tidy.py` runs every rule over the repository,
+and over a text made to break it.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+MODULE_LINES_MAX = 400
+"""Above it a module has more than one subject; the house style asks for 80 to 300."""
+FUNCTION_LINES_MAX = 70
+"""A function fits a screen, with a little slack for a docstring."""
+
+FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "core", "misc", "wheel"})
+"""Module names that say nothing; and `wheel`, which beside an importable root would shadow PyPA's package."""
+
+ARROWS: dict[str, tuple[str, ...]] = {
+    "postdate.wheel": (),
+    "postdate.connectors.wire": (),
+    "postdate.connectors.kafka": (),
+    "postdate.connectors.spark": ("postdate.connectors.wire",),
+    "postdate.sidecar": ("postdate.connectors.kafka", "postdate.connectors.wire", "postdate.wheel"),
+}
+"""Which of our packages each of our packages may import, besides itself."""
+
+LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.sidecar": ("postdate.connectors.spark",)}
+"""What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""
+
+OWNERS: dict[str, str] = {
+    "confluent_kafka": "postdate.connectors.kafka",
+    "pyspark": "postdate.connectors.spark",
+    "rocksdict": "postdate.wheel",
+}
+"""The one package of ours that may import a library whose errors and quirks it hides."""
+
+
+def module_name(place: str) -> str:
+    """Returns the dotted name of the module at ``<source root>/postdate/…/x.py``."""
+    parts = PurePosixPath(place).with_suffix("").parts[1:]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[tuple[str, int, bool]]:
+    """Yields each imported module: dotted name, line, and whether the import runs when the module is loaded."""
+    lazy = {
+        id(node)
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno, id(node) not in lazy
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base]).rstrip(".")
+            for alias in node.names:
+                yield f"{base}.{alias.name}", node.lineno, id(node) not in lazy
+
+
+def _inside(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def import_complaints(place: str, text: str) -> Iterator[str]:
+    """Arrows point one way, and each guarded library is imported by its owner alone."""
+    module = module_name(place)
+    package = module if place.endswith("__init__.py") else module.rpartition(".")[0]
+    home = next((name for name in ARROWS if _inside(module, name)), module)
+    for name, line, at_load in _imports(ast.parse(text), package):
+        if _inside(name, "postdate"):
+            allowed = (home, *ARROWS.get(home, ()), *(() if at_load else LAZY_ARROWS.get(home, ())))
+            if not any(_inside(name, other) for other in allowed):
+                yield f"{place}:{line}: {home} may not import {name}{' at load' if at_load else ''}"
+        owner = OWNERS.get(name.partition(".")[0])
+        if owner is not None and home != owner:
+            yield f"{place}:{line}: only {owner} may import {name.partition('.')[0]}"
+
+
+def size_complaints(place: str, text: str) -> Iterator[str]:
+    """Modules have one subject and functions fit a screen."""
+    lines = text.count("\n")
+    if lines > MODULE_LINES_MAX:
+        yield f"{place}: {lines} lines, at most {MODULE_LINES_MAX}"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            length = node.end_lineno - node.lineno + 1
+            if length > FUNCTION_LINES_MAX:
+                yield f"{place}:{node.lineno}: {node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def name_complaints(place: str, _text: str) -> Iterator[str]:
+    """A module's name says what it is about; a folder's is exempt where the map of the code fixes it."""
+    if PurePosixPath(place).stem in FORBIDDEN_NAMES:
+        yield f"{place}: no module may be called {PurePosixPath(place).stem}"
+
+
+_UNFINISHED = re.compile(
+    r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X|HA" + r"CK|NotImplemented" + r"Error)\b"
+    r"|pytest\.(mark\.)?(sk" + r"ip|xf" + r"ail|importor" + r"skip)"
+)
+
+
+def unfinished_complaints(place: str, text: str) -> Iterator[str]:
+    """Nothing is left for later, and no test steps aside but for a program that the machine lacks."""
+    if place == "tests/support/programs.py":
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _UNFINISHED.search(line)
+        if found:
+            yield f"{place}:{number}: {found.group()}"
+
+
+def except_complaints(place: str, text: str) -> Iterator[str]:
+    """No handler takes every error and goes on: whoever catches `Exception` raises, or uses what was caught."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        broad = isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException")
+        used = any(
+            isinstance(inner, ast.Raise) or (isinstance(inner, ast.Name) and inner.id == node.name)
+            for statement in node.body
+            for inner in ast.walk(statement)
+        )
+        if node.type is None or (broad and not used):
+            yield f"{place}:{node.lineno}: an error is swallowed"
+
+
+_FOREIGN = re.compile(
+    r"/(work|farm|root|home|Users|opt)/\w|pypi\.org|pythonhosted\.org|registry\.npmjs|(repo1?|central)\.maven"
+)
+
+
+def machine_complaints(place: str, text: str) -> Iterator[str]:
+    """No path of one machine and no address of a package registry."""
+    for number, line in enumerate(text.splitlines(), 1):
+        found = _FOREIGN.search(line)
+        if found and place != "tests/support/tidy.py":
+            yield f"{place}:{number}: {found.group()}"

@@ -1,0 +1,118 @@
+"""The house rules hold over the whole repository.
+
+Each rule is a pure function over a file's place and text. It is run over every file, and once over a text that breaks
+it: a rule that finds nothing there could find nothing anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.wire import headers
+from support import tidy, tidy_docs
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = sorted(path for root in ("sidecar", "wheel", "connectors") for path in ROOT.glob(f"{root}/postdate/**/*.py"))
+TESTS = sorted(ROOT.glob("tests/**/*.py"))
+DOCS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+OTHERS = [ROOT / name for name in ("Makefile", "pyproject.toml", "requirements-dev.lock", ".ci/run", "scripts/prepare")]
+
+Rule = Callable[[str, str], Iterator[str]]
+
+
+def complaints(rule: Rule, paths: list[Path]) -> list[str]:
+    assert paths
+    found: list[str] = []
+    for path in paths:
+        found += rule(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "paths"),
+    [
+        pytest.param(tidy.import_complaints, CODE, id="imports"),
+        pytest.param(tidy.size_complaints, CODE + TESTS, id="sizes"),
+        pytest.param(tidy.name_complaints, CODE + TESTS, id="names"),
+        pytest.param(tidy.unfinished_complaints, CODE + TESTS + DOCS + OTHERS, id="unfinished"),
+        pytest.param(tidy.except_complaints, CODE + TESTS, id="excepts"),
+        pytest.param(tidy.machine_complaints, CODE + TESTS + DOCS + OTHERS, id="machine"),
+    ],
+)
+def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
+    assert complaints(rule, paths) == []
+
+
+KAFKA = "connectors/postdate/connectors/kafka/x.py"
+SIDECAR = "sidecar/postdate/sidecar/x.py"
+
+
+@pytest.mark.parametrize(
+    ("rule", "place", "text"),
+    [
+        pytest.param(tidy.import_complaints, "wheel/postdate/wheel/x.py", "from postdate.sidecar import y", id="arrow"),
+        pytest.param(tidy.import_complaints, KAFKA, "from ..wire import topics", id="relative-arrow"),
+        pytest.param(tidy.import_complaints, KAFKA, "from postdate.connectors import wire", id="arrow-by-parent"),
+        pytest.param(tidy.import_complaints, SIDECAR, "import postdate.connectors.spark", id="spark-at-load"),
+        pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
+        pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
+        pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),
+        pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 401, id="long-module"),
+        pytest.param(tidy.size_complaints, SIDECAR, "def f():\n" + "    x = 1\n" * 70, id="long-function"),
+        pytest.param(tidy.name_complaints, "sidecar/postdate/sidecar/utils.py", "", id="empty-name"),
+        pytest.param(tidy.name_complaints, "wheel/postdate/wheel/wheel.py", "", id="shadowing-name"),
+        pytest.param(tidy.unfinished_complaints, SIDECAR, "# TO" + "DO: later", id="later"),
+        pytest.param(tidy.unfinished_complaints, "tests/unit/x.py", "@pytest.mark.sk" + "ip", id="stepping-aside"),
+        pytest.param(tidy.except_complaints, SIDECAR, "try:\n    f()\nexcept:\n    pass", id="bare-except"),
+        pytest.param(tidy.except_complaints, SIDECAR, "try:\n    f()\nexcept Exception:\n    pass", id="swallowed"),
+        pytest.param(tidy.machine_complaints, SIDECAR, "path = '/ro" + "ot/x'", id="path"),
+        pytest.param(
+            tidy.machine_complaints, "requirements-dev.lock", "-i https://py" + "pi.org/simple", id="registry"
+        ),
+    ],
+)
+def test_the_rule_sees_a_breach(rule: Rule, place: str, text: str) -> None:
+    assert len(list(rule(place, text))) == 1
+
+
+def test_what_is_allowed_is_not_reported() -> None:
+    lazy = "def audit():\n    from postdate.connectors.spark import audit\n"
+    assert list(tidy.import_complaints(SIDECAR, lazy + "from postdate.wheel import index\n")) == []
+    handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"
+    assert list(tidy.except_complaints(SIDECAR, handled)) == []
+
+
+def test_every_link_in_the_documents_resolves() -> None:
+    found = [complaint for path in DOCS for complaint in _links(path, path.read_text(encoding="utf-8"))]
+    assert found == []
+
+
+def _links(path: Path, text: str) -> Iterator[str]:
+    return tidy_docs.link_complaints(ROOT, path.relative_to(ROOT).as_posix(), text)
+
+
+def test_a_dead_link_and_a_dead_anchor_are_seen() -> None:
+    text = "# A heading\n[file](docs/nowhere.md) [anchor](#no-heading) [good](#a-heading)"
+    found = list(tidy_docs.link_complaints(ROOT, "README.md", text.replace("#a-heading", "LICENSE")))
+    assert len(found) == 2
+
+
+def test_the_header_table_of_the_readme_equals_the_code() -> None:
+    named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
+    named.discard(headers.PREFIX)
+    assert tidy_docs.table_headers((ROOT / "README.md").read_text(encoding="utf-8")) == named
+
+
+def test_the_lock_file_holds_exact_versions_only() -> None:
+    lines = (ROOT / "requirements-dev.lock").read_text(encoding="utf-8").splitlines()
+    wrong = [line for line in lines if line and not line.startswith("#") and "==" not in line.partition(";")[0]]
+    assert wrong == []
+    assert "pyspark==4.0.0" in lines
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    assert "\nmake test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert " test " in (ROOT / ".ci/run").read_text(encoding="utf-8").partition("make ")[2]
