@@ -13,6 +13,7 @@ No exception of the client library leaves this package; whatever it raises or re
       OffsetOutOfRange         the offset is not in the log: nothing was read; compare with the log's bounds
       Unreachable              no broker or coordinator answers: try again later
         Retriable              the same call may succeed when repeated at once
+      DevBrokerFailed          the development broker cannot be had: the message says what to do on this machine
 
 `classification.classify` maps the library's errors into this tree. Thread rule: plain values, free to pass between
 threads.
@@ -76,3 +77,7 @@ class Unreachable(KafkaFault):
 
 class Retriable(Unreachable):
     """A passing condition (leader moving, coordinator loading, transaction still settling): repeat the same call."""
+
+
+class DevBrokerFailed(KafkaFault):
+    """The local development broker could not be started or prepared; the message tells a person what to do."""

@@ -137,7 +137,7 @@ class GroupConsumer(Protocol):
         """Goes on where `pause` stopped. Partitions not assigned are passed over."""
 
     def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Publishes group offsets for lag tools; asynchronous, a failure is only logged (they are never resumed from)."""
+        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""

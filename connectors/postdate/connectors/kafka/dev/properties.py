@@ -1,0 +1,47 @@
+"""The settings of a single KRaft node for development: one dictionary, used as a properties file or as a container's
+environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
+    """What a lone node needs: broker and controller in one, and every internal topic with one replica.
+
+    Data directory and listeners' bind addresses are the caller's to add.
+    """
+    return {
+        "node.id": "1",
+        "process.roles": "broker,controller",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.bootstrap.servers": f"localhost:{controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "advertised.listeners": f"PLAINTEXT://{host}:{port}",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+        # Fifty partitions each (the default) are fifty log directories to create before the first transaction.
+        "offsets.topic.num.partitions": "8",
+        "transaction.state.log.num.partitions": "8",
+        # Nobody waits for more members on one machine.
+        "group.initial.rebalance.delay.ms": "0",
+        # A broker killed and started again is let in only when its former self has timed out (by default after 9 s).
+        "broker.session.timeout.ms": "2000",
+        "broker.heartbeat.interval.ms": "500",
+        # The default of 128 MiB is a third of the heap this broker gets.
+        "log.cleaner.dedupe.buffer.size": "16777216",
+    }
+
+
+def write_properties(path: Path, settings: Mapping[str, str]) -> None:
+    """Writes a Java properties file; values here hold no character that would need an escape but the backslash."""
+    path.write_text("".join(f"{name}={value}\n".replace("\\", "\\\\") for name, value in settings.items()))
+
+
+def container_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """The same settings as the image apache/kafka takes them: KAFKA_ and the name in capitals, dots as underscores."""
+    return {"KAFKA_" + name.upper().replace(".", "_"): value for name, value in settings.items()}

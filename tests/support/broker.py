@@ -1,0 +1,54 @@
+"""The real broker that tests run against: one's own by POSTDATE_TEST_BOOTSTRAP, else a local JVM broker.
+
+A conftest turns `running_broker` into a session fixture; tests keep apart by topic and group names of their own
+(`unique_name`), so one broker serves a whole session. Tests that kill or pause a broker start one for themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from postdate.connectors.kafka.dev.local import LocalBroker
+
+
+@dataclass(frozen=True)
+class RunningBroker:
+    """A broker that answers; `local` is its process where it is ours to kill, else None."""
+
+    bootstrap_servers: str
+    local: LocalBroker | None
+
+
+@contextmanager
+def running_broker() -> Iterator[RunningBroker]:
+    """The broker for a session: the one given by the environment, or a fresh local one that ends with the session."""
+    given = os.environ.get("POSTDATE_TEST_BOOTSTRAP")
+    if given:
+        yield RunningBroker(given, None)
+        return
+    with local_broker() as broker:
+        yield RunningBroker(broker.bootstrap_servers, broker)
+
+
+@contextmanager
+def local_broker(**properties: str) -> Iterator[LocalBroker]:
+    """A fresh local broker of one's own on a free port; underscores in setting names stand for dots."""
+    with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
+        settings = {name.replace("_", "."): value for name, value in properties.items()}
+        broker = LocalBroker(0, Path(directory), properties=settings)
+        broker.start()
+        try:
+            yield broker
+        finally:
+            broker.kill()  # nobody reads its data again
+
+
+def unique_name(prefix: str) -> str:
+    """A topic, group or transactional id that no other test has."""
+    return f"{prefix}-{uuid4().hex[:10]}"
