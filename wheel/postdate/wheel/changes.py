@@ -1,0 +1,131 @@
+"""What one WriteBatch will do, kept as plain dicts so that later steps of the same batch see the earlier ones.
+
+Each dict is an overlay over a column family: a key that is absent here is as the timer log has it, None is deleted, else
+it has that value. Bookkeeping for `blocks` and for the wheel compares the two ends only: what the log loses (`drops`,
+`spans`) and what it gains (`entries` that are not None), so an entry that comes and goes within the batch leaves no trace.
+
+Sizes are the lengths of the values. `stored` says that the truth of the entry is STORE, so that it no longer holds the
+low-water mark back.
+
+Thread rule: belongs to the thread that owns the timer index; written once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from postdate.wheel.entry import Mark
+from postdate.wheel.limits import SPAN_KEYS_MIN
+
+
+class Span(NamedTuple):
+    """Entries that end together: all keys that lie between the first and the last, both included."""
+
+    keys: Sequence[bytes]
+    sizes_bytes: Sequence[int]
+
+
+class Changes:
+    """The changes of one step; `TimerIndex.write` makes all of them durable, or none."""
+
+    __slots__ = (
+        "drops",
+        "ended",
+        "entries",
+        "firsts",
+        "ids",
+        "marks",
+        "next_dispatch",
+        "next_request",
+        "parked",
+        "parked_drops",
+        "places",
+        "seq",
+        "spans",
+        "stored_drops",
+        "stored_puts",
+        "takeover",
+    )
+
+    def __init__(self) -> None:
+        self.entries: dict[bytes, bytes | None] = {}
+        self.parked: dict[bytes, bytes | None] = {}
+        self.drops: dict[bytes, int] = {}
+        self.parked_drops: dict[bytes, int] = {}
+        self.spans: list[Span] = []
+        self.stored_puts: set[bytes] = set()
+        self.stored_drops: set[bytes] = set()
+        self.ids: dict[bytes, bytes | None] = {}
+        self.places: dict[int, bytes | None] = {}
+        self.marks: dict[int, Mark | None] = {}
+        self.ended: dict[bytes, bytes | None] = {}
+        self.firsts: list[tuple[int, bytes]] = []
+        self.next_request: int | None = None
+        self.next_dispatch: int | None = None
+        self.seq: int | None = None
+        self.takeover: int | None = None
+
+    def insert(self, key: bytes, value: bytes, stored: bool = False) -> None:
+        """Put an entry under a key at which none is present. O(1)."""
+        self.entries[key] = value
+        if stored:
+            self.stored_puts.add(key)
+
+    def delete(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
+        """End the entry that is present under `key`; `size_bytes` is the length of its value. O(1)."""
+        self._delete(self.entries, self.drops, key, size_bytes, stored)
+
+    def replace(
+        self, key: bytes, value: bytes, old_size_bytes: int, stored: bool = False, old_stored: bool = False
+    ) -> None:
+        """Give the entry that is present under `key` another value. O(1)."""
+        self.delete(key, old_size_bytes, stored=old_stored)
+        self.insert(key, value, stored=stored)
+
+    def delete_span(
+        self,
+        first_key: bytes,
+        last_key: bytes,
+        keys: Sequence[bytes],
+        sizes_bytes: Sequence[int],
+        stored: Collection[bytes] | None = None,
+    ) -> None:
+        """End all entries from `first_key` to `last_key`, both included; `stored` holds the keys whose truth is STORE.
+
+        REQUIRES: `keys` are, ascending, all present keys of that span (in the log and in these changes): from 256 keys
+        on, one range tombstone replaces the point deletes. O(len(keys)).
+        """
+        assert keys and keys[0] == first_key and keys[-1] == last_key and len(keys) == len(sizes_bytes), "not a span"
+        entries = self.entries
+        if len(keys) < SPAN_KEYS_MIN or (entries and any(entries.get(key) is not None for key in keys)):
+            for key, size_bytes in zip(keys, sizes_bytes, strict=True):
+                self._delete(entries, self.drops, key, size_bytes, stored is not None and key in stored)
+            return
+        entries.update(dict.fromkeys(keys))
+        self.spans.append(Span(keys, sizes_bytes))
+        if stored:
+            self.stored_drops.update(stored)
+
+    def insert_parked(self, key: bytes, value: bytes, stored: bool = False) -> None:
+        """Put an entry among the parked ones, under a parked key at which none is present. O(1)."""
+        self.parked[key] = value
+        if stored:
+            self.stored_puts.add(key)
+
+    def delete_parked(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
+        """Take the entry that is present under a parked key out. O(1)."""
+        self._delete(self.parked, self.parked_drops, key, size_bytes, stored)
+
+    def _delete(
+        self, overlay: dict[bytes, bytes | None], drops: dict[bytes, int], key: bytes, size_bytes: int, stored: bool
+    ) -> None:
+        if overlay.get(key) is not None:  # put by these changes: whatever the log had under it is in `drops` already
+            overlay[key] = None
+            self.stored_puts.discard(key)
+            return
+        assert key not in overlay, "the entry was ended by these changes before"
+        overlay[key] = None
+        drops[key] = size_bytes
+        if stored:
+            self.stored_drops.add(key)

@@ -1,0 +1,94 @@
+"""The value of an entry in the timer log, and the mark of a fate that was read before its request.
+
+Encoded as a msgpack array by msgspec, so bodies stay raw bytes and a tampered file can only fail to decode, never run.
+New fields go to the end with a default: an older value then still decodes.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import msgspec
+
+from postdate.wheel.errors import Corrupt
+
+
+class Kind(IntEnum):
+    """What the transaction of an entry does; every kind but DELIVER lies under key due 0."""
+
+    DELIVER = 0
+    DEAD = 1
+    CANCELLED = 2
+    REPLACED = 3
+    APPLIED = 4
+    STORE = 5
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
+    """A request that is held: everything its transaction will need, so that dispatch reads nothing but this.
+
+    `due` is the true present due time, also where the key's is 0; -1 stands for "none" in the numbers, b"" for no id.
+    `own_key` holds the request's own key in a 1-tuple where it differs from the target key; `control` the removed
+    `postdate-` headers with their positions. `acts_on`, `new_due`: the request a control acts on, and its new time.
+    """
+
+    kind: int
+    stored: bool
+    first_due: int
+    due: int
+    target: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    partition: int = -1
+    id: bytes = b""
+    grace_ms: int = -1
+    own_key: tuple[bytes | None, ...] = ()
+    control: list[tuple[int, str, bytes | None]] = []
+    reason: str = ""
+    detail: str = ""
+    acts_on: int = -1
+    new_due: int = -1
+    accepted_ms: int = -1
+
+
+class Mark(msgspec.Struct, array_like=True):
+    """The fates seen so far of a request that is not ingested yet; they add up, and final wins for ever.
+
+    `due` is the new due time of a `moved`, -1 where it has not moved.
+    """
+
+    final: bool
+    stored: bool
+    due: int
+
+
+_encoder = msgspec.msgpack.Encoder()
+_entries = msgspec.msgpack.Decoder(Entry)
+_marks = msgspec.msgpack.Decoder(Mark)
+
+
+def encode_entry(entry: Entry) -> bytes:
+    """The bytes of an entry; O(size)."""
+    return _encoder.encode(entry)
+
+
+def decode_entry(data: bytes) -> Entry:
+    """The entry of bytes that `encode_entry` made; raises Corrupt for any others (move the directory aside)."""
+    try:
+        return _entries.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"an entry of {len(data)} bytes does not decode: {error}") from error
+
+
+def encode_mark(mark: Mark) -> bytes:
+    """The bytes of a mark."""
+    return _encoder.encode(mark)
+
+
+def decode_mark(data: bytes) -> Mark:
+    """The mark of bytes that `encode_mark` made; raises Corrupt for any others."""
+    try:
+        return _marks.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Corrupt(f"a mark of {len(data)} bytes does not decode: {error}") from error

@@ -1,0 +1,75 @@
+"""The errors of the timer index, by what the caller does next; a bare rocksdict `Exception` never leaves this package.
+
+WheelError
+├── StorageError        the operating system refused: retry with a deadline, then stop
+│   ├── DiskFull        free space, then retry: RocksDB recovers by itself some seconds later
+│   └── Locked          another process owns the directory: wait, then take a fresh directory
+├── Corrupt             the bytes are not ours: move the directory aside and start empty
+├── FormatMismatch      written by another version of the format: move aside and start empty
+├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` says which
+├── Closed              used after close: a mistake of ours
+└── TornRead            a reader saw only half-done updates of a wheel: read again later
+"""
+
+from __future__ import annotations
+
+
+class WheelError(Exception):
+    """Base of every error that the package raises."""
+
+
+class StorageError(WheelError):
+    """The file system or RocksDB refused an operation."""
+
+
+class DiskFull(StorageError):
+    """No space is left; nothing was changed."""
+
+
+class Locked(StorageError):
+    """Another process, or an owner of this process that was not closed, holds the directory."""
+
+
+class Corrupt(WheelError):
+    """Stored bytes fail a check; the directory is of no more use."""
+
+
+class FormatMismatch(WheelError):
+    """The directory was written with another format version."""
+
+    def __init__(self, found: int, expected: int) -> None:
+        super().__init__(f"timer index has format version {found}, this program writes {expected}")
+        self.found = found
+        self.expected = expected
+
+
+class IdentityMismatch(WheelError):
+    """The directory belongs to another shard, or to a topic that was created anew; `fields` names what differs."""
+
+    def __init__(self, fields: tuple[str, ...], detail: str) -> None:
+        super().__init__(f"timer index belongs elsewhere: {detail}")
+        self.fields = fields
+
+
+class Closed(WheelError):
+    """The timer index was used after it was closed."""
+
+
+class TornRead(WheelError):
+    """No consistent copy of the wheel could be taken: its writer is busy, or died in the middle of an update."""
+
+
+def from_rocksdict(error: Exception) -> WheelError:
+    """The error of this package for what rocksdict raised: it has one class for all, so the text decides, here only."""
+    text = str(error)
+    if type(error).__name__ == "DbClosedError":
+        return Closed(text)
+    if text.startswith("IO error: lock hold by") or ("LOCK" in text and "Resource temporarily unavailable" in text):
+        return Locked(text)
+    if "No space left on device" in text or "Disk quota exceeded" in text:
+        return DiskFull(text)
+    corrupt = ("Corruption", "Invalid argument: ", "Not implemented: ")
+    missing = text.startswith("IO error: No such file or directory")
+    if text.startswith(corrupt) or missing or "checksum mismatch" in text:
+        return Corrupt(text)
+    return StorageError(text)

@@ -1,0 +1,53 @@
+"""Bounds of the timer index, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Measured: range tombstones of small batches pile up (74 us growing to 666 us a scan), points stay at 21 us.
+SPAN_KEYS_MIN: Final = 256
+
+# Each range tombstone in the memtable is looked at by every scan; a flush turns them into one sorted block.
+RANGE_TOMBSTONES_MAX: Final = 1_000
+
+# Offsets a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches three or four rows.
+BLOCK_OFFSETS: Final = 4_096
+
+# Rows of `blocks` held in memory (about 150 B each): ten million entries in dense blocks are 2,441 rows.
+BLOCKS_CACHED_MAX: Final = 65_536
+
+# Keys a load or a rebuild takes at once: at 0.5-1 us a key deliveries wait 20 ms at the most.
+LOAD_KEYS_MAX: Final = 20_000
+
+# Values whose length is read per piece of a rebuild, to know the mean without reading all bodies.
+LENGTH_SAMPLES_MAX: Final = 64
+
+# Tombstones a confirming seek may step over before it gives up: it runs once a second and must stay under a millisecond.
+CONFIRM_SKIPS_MAX: Final = 10_000
+
+# Bytes of bodies that one scan returns unless the caller says otherwise: a transaction's worth.
+SCAN_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# Values above this go to blob files: compaction then does not rewrite them at every level.
+INLINE_VALUE_SIZE_BYTES_MAX: Final = 16 * 1024
+
+# Memory of a shard's memtables; two of them exist while one is flushed.
+WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
+
+# Block cache shared by the shards of a process unless they are given one each.
+CACHE_SIZE_BYTES: Final = 64 * 1024 * 1024
+
+# A log beyond this makes RocksDB flush the column family that holds the oldest part; it bounds the time of a restart.
+WAL_SIZE_BYTES_MAX: Final = 128 * 1024 * 1024
+
+# File descriptors of one RocksDB: 64 shards stay below the usual limit of 16,384.
+OPEN_FILES_MAX: Final = 128
+
+# Bytes of ended entries after which `reclaim` compacts: measured 1 s for 660 MB, so a tenth of a second.
+RECLAIM_SIZE_BYTES_MIN: Final = 64 * 1024 * 1024
+
+# Attempts of a reader to copy a wheel between two updates; an update takes well under a millisecond.
+TORN_READS_MAX: Final = 100
+
+# Slots of a ring: 32 bytes each, so 128 MiB; more is a mistake in the configuration.
+RING_SLOTS_MAX: Final = 4 * 1024 * 1024
