@@ -1,0 +1,51 @@
+"""Every header name of Postdate, once.
+
+A header belongs to Postdate when its name begins with `postdate-`, whatever the case of its ASCII letters. Only the
+exact lower-case names below mean something: any other is refused, since a typo must not silently change a delivery.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+Headers: TypeAlias = list[tuple[str, bytes | None]]
+"""The headers of a record in their order, repeats and null values included."""
+
+Control: TypeAlias = list[tuple[int, str, bytes | None]]
+"""The headers of Postdate that were taken out of a request: index in the record, name, value; by rising index."""
+
+PREFIX: Final = "postdate-"
+
+TOPIC: Final = "postdate-topic"
+AT: Final = "postdate-at"
+DELAY: Final = "postdate-delay"
+LEVEL: Final = "postdate-level"
+KEY: Final = "postdate-key"
+PARTITION: Final = "postdate-partition"
+ID: Final = "postdate-id"
+ACTION: Final = "postdate-action"
+ORIGIN: Final = "postdate-origin"
+GRACE: Final = "postdate-grace"
+DUE: Final = "postdate-due"
+MOVED: Final = "postdate-moved"
+DEAD_REASON: Final = "postdate-dead-reason"
+DEAD_DETAIL: Final = "postdate-dead-detail"
+
+REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
+"""What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
+
+TIMES: Final = (AT, DELAY, LEVEL)
+"""The ways to say when; a request takes exactly one."""
+
+
+def is_ours(name: str) -> bool:
+    """True if a header of this name is Postdate's own and never passed on as data."""
+    return name[: len(PREFIX)].lower() == PREFIX
+
+
+def is_dropped(name: str) -> bool:
+    """True if a schedule request may carry this header without meaning: a delivered record or dead letter left it.
+
+    A consumer that copies the headers of a delivered record to retry it must work.
+    """
+    return name in (ORIGIN, DUE, MOVED) or name.startswith(f"{PREFIX}dead-")

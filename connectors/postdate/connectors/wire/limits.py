@@ -1,0 +1,52 @@
+"""Bounds of what is read from and written to Kafka, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Offsets, times and sequence numbers are signed 64-bit in Kafka; what is larger was never written by a broker.
+INTEGER_END: Final = 2**63
+
+# Partitions are signed 32-bit in Kafka.
+PARTITION_END: Final = 2**31
+
+# Key due 0 of the timer log belongs to what ends without a delivery, so an instant of 0 is taken as 1.
+DUE_MS_MIN: Final = 1
+
+# Decimal digits of 2**63 - 1: more are refused before they are converted, whose cost grows with the square.
+INTEGER_DIGITS_MAX: Final = 19
+
+# The longest honest time, 9999-12-31T23:59:59.999999999+00:00, has 35 characters. Longer texts are refused unread.
+TIME_TEXT_BYTES_MAX: Final = 64
+
+# Kafka's own limit of a topic name, which ends as a directory name.
+TOPIC_NAME_LENGTH_MAX: Final = 249
+
+# `<topic>/<partition>/<offset>`.
+ORIGIN_BYTES_MAX: Final = TOPIC_NAME_LENGTH_MAX + 1 + 10 + 1 + 19
+
+# An id is a key of the timer log and of verdicts; 256 bytes hold any UUID, URN or composed order number.
+ID_BYTES_MAX: Final = 256
+
+# Parsed texts that are remembered, for each request topic. Real streams use few targets and few delays; beyond this
+# the table is emptied, which costs a stream of ever new texts no more than parsing them.
+REMEMBERED_TEXTS_MAX: Final = 4_096
+
+# 400 days: a year and a month of grace. The wheel's hour ring has a slot for each hour of it.
+HORIZON_MS_DEFAULT: Final = 400 * 86_400_000
+
+# Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
+FATES_MAX: Final = 10_000
+
+# 10,000 fates of the widest kind with 19-digit numbers; what is larger was not written by Postdate.
+DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024
+
+# What one fate may add to a dispatch-log record: three 19-digit numbers at the widest, the name, brackets and commas.
+FATE_BYTES_MAX: Final = 54
+MOVED_FATE_BYTES_MAX: Final = 90
+
+# A detail is one sentence for a person; the margin of the own topics' max.message.bytes (64 KiB) must hold it.
+DETAIL_BYTES_MAX: Final = 1_024
+
+# A text of the producer's that is quoted in a detail is cut here.
+QUOTED_BYTES_MAX: Final = 80

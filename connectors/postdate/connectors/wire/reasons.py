@@ -1,0 +1,37 @@
+"""Why a request ended as a dead letter: a closed set, so that consumers of dead letters may switch on it.
+
+Reasons up to `TOO_LARGE` can be seen from the record and the rules of its request topic; those from `UNKNOWN_TARGET`
+on need Kafka or time and are given by the sidecar.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Reason(StrEnum):
+    """The value of `postdate-dead-reason`."""
+
+    MISSING_TARGET = "missing-target"
+    BAD_TARGET = "bad-target"
+    FORBIDDEN_TARGET = "forbidden-target"
+    MISSING_TIME = "missing-time"
+    CONFLICTING_TIME = "conflicting-time"
+    BAD_TIME = "bad-time"
+    BEYOND_HORIZON = "beyond-horizon"
+    BAD_LEVEL = "bad-level"
+    BAD_KEY = "bad-key"
+    BAD_PARTITION = "bad-partition"
+    BAD_ID = "bad-id"
+    MISSING_ID = "missing-id"
+    BAD_ACTION = "bad-action"
+    BAD_HEADERS = "bad-headers"
+    DUPLICATE_HEADER = "duplicate-header"
+    UNKNOWN_HEADER = "unknown-header"
+    TOO_LARGE = "too-large"
+    UNKNOWN_TARGET = "unknown-target"
+    RECORD_REFUSED = "record-refused"
+    UNAUTHORIZED = "unauthorized"
+    EXPIRED = "expired"
+    LIMIT_EXCEEDED = "limit-exceeded"
+    TARGET_UNAVAILABLE = "target-unavailable"
