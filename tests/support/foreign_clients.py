@@ -1,0 +1,114 @@
+"""Producers that share nothing with ours: kcat, Kafka's own Java client, and KafkaJS.
+
+Each takes messages and produces them, in order, to one topic. The Java and JavaScript programs beside this module read
+lines: `key`, `value` and `header <name>`, each followed by `null` or by `x` and hexadecimal digits, then `send`.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from support.programs import need_program
+
+from postdate.connectors.kafka.dev.jars import cache_dir, kafka_libs
+
+_CLIENTS = Path(__file__).with_name("clients")
+_KAFKAJS = "kafkajs@2.2.4"
+_RUN_TIMEOUT_S = 120
+
+
+@dataclass(frozen=True)
+class Message:
+    """A Kafka record as a producer sees it; `headers` keep their order and may repeat a name."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    def with_headers(self, *more: tuple[str, bytes | None]) -> Message:
+        return Message(self.key, self.value, self.headers + more)
+
+
+Producer = Callable[[str, str, Iterable[Message]], None]
+"""(bootstrap servers, topic, messages): returns when all were acknowledged."""
+
+
+def produce_with_kcat(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
+    """One kcat a message. Its arguments carry no NUL; an empty or null value it sends only behind a key (`-K`)."""
+    kcat = need_program("kcat", "kcat")
+    for message in messages:
+        command: list[str | bytes] = [kcat, "-P", "-b", bootstrap, "-t", topic]
+        for name, value in message.headers:
+            command += ["-H", name.encode() if value is None else name.encode() + b"=" + value]
+        if not message.value:
+            assert message.key is not None
+            _run([*command, "-K", "|", *([] if message.value == b"" else ["-Z"])], message.key + b"|\n")
+            continue
+        with NamedTemporaryFile() as file:
+            file.write(message.value)
+            file.flush()
+            _run([*command, *([] if message.key is None else ["-k", message.key]), file.name], b"")
+
+
+def produce_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
+    """The Java client of the dev broker's own jars, run from its source file."""
+    send_with_java(bootstrap, topic, messages)
+
+
+def send_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> list[tuple[int, int]]:
+    """As `produce_with_java`; returns partition and offset of each message as the broker acknowledged them."""
+    java = need_program("java", "openjdk-17-jdk-headless")
+    need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
+    classpath = f"{kafka_libs()}/*"
+    command = [java, "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
+    return _acknowledged(_run([*command, str(_CLIENTS / "Produce.java"), bootstrap, topic], _lines(messages)))
+
+
+def produce_with_javascript(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
+    """KafkaJS, fetched once by npm into this user's cache. It cannot send a null header value."""
+    node = need_program("node", "nodejs")
+    command = [node, str(_CLIENTS / "produce.cjs"), str(_kafkajs()), bootstrap, topic]
+    _acknowledged(_run(command, _lines(messages)))
+
+
+def _kafkajs() -> Path:
+    """The folder of KafkaJS; fetched into the cache where it is missing."""
+    folder = cache_dir() / _KAFKAJS
+    library = folder / "node_modules" / "kafkajs"
+    if not (library / "package.json").exists():
+        npm = need_program("npm", "npm")
+        folder.mkdir(parents=True, exist_ok=True)
+        _run([npm, "install", "--prefix", str(folder), "--no-save", "--no-package-lock", "--silent", _KAFKAJS], b"")
+    return library
+
+
+def _lines(messages: Iterable[Message]) -> bytes:
+    lines: list[str] = []
+    for message in messages:
+        lines += [f"key {_word(message.key)}", f"value {_word(message.value)}"]
+        lines += [f"header {name} {_word(value)}" for name, value in message.headers]
+        lines.append("send")
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def _word(value: bytes | None) -> str:
+    return "null" if value is None else "x" + value.hex()
+
+
+def _acknowledged(output: bytes) -> list[tuple[int, int]]:
+    return [(int(partition), int(offset)) for partition, offset in (line.split() for line in output.splitlines())]
+
+
+def _run(command: list[str | bytes] | list[str], given: bytes) -> bytes:
+    """Returns what the program printed; an error of the program is the test's failure, in its own words."""
+    environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
+    done = subprocess.run(
+        command, input=given, capture_output=True, timeout=_RUN_TIMEOUT_S, check=False, env=environment
+    )
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return done.stdout
