@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from support.programs import need_program
-
 from postdate.connectors.kafka.dev.jars import cache_dir, kafka_libs
+from support.programs import need_program
 
 _CLIENTS = Path(__file__).with_name("clients")
 _KAFKAJS = "kafkajs@2.2.4"
@@ -47,12 +46,15 @@ def produce_with_kcat(bootstrap: str, topic: str, messages: Iterable[Message]) -
             command += ["-H", name.encode() if value is None else name.encode() + b"=" + value]
         if not message.value:
             assert message.key is not None
-            _run([*command, "-K", "|", *([] if message.value == b"" else ["-Z"])], message.key + b"|\n")
+            null = ["-Z"] if message.value is None else []
+            _run([*command, "-K", "|", *null], message.key + b"|\n")
             continue
+        if message.key is not None:
+            command += ["-k", message.key]
         with NamedTemporaryFile() as file:
             file.write(message.value)
             file.flush()
-            _run([*command, *([] if message.key is None else ["-k", message.key]), file.name], b"")
+            _run([*command, file.name], b"")
 
 
 def produce_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
