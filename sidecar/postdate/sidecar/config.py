@@ -17,6 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
+from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS
+from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 from postdate.sidecar import limits
 
 CancelGate = Literal["takeover", "always", "off"]
@@ -27,14 +30,6 @@ SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
-
-DEFAULT_REQUEST_TOPIC: Final = "postdate.requests"
-# RocketMQ 4's table, which is what people who migrate from it have in their producers.
-DEFAULT_LEVELS_MS: Final[tuple[int, ...]] = (
-    *(SECOND_MS * n for n in (1, 5, 10, 30)),
-    *(MINUTE_MS * n for n in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    *(HOUR_MS * n for n in (1, 2)),
-)
 
 MASK: Final = "***"
 
@@ -84,7 +79,7 @@ class KafkaConfig:
 class RequestTopicConfig:
     """One request topic: who may be a target, how far ahead, which levels."""
 
-    name: Annotated[str, Option("Name of the request topic.")] = DEFAULT_REQUEST_TOPIC
+    name: Annotated[str, Option("Name of the request topic.")] = DEFAULT_REQUESTS
     allow: Annotated[
         tuple[str, ...], Option("Patterns (* ? [...]) of the target topics that requests here may name.")
     ] = ("*",)
@@ -98,7 +93,7 @@ class RequestTopicConfig:
             low=SECOND_MS,
             high=limits.HORIZON_MS_MAX,
         ),
-    ] = 400 * DAY_MS
+    ] = HORIZON_MS_DEFAULT
     cancel_gate: Annotated[
         CancelGate,
         Option("When a cancel written before the due time must win: while catching up (takeover), always, or never."),

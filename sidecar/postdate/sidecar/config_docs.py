@@ -1,7 +1,7 @@
 """The configuration as text: what is in force (`config show`) and what there is (`config docs`).
 
-Secrets are never in the output: they show as `***`. The text form of `config show` is TOML and can be read back, but for
-the secrets. Pure functions over `config_load.Loaded` and the schema.
+Secrets are never in the output: they show as `***`. The text form of `config show` is TOML and can be read back, but
+for the secrets. Pure functions over `config_load.Loaded` and the schema.
 """
 
 from __future__ import annotations
@@ -110,14 +110,14 @@ def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
 
 
 def as_markdown() -> str:
-    """The reference of every option: key, environment variable, default, bounds, meaning; and the refused properties."""
+    """The reference of every option: key, environment variable, default, range, meaning; and refused properties."""
     lines = [
         "# Configuration",
         "",
         "One TOML file (`--config FILE` or `POSTDATE_CONFIG`) < librdkafka properties file (`-F FILE`) < environment <",
         "flags. `postdate config show` prints what is in force and where each value came from. An unknown key is an",
-        "error. Options that end in `_ms` take milliseconds or a duration such as `90s`, `2h30m`, `7d`; sizes take bytes",
-        "or `512KiB`, `16MiB`.",
+        "error. Options that end in `_ms` take milliseconds or a duration such as `90s`, `2h30m`, `7d`; sizes take",
+        "bytes or `512KiB`, `16MiB`.",
     ]
     for section, owner in sections().items():
         shown = [leaf for leaf in leaves().values() if leaf.section == section and leaf.path != REQUEST_TOPICS]
@@ -126,8 +126,8 @@ def as_markdown() -> str:
         lines += _table(shown, with_environment=True)
     lines += ["", f"## `[[{REQUEST_TOPICS}]]`", "", _sentence(RequestTopicConfig)]
     lines += [
-        f"One table for each topic. `{environment_name(REQUEST_TOPICS)}` and `--requests` take names alone: they choose",
-        "among the tables of the file, or add a topic with the defaults.",
+        f"One table for each topic. `{environment_name(REQUEST_TOPICS)}` and `--requests` take names alone: they",
+        "choose among the tables of the file, or add a topic with the defaults.",
         "",
         *_table(list(topic_leaves().values()), with_environment=False),
     ]
@@ -144,9 +144,9 @@ _SECRETS_TEXT = (
     "",
     "A property such as `security.protocol` is a key of `[kafka.common]` (or `consumer`, `producer`, `admin`), the",
     "variable `POSTDATE_KAFKA_COMMON_SECURITY_PROTOCOL`, a line of the `-F` file, or `-X security.protocol=SSL`.",
-    "Secrets (`sasl.password`, `ssl.key.password`, ...) are refused after `-X`, where every user of the machine could read",
-    "them; `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file that holds the",
-    "secret. They are shown as `***` everywhere.",
+    "Secrets (`sasl.password`, `ssl.key.password`, ...) are refused after `-X`, where every user of the machine could",
+    "read them; `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file that holds",
+    "the secret. They are shown as `***` everywhere.",
 )
 
 
@@ -159,7 +159,9 @@ def _table(shown: list[Leaf], *, with_environment: bool) -> list[str]:
     lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
     for leaf in shown:
         variable = environment_name(leaf.path) + ("_<PROPERTY>" if leaf.is_properties else "")
-        default = "" if leaf.default in (None, "") or leaf.is_properties else f"`{json.dumps(_plain(leaf, leaf.default))}`"
+        default = (
+            "" if leaf.default in (None, "") or leaf.is_properties else f"`{json.dumps(_plain(leaf, leaf.default))}`"
+        )
         cells = [f"`{leaf.name}`", *([f"`{variable}`"] if with_environment else []), default, _range(leaf)]
         lines.append(f"| {' | '.join([*cells, leaf.option.doc])} |")
     return lines

@@ -1,7 +1,7 @@
 """Building the `Config` of a process: defaults < TOML file < properties file < environment < flags.
 
-All problems of all places are gathered and told in one `ConfigError`, so that a person mends them in one go. Nothing here
-asks Kafka: what the live topics say is `topics`' affair.
+All problems of all places are gathered and told in one `ConfigError`, so that a person mends them in one go. Nothing
+here asks Kafka: what the live topics say is `topics`' affair.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from postdate.connectors.kafka.errors import SettingRefused
 from postdate.connectors.kafka.settings import check_properties
-from postdate.connectors.wire.topics import OwnTopics, check_topic_name
+from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import limits
 from postdate.sidecar.config import (
     Config,
@@ -64,8 +64,8 @@ class Flags:
 def load(flags: Flags, environ: Mapping[str, str]) -> Loaded:
     """The configuration that file, environment and flags make together.
 
-    Raises ConfigError: a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict each
-    other, or a librdkafka property is refused; the text names every such problem with its place.
+    Raises ConfigError: a file cannot be read, a key is unknown, a value is out of its bounds, two values contradict
+    each other, or a librdkafka property is refused; the text names every such problem with its place.
     """
     reads: list[Read] = []
     config_file = flags.config_file or (
@@ -199,14 +199,15 @@ def _request_topic_problems(config: Config) -> list[str]:
         problems.append(f"{len(names)} request topics: must be 1 to {limits.REQUEST_TOPICS_MAX}")
     if len(set(names)) != len(names):
         problems.append(f"a request topic is named twice: {', '.join(names)}")
-    derived = {own: name for name in names for own in OwnTopics.of(name).names if own != name}
-    for topic in config.request_topics:
+    owner: dict[str, str] = {}
+    for name in names:
         try:
-            check_topic_name(topic.name)
+            owner |= {own: name for own in OwnTopics.of(name).names() if own != name}
         except ValueError as error:
-            problems.append(f"request topic {topic.name!r}: {error}")
-        if topic.name in derived:
-            problems.append(f"request topic {topic.name} is already a topic of Postdate's own for {derived[topic.name]}")
+            problems.append(f"request topic {name!r}: {error}")
+    for topic in config.request_topics:
+        if topic.name in owner:
+            problems.append(f"request topic {topic.name} is already a topic of Postdate's own for {owner[topic.name]}")
         if not 1 <= len(topic.levels_ms) <= limits.LEVELS_MAX:
             problems.append(f"request topic {topic.name}: levels_ms must hold 1 to {limits.LEVELS_MAX} delays")
         elif max(topic.levels_ms) > topic.horizon_ms:

@@ -57,15 +57,15 @@ def bare(hint: Any) -> Any:
     return hint
 
 
-def _leaves_of(owner: type, prefix: str) -> list[Leaf]:
+def _leaves_of(owner: type[Any], prefix: str) -> list[Leaf]:
     found: list[Leaf] = []
     hints = get_type_hints(owner, include_extras=True)
     blank = owner()
     for field in dataclasses.fields(owner):
         hint = hints[field.name]
         path = f"{prefix}{field.name}"
-        if dataclasses.is_dataclass(hint):
-            found += _leaves_of(hint if isinstance(hint, type) else type(hint), f"{path}.")
+        if isinstance(hint, type):
+            found += _leaves_of(hint, f"{path}.")
             continue
         if get_origin(hint) is not Annotated:
             raise TypeError(f"{owner.__name__}.{field.name} has no Option")
@@ -87,10 +87,13 @@ def topic_leaves() -> dict[str, Leaf]:
 
 
 @cache
-def sections() -> dict[str, type]:
+def sections() -> dict[str, type[Any]]:
     """The dataclass of each section by its name; the top is the empty name."""
-    hints = get_type_hints(Config)
-    return {"": Config} | {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+    found: dict[str, type[Any]] = {"": Config}
+    for name, hint in get_type_hints(Config).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found[name] = hint
+    return found
 
 
 def environment_name(path: str) -> str:

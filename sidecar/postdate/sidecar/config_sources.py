@@ -1,7 +1,7 @@
 """The places a setting may come from: a TOML file, the environment, a librdkafka properties file.
 
-Each reader returns `Setting`s and a list of problems, one sentence each, so that a person sees all mistakes of a file at
-once. A key that is not known is a problem, with the nearest known name: a typo must not silently leave a default.
+Each reader returns `Setting`s and a list of problems, one sentence each, so that a person sees all mistakes of a file
+at once. A key that is not known is a problem, with the nearest known name: a typo must not silently leave a default.
 """
 
 from __future__ import annotations
@@ -27,8 +27,14 @@ from postdate.sidecar.config_schema import (
 from postdate.sidecar.config_values import is_secret
 from postdate.sidecar.errors import ConfigError
 
-# Not options: where the file is, and what tests and scripts use.
-_FOREIGN_PREFIXES = ("POSTDATE_TEST_", "POSTDATE_FAILPOINTS", "POSTDATE_FORBID_SKIPS")
+# Not options: what tests use, and where the development broker finds its jars.
+_FOREIGN_PREFIXES = (
+    "POSTDATE_TEST_",
+    "POSTDATE_FAILPOINTS",
+    "POSTDATE_FORBID_SKIPS",
+    "POSTDATE_KAFKA_LIBS",
+    "POSTDATE_IVY_SETTINGS",
+)
 CONFIG_FILE_VARIABLE = "POSTDATE_CONFIG"
 # Kubernetes adds these to every pod for each Service called postdate or postdate-...
 _SERVICE_LINK = re.compile(r"POSTDATE_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")

@@ -26,7 +26,7 @@ def is_secret(name: str) -> bool:
 
 
 def property_text(name: str, raw: object) -> str:
-    """The text librdkafka wants for a property; a `Secret` where it is one. Raises ValueError: no text, number, bool."""
+    """The text librdkafka wants for a property; a `Secret` where it is one. Raises ValueError: of no simple type."""
     if isinstance(raw, bool):
         text = "true" if raw else "false"
     elif isinstance(raw, (int, float, str)):
@@ -37,7 +37,7 @@ def property_text(name: str, raw: object) -> str:
 
 
 def convert(leaf: Leaf, raw: object) -> Any:
-    """The value of option `leaf` that `raw` means, within its bounds. Raises ValueError: a clause that says what it takes."""
+    """The value of option `leaf` that `raw` means, within its bounds. Raises ValueError: says what it takes."""
     if leaf.choices:
         if raw not in leaf.choices:
             raise ValueError(f"takes one of {', '.join(leaf.choices)}")

@@ -7,12 +7,20 @@
     └── Halted                      exit 1   the shard stops; a person must look, and the message says what to do
     RequestRefused (connectors.wire)         end the request as a dead letter with its reason; never stops a shard
 
-The errors of the other packages are mapped into this tree where they enter the sidecar.
+The errors of the other packages are mapped into this tree where they enter the sidecar:
+
+    connectors.kafka  SettingRefused, NotAuthorized, DevBrokerFailed        -> ConfigError
+                      Fenced                                                -> Fenced
+                      OffsetOutOfRange                                      -> Halted
+                      Unreachable, Retriable, AbortRequired, RecordRejected,
+                      UnknownOutcome, FatalClient                           -> TransientError
 """
 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+
+from postdate.connectors.kafka import errors as kafka_errors
 
 
 class Exit(IntEnum):
@@ -72,3 +80,17 @@ class Halted(PostdateError):
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:
+    """The error of this tree that a fault of Kafka amounts to for a whole process or command, with the same text.
+
+    A shard does not use it for its own transactions: it reacts to the fault itself.
+    """
+    if isinstance(fault, kafka_errors.SettingRefused | kafka_errors.NotAuthorized):
+        return ConfigError(str(fault))
+    if isinstance(fault, kafka_errors.Fenced):
+        return Fenced(str(fault))
+    if isinstance(fault, kafka_errors.OffsetOutOfRange):
+        return Halted(HaltReason.REQUESTS_TRUNCATED, str(fault))
+    return TransientError(str(fault))

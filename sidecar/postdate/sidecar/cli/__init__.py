@@ -1,0 +1,26 @@
+"""The command line: `postdate NOUN VERB`, one module a noun.
+
+Promised to scripts: results on stdout (with `--output json` one JSON object a line), everything else on stderr; exit
+codes 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found. A command raises the errors of
+`postdate.sidecar.errors`; `Commands` turns them into a sentence and an exit code. Commands import what is slow to
+import inside, so that `--help` is quick and Spark stays optional.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.cli import audit, config, dev, run, send, topics, version
+from postdate.sidecar.cli.commands import Commands
+
+
+def main() -> None:
+    """The program `postdate`."""
+    postdate(prog_name="postdate")
+
+
+postdate = Commands(
+    "postdate",
+    help="Deliver Kafka messages later: exactly once, never early, byte for byte as they were sent.",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for command in (dev.dev, topics.topics, run.run, send.send, audit.audit, config.config, version.version):
+    postdate.add_command(command)

@@ -1,0 +1,162 @@
+"""`postdate topics create|check`: the topics a request topic needs, made and judged."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+
+import click
+
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar import topics as rules
+from postdate.sidecar.cli.commands import listed, say, warn
+from postdate.sidecar.cli.options import Loader, configured, output_option
+from postdate.sidecar.errors import Exit, PostdateError
+
+REPLICATION_OPTION = "topics.replication_factor"
+
+
+@click.group()
+def topics() -> None:
+    """Create Postdate's topics, and check those that exist."""
+
+
+@topics.command()
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic: its shards. [4]")
+@click.option(
+    "--replication-factor", type=int, metavar="N", help="Replicas of each topic. [3, or as many as there are brokers]"
+)
+@click.option("--allow-existing", is_flag=True, help="Keep topics that exist, and add what is missing.")
+def create(
+    loader: Loader,
+    requests: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    allow_existing: bool,
+) -> None:
+    """Create the request topics and the four topics beside each, with the settings that the protocol needs.
+
+    Prints the name of each topic created. With --allow-existing it may be repeated: existing topics keep their
+    settings, own topics get as many partitions as their request topic, and what breaks a rule is told (exit code 4).
+    """
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    values: dict[str, object] = {"request_topics": requests, "topics.partitions": partitions}
+    if replication_factor is not None:
+        values[REPLICATION_OPTION] = replication_factor
+        if replication_factor == 1:
+            values["topics.min_insync_replicas"] = 1
+    loaded = loader(values)
+    config = loaded.config
+    maker = _Maker(may_fall_back=loaded.source(REPLICATION_OPTION) == "default")
+    found: list[rules.Violation] = []
+    with admin_of(kafka_of(config)) as admin:
+        _refuse_existing(admin, config.request_topic_names, allow_existing)
+        for name in config.request_topic_names:
+            made = maker.create(admin, [rules.request_topic(name, config.topics)])
+            live = describe(admin, name)
+            made += maker.create(admin, rules.own_topics(live[name], config.topics))
+            _add_partitions(admin, name)
+            for topic in made:
+                click.echo(topic)
+            found += rules.violations(name, describe(admin, name), config.kafka.bootstrap_servers)
+    for violation in found:
+        warn(f"{violation.topic} {violation.detail}\n  mend: {violation.mend}")
+    if any(violation.refuses for violation in found):
+        sys.exit(Exit.VIOLATION)
+
+
+@topics.command()
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@output_option
+def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
+    """Compare the live topics with the rules of the protocol, and name the command that mends each violation.
+
+    Exit code 4 when a violation forbids to start; warnings alone leave it 0.
+    """
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    config = loader({"request_topics": requests}).config
+    refused = False
+    with admin_of(kafka_of(config)) as admin:
+        for name in config.request_topic_names:
+            found = rules.violations(name, describe(admin, name), config.kafka.bootstrap_servers)
+            refused = refused or any(violation.refuses for violation in found)
+            _report(name, found, output)
+    if refused:
+        sys.exit(Exit.VIOLATION)
+
+
+def describe(admin: Admin, requests: str) -> dict[str, TopicInfo]:
+    """What exists of the five topics of a request topic, with the settings that the rules judge."""
+    return admin.describe(OwnTopics.of(requests).names(), rules.SETTINGS_READ)
+
+
+def _report(requests: str, found: list[rules.Violation], output: str) -> None:
+    if output == "json":
+        violations = [dataclasses.asdict(violation) for violation in found]
+        click.echo(json.dumps({"requests": requests, "ok": not found, "violations": violations}))
+        return
+    for violation in found:
+        severity = click.style("violation", fg="red") if violation.refuses else click.style("warning", fg="yellow")
+        click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  mend: {violation.mend}")
+    if not any(violation.refuses for violation in found):
+        click.echo(f"ok: {requests} and the topics beside it follow the rules")
+
+
+def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bool) -> None:
+    names = [own for name in requests for own in OwnTopics.of(name).names()]
+    existing = sorted(admin.describe(names))
+    if existing and not allow_existing:
+        raise PostdateError(f"already there: {listed(existing)}; --allow-existing keeps them and adds what is missing")
+
+
+def _add_partitions(admin: Admin, requests: str) -> None:
+    """The own topics that have fewer partitions than the request topic get the rest."""
+    live = admin.describe(OwnTopics.of(requests).names())
+    wanted = len(live[requests].partitions)
+    short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
+    if short:
+        admin.add_partitions(short)
+        say(f"raised to {wanted} partitions: {listed(sorted(short))}")
+
+
+class _Maker:
+    """Creates topics; where nobody chose a replication factor and there are too few brokers, with fewer replicas."""
+
+    def __init__(self, *, may_fall_back: bool) -> None:
+        self._may_fall_back = may_fall_back
+        self._replicas_max = 0  # 0: not yet bounded by the number of brokers
+
+    def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
+        """Create what does not exist; the names created. Raises SettingRefused: the cluster does not take a setting."""
+        while True:
+            try:
+                return admin.create_topics([self._bounded(topic) for topic in wanted])
+            except SettingRefused as refusal:
+                replicas = self._bounded(wanted[0]).replication
+                if not self._may_fall_back or replicas <= 1 or not _is_about_replication(refusal):
+                    raise
+                self._replicas_max = replicas - 1
+                warn(
+                    f"there are fewer than {replicas} brokers: topics get {self._replicas_max} replica(s) each; on a"
+                    " cluster that must survive a broker, add brokers or give --replication-factor"
+                )
+
+    def _bounded(self, topic: NewTopic) -> NewTopic:
+        if not self._replicas_max:
+            return topic
+        replicas = min(topic.replication, self._replicas_max)
+        in_sync = min(int(topic.config["min.insync.replicas"]), max(1, replicas - 1))
+        return topic._replace(replication=replicas, config={**topic.config, "min.insync.replicas": str(in_sync)})
+
+
+def _is_about_replication(refusal: SettingRefused) -> bool:
+    invalid_replication_factor = 38
+    return refusal.code == invalid_replication_factor

@@ -1,0 +1,34 @@
+"""`postdate version`: what runs here, for a bug report."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+
+from postdate.sidecar.cli.options import output_option
+
+_LIBRARIES = ("confluent-kafka", "rocksdict", "msgspec", "numpy", "pyspark")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+@click.command()
+@output_option
+def version(output: str) -> None:
+    """Print the version of Postdate, and of what it stands on."""
+    libraries = {name: _version_of(name) for name in _LIBRARIES}
+    if output == "json":
+        click.echo(json.dumps({"postdate": _version_of("postdate"), "python": platform.python_version(), **libraries}))
+        return
+    click.echo(f"postdate {_version_of('postdate')}")
+    for name, text in {"python": platform.python_version(), **libraries}.items():
+        click.echo(f"  {name} {text}")

@@ -1,0 +1,43 @@
+"""The Kafka cluster of a configuration: the one place where the sidecar chooses the client behind the seam."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.seam import Admin, Kafka
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.sidecar.config import Config
+from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.errors import ConfigError
+
+
+def kafka_of(config: Config) -> Kafka:
+    """The cluster that `config` names; makes no connection yet. Raises ConfigError: no broker given, or a refused
+    property."""
+    require_bootstrap(config)
+    kafka = config.kafka
+    try:
+        return ConfluentKafka(
+            KafkaSettings(
+                bootstrap_servers=kafka.bootstrap_servers,
+                common=dict(kafka.common),
+                consumer=dict(kafka.consumer),
+                producer=dict(kafka.producer),
+                admin=dict(kafka.admin),
+            )
+        )
+    except SettingRefused as error:
+        raise ConfigError(str(error)) from error
+
+
+@contextmanager
+def admin_of(kafka: Kafka) -> Iterator[Admin]:
+    """An admin client for the length of a `with` block."""
+    admin = kafka.admin()
+    try:
+        yield admin
+    finally:
+        admin.close()

@@ -1,0 +1,29 @@
+"""The rules by which requests of a topic are read, as the configuration has them; for shards and `postdate send`."""
+
+from __future__ import annotations
+
+from postdate.connectors.wire.requests import RequestRules
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.config import Config
+
+
+def forbidden_targets(config: Config) -> frozenset[str]:
+    """Every topic of Postdate's own in this deployment: none of them may ever be a target."""
+    return frozenset().union(*(OwnTopics.of(name).names() for name in config.request_topic_names))
+
+
+def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRules:
+    """The rules for the request topic `requests`. Raises KeyError: it is not configured.
+
+    `retention_ms` is the live topic's, -1 for ever or not known. The horizon is at most half of it, since an entry is
+    rebuilt from its request.
+    """
+    topic = config.request_topic(requests)
+    horizon_ms = topic.horizon_ms if retention_ms < 0 else min(topic.horizon_ms, retention_ms // 2)
+    return RequestRules(
+        topic=topic.name,
+        levels_ms=topic.levels_ms,
+        horizon_ms=horizon_ms,
+        forbidden=forbidden_targets(config),
+        allow=topic.allow,
+    )
