@@ -23,6 +23,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.errors import KafkaFault
 
 Headers = list[tuple[str, bytes | None]]
@@ -210,7 +211,8 @@ class TransactionalProducer(Protocol):
     def commit(self) -> None:
         """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
         affair), repeating what is retriable until the transaction time-out is used up. Raises AbortRequired (nothing
-        of it is or will be visible: call `abort`), UnknownOutcome, Fenced, FatalClient."""
+        of it is or will be visible: call `abort`), UnknownOutcome, Fenced, FatalClient. After the last three it may be
+        committed or not."""
 
     def abort(self) -> None:
         """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome,
@@ -307,8 +309,11 @@ class Kafka(Protocol):
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         """A reader whose first record is the one at `offset`, or the first behind it."""
 
-    def producer(self, transactional_id: str) -> TransactionalProducer:
-        """A producer that has fenced nobody yet."""
+    def producer(
+        self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> TransactionalProducer:
+        """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
+        is the largest `max.message.bytes` of the topics that it serves."""
 
     def plain_producer(self) -> PlainProducer:
         """An idempotent producer without transactions."""

@@ -1,0 +1,213 @@
+"""Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
+
+Each method is one request and its answers; the library's futures are waited for here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from typing import Any
+
+from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as Tp
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
+
+from postdate.connectors.kafka.classification import classify, error_of
+from postdate.connectors.kafka.errors import FatalClient, Retriable, Unreachable
+from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
+from postdate.connectors.kafka.settings import KafkaSettings
+
+#: s. How often a created topic is looked for.
+_APPEARS_INTERVAL_S = 0.05
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: Deletes everything that is there; librdkafka's OFFSET_END.
+_EVERYTHING = -1
+
+
+class ConfluentAdmin:
+    """Admin over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._timeout_s = settings.admin_timeout_s
+        try:
+            self._client: AdminClient | None = AdminClient(settings.admin_conf())
+        except KafkaException as error:
+            raise classify(error, "make an admin client") from error
+
+    def cluster_id(self) -> str:
+        described = self._answer(self._open().describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        return str(described.cluster_id)
+
+    def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
+        return self._list_offsets(parts, _EARLIEST, Isolation.READ_UNCOMMITTED)
+
+    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+        return self._list_offsets(parts, _LATEST, isolation)
+
+    def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        offset = self._list_offsets([part], spec, Isolation.READ_UNCOMMITTED)[part]
+        return offset if offset >= 0 else None
+
+    def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        futures = self._open().describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        found: dict[str, TopicInfo] = {}
+        for name, future in futures.items():
+            described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            if described is not None:
+                leaders = {each.id: each.leader is not None for each in described.partitions}
+                found[name] = TopicInfo(name, str(described.topic_id), leaders, {})
+        wanted = frozenset(config)
+        if wanted:
+            for name, values in self._topic_configs(list(found), wanted).items():
+                found[name] = found[name]._replace(config=values)
+        return found
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
+        if not topics:
+            return []
+        new = [
+            ConfluentNewTopic(
+                each.name, num_partitions=each.partitions, replication_factor=each.replication, config=each.config
+            )
+            for each in topics
+        ]
+        created: list[str] = []
+        for name, future in self._open().create_topics(new, request_timeout=self._timeout_s).items():
+            try:
+                future.result(self._timeout_s)
+                created.append(name)
+            except KafkaException as error:
+                if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise classify(error, f"create the topic {name}", otherwise=Unreachable) from error
+            except FutureTimeout as error:
+                raise Unreachable(f"Could not create the topic {name}: no answer in time") from error
+        self._wait_for({each.name: each.partitions for each in topics if each.name in created})
+        return created
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        if not counts:
+            return
+        new = [NewPartitions(name, count) for name, count in counts.items()]
+        for name, future in self._open().create_partitions(new, request_timeout=self._timeout_s).items():
+            self._answer(future, f"add partitions to {name}")
+        self._wait_for(dict(counts))
+
+    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
+        if not config:
+            return
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        futures = self._open().incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        for future in futures.values():
+            self._answer(future, f"change the settings of {topic}")
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        if not topics:
+            return
+        for name, future in self._open().delete_topics(list(topics), request_timeout=self._timeout_s).items():
+            self._answer(future, f"delete the topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        if not before:
+            return {}
+        bounds = [Tp(part.topic, part.index, _EVERYTHING if at < 0 else at) for part, at in before.items()]
+        futures = self._open().delete_records(bounds, request_timeout=self._timeout_s)
+        return {
+            Partition(tp.topic, tp.partition): int(self._answer(future, f"delete records of {tp.topic}").low_watermark)
+            for tp, future in futures.items()
+        }
+
+    def group_members(self, group_id: str) -> list[GroupMember]:
+        (future,) = self._open().describe_consumer_groups([group_id], request_timeout=self._timeout_s).values()
+        group = self._answer(future, f"describe the group {group_id}", absent=KafkaError.GROUP_ID_NOT_FOUND)
+        if group is None or group.state is ConsumerGroupState.DEAD:
+            return []
+        return [
+            GroupMember(
+                each.member_id or "",
+                each.group_instance_id or "",
+                each.client_id or "",
+                each.host or "",
+                tuple(Partition(tp.topic, tp.partition) for tp in each.assignment.topic_partitions),
+            )
+            for each in group.members
+        ]
+
+    def close(self) -> None:
+        self._client = None
+
+    def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
+        wanted = {Tp(part.topic, part.index): spec for part in parts}
+        if not wanted:
+            return {}
+        level = IsolationLevel[isolation.name]
+        futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
+        return {
+            Partition(tp.topic, tp.partition): int(
+                self._answer(future, f"ask for offsets of {tp.topic}/{tp.partition}").offset
+            )
+            for tp, future in futures.items()
+        }
+
+    def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        if not resources:
+            return {}
+        futures = self._open().describe_configs(resources, request_timeout=self._timeout_s)
+        return {
+            resource.name: {
+                name: str(entry.value)
+                for name, entry in self._answer(future, f"read the settings of {resource.name}").items()
+                if name in wanted
+            }
+            for resource, future in futures.items()
+        }
+
+    def _wait_for(self, partitions: Mapping[str, int]) -> None:
+        """Waits until each topic shows that many partitions, all with a leader: an answer of the controller is not
+        yet one of the brokers."""
+        deadline = time.monotonic() + self._timeout_s
+        missing = dict(partitions)
+        while missing:
+            for name, info in self.describe(missing).items():
+                if len(info.partitions) >= missing[name] and all(info.partitions.values()):
+                    del missing[name]
+            if missing:
+                if time.monotonic() >= deadline:
+                    raise Retriable(f"Topics do not appear: {', '.join(sorted(missing))}")
+                time.sleep(_APPEARS_INTERVAL_S)
+
+    def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
+        """The answer, None where the error is `absent`; else the error as a fault. `Any`: the library types none."""
+        try:
+            return future.result(self._timeout_s + 1)
+        except FutureTimeout as error:
+            raise Unreachable(f"Could not {doing}: no answer in time") from error
+        except KafkaException as error:
+            if absent is not None and error_of(error).code() == absent:
+                return None
+            raise classify(error, doing, otherwise=Unreachable) from error
+
+    def _open(self) -> AdminClient:
+        if self._client is None:
+            raise FatalClient("This admin client is closed.")
+        return self._client

@@ -1,0 +1,166 @@
+"""Maps what confluent_kafka raises and reports into the tree of `errors`: by what the caller does next.
+
+The order is that of the design: fatal, then "the transaction must be aborted", then retriable; what carries none of
+these flags is judged by its code. Pure functions, callable from any thread.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from postdate.connectors.kafka.errors import (
+    AbortRequired,
+    FatalClient,
+    Fenced,
+    KafkaFault,
+    NotAuthorized,
+    OffsetOutOfRange,
+    RecordRejected,
+    Retriable,
+    SettingRefused,
+    Unreachable,
+)
+
+#: Somebody newer has our transactional id, or our static member's name.
+FENCED_CODES = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+#: Only a person can mend these.
+AUTHORIZATION_CODES = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+
+#: A position that the log does not have.
+OUT_OF_RANGE_CODES = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
+)
+
+#: The record, or where it should go, is at fault; sent again it fails again.
+RECORD_CODES = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._MSG_TIMED_OUT,
+    }
+)
+
+#: Nobody answers; these are also what makes a producer suspicious of its last transaction.
+TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+
+#: What else is only a matter of time.
+PASSING_CODES = frozenset(
+    {
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+#: The cluster refuses a change that was asked of it.
+REFUSED_CODES = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError._INVALID_ARG,
+    }
+)
+
+
+def error_of(raised: KafkaException | KafkaError) -> KafkaError:
+    """The KafkaError inside an exception of the client, or the error itself."""
+    if isinstance(raised, KafkaError):
+        return raised
+    inner = raised.args[0] if raised.args else None
+    return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
+    """The fault for this error, met while `doing` something ("commit the transaction").
+
+    `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
+    that the client itself is unharmed.
+    """
+    error = error_of(raised)
+    kind = _kind(error, otherwise)
+    return kind(f"Could not {doing}: {error.str()} ({error.name()})", error.code())
+
+
+def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
+    """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
+    together with its transaction, Fenced or FatalClient where the producer is done for."""
+    code = error.code()
+    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()})"
+    if error.fatal():
+        return (Fenced if code in FENCED_CODES else FatalClient)(message, code)
+    if code in RECORD_CODES or code in AUTHORIZATION_CODES:
+        return RecordRejected(message, code)
+    return AbortRequired(message, code)
+
+
+def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
+    code = error.code()
+    if code in FENCED_CODES:
+        return Fenced
+    if error.fatal():
+        return NotAuthorized if code in AUTHORIZATION_CODES else FatalClient
+    if error.txn_requires_abort():
+        return AbortRequired
+    if error.retriable():
+        return Retriable
+    for codes, kind in _BY_CODE:
+        if code in codes:
+            return kind
+    return otherwise
+
+
+_BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
+    (AUTHORIZATION_CODES, NotAuthorized),
+    (OUT_OF_RANGE_CODES, OffsetOutOfRange),
+    (TRANSPORT_CODES, Unreachable),
+    (PASSING_CODES, Retriable),
+    (RECORD_CODES, RecordRejected),
+    (REFUSED_CODES, SettingRefused),
+)

@@ -1,0 +1,46 @@
+"""The seam's factory over confluent_kafka: one cluster, and clients for it."""
+
+from __future__ import annotations
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.admin import ConfluentAdmin
+from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.connectors.kafka.log_reader import ConfluentLogReader
+from postdate.connectors.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
+from postdate.connectors.kafka.seam import (
+    Admin,
+    GroupConsumer,
+    Isolation,
+    LogReader,
+    Partition,
+    PlainProducer,
+    TransactionalProducer,
+)
+from postdate.connectors.kafka.settings import KafkaSettings
+
+
+class ConfluentKafka:
+    """Kafka over confluent_kafka. May be shared by threads; each client that it makes belongs to one.
+
+    Making a client raises SettingRefused where librdkafka does not know a property or refuses its value.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
+
+    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
+        return ConfluentGroupConsumer(self.settings, group_id, instance_id)
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        return ConfluentLogReader(self.settings, part, offset, isolation)
+
+    def producer(
+        self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> TransactionalProducer:
+        return ConfluentTransactionalProducer(self.settings, transactional_id, message_bytes_max)
+
+    def plain_producer(self) -> PlainProducer:
+        return ConfluentPlainProducer(self.settings)
+
+    def admin(self) -> Admin:
+        return ConfluentAdmin(self.settings)

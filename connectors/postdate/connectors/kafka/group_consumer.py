@@ -1,0 +1,226 @@
+"""A member of the consumer group on the request topics: assigned paused, started at an offset of our own choosing.
+
+The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_partition.c` and `rdkafka_assignment.c`):
+
+- A partition needs an offset when it is assigned, or it cannot be sought later. Any would do, but a fetch may slip out
+  before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning.
+- Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
+  fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
+  (librdkafka issues 2961, 5591).
+- `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting.
+
+All of it runs on the poll thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.classification import classify, error_of
+from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.connectors.kafka.records import MessageError, group_records
+from postdate.connectors.kafka.seam import GroupListener, Partition, Record
+from postdate.connectors.kafka.settings import KafkaSettings, log
+
+
+class _Start:
+    """A start that the library has not accepted yet."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.since = time.monotonic()
+        self.reassigned_at = self.since
+
+
+class ConfluentGroupConsumer:
+    """GroupConsumer over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None) -> None:
+        self._assigned: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self._starting: dict[Partition, _Start] = {}
+        self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
+        self._listener: GroupListener | None = None
+        conf = settings.group_consumer_conf(group_id, instance_id)
+        conf |= {"error_cb": self._on_error, "on_commit": _on_commit}
+        try:
+            self._consumer: Consumer | None = Consumer(conf, logger=log)
+        except KafkaException as error:
+            raise classify(error, "make a consumer") from error
+
+    def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
+        self._listener = listener
+        try:
+            self._open().subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except KafkaException as error:
+            raise classify(error, f"subscribe to {', '.join(topics)}") from error
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        consumer = self._open()
+        if self._starting:
+            self._try_starting()
+            timeout_s = min(timeout_s, 0.05)
+        try:
+            first = consumer.poll(timeout_s)
+            if first is None:
+                return []
+            grouped, errors = group_records([first, *consumer.consume(records_max - 1, 0)])
+        except KafkaException as error:
+            raise classify(error, "poll") from error
+        for message_error in errors:
+            self._note(message_error)
+        return list(grouped.items())
+
+    def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
+        drained = list(self._errors)
+        self._errors.clear()
+        return drained
+
+    def start(self, part: Partition, offset: int) -> None:
+        if part not in self._assigned:
+            raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
+        self._starting[part] = _Start(offset)
+        self._try_starting()
+
+    def pause(self, parts: Iterable[Partition]) -> None:
+        mine = [part for part in parts if part in self._assigned]
+        if mine:
+            self._paused.update(mine)
+            self._open().pause(_positions(mine))
+
+    def resume(self, parts: Iterable[Partition]) -> None:
+        mine = [part for part in parts if part in self._paused]
+        self._paused.difference_update(mine)
+        running = [part for part in mine if part not in self._starting]
+        if running:
+            self._open().resume(_positions(running))
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        mine = [TopicPartition(part.topic, part.index, at) for part, at in offsets.items() if part in self._assigned]
+        if not mine:
+            return
+        try:
+            self._open().commit(offsets=mine, asynchronous=True)
+        except KafkaException as error:
+            log.info("group offsets were not committed: %s", error_of(error).str())
+
+    def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
+        if not parts:
+            return {}
+        doing = "read the group's committed offsets"
+        try:
+            answers = self._open().committed(_positions(parts), timeout_s)
+        except KafkaException as error:
+            raise classify(error, doing, otherwise=Unreachable) from error
+        offsets: dict[Partition, int | None] = {}
+        for answer in answers:
+            if answer.error is not None:
+                raise classify(answer.error, doing, otherwise=Unreachable)
+            offsets[Partition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        return offsets
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(self._assigned)
+
+    def member_id(self) -> str:
+        return self._open().memberid() or ""
+
+    def close(self) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        try:
+            consumer.close()  # calls on_revoke for what is still held
+        except KafkaException as error:
+            raise classify(error, "leave the group") from error
+        finally:
+            self._consumer = None
+
+    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
+        consumer.pause(_positions(parts))
+        self._assigned.update(parts)
+        self._paused.difference_update(parts)
+        if self._listener is not None:
+            self._listener.assigned(parts)
+
+    def _on_revoke(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        if self._listener is not None:
+            self._listener.revoked(parts)
+        self._forget(parts)  # the library unassigns them when this returns
+
+    def _on_lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        if self._listener is not None:
+            self._listener.lost(parts)
+        self._forget(parts)
+
+    def _forget(self, parts: Iterable[Partition]) -> None:
+        for part in parts:
+            self._assigned.discard(part)
+            self._paused.discard(part)
+            self._starting.pop(part, None)
+
+    def _try_starting(self) -> None:
+        """Seeks what is to be started; what refuses stays in `_starting` for the next poll."""
+        for part, start in list(self._starting.items()):
+            try:
+                self._open().seek(TopicPartition(part.topic, part.index, start.offset))
+            except KafkaException as error:
+                self._seek_failed(part, start, error)
+                continue
+            del self._starting[part]
+            if part not in self._paused:
+                self._open().resume(_positions([part]))
+
+    def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
+        now = time.monotonic()
+        fault = classify(error, f"start {part.topic}/{part.index} at {start.offset}", otherwise=Unreachable)
+        if error_of(error).code() != KafkaError._STATE or now - start.since > limits.START_PATIENCE_S:
+            del self._starting[part]
+            self._errors.append((part, fault))
+        elif now - start.reassigned_at > limits.SEEK_PATIENCE_S:
+            start.reassigned_at = now
+            log.warning("%s/%d refuses to be sought and is assigned anew", part.topic, part.index)
+            position = TopicPartition(part.topic, part.index, start.offset)
+            self._open().incremental_unassign([position])
+            self._open().incremental_assign([position])
+
+    def _note(self, message_error: MessageError) -> None:
+        topic, index, error = message_error
+        part = Partition(topic, index) if topic and index >= 0 else None
+        where = f"{topic}/{index}" if part else "the request topics"
+        fault = classify(error, f"consume {where}", otherwise=Unreachable)
+        if isinstance(fault, FatalClient | Fenced):
+            raise fault
+        self._errors.append((part, fault))
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._errors.append((None, classify(error, "reach the cluster", otherwise=Unreachable)))
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise FatalClient("This consumer is closed.")
+        return self._consumer
+
+
+def _on_commit(error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+    if error is not None:
+        log.info("group offsets were not committed: %s", error.str())
+
+
+def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(part.topic, part.index) for part in parts]
+
+
+def _partitions(given: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(each.topic, each.partition) for each in given]

@@ -1,0 +1,46 @@
+"""Bounds and defaults of the Kafka clients, each with its unit and the reason for its value."""
+
+from __future__ import annotations
+
+#: ms. How long the coordinator lets a transaction stay open; also the budget for repeating a commit or an abort. A
+#: transaction takes some milliseconds, so ten seconds pass only when something is wrong.
+TRANSACTION_TIMEOUT_MS = 10_000
+
+#: ms. How long a produced record may stay without its delivery report; far below the transaction time-out, so that one
+#: unreachable partition ends a transaction and not the producer.
+MESSAGE_TIMEOUT_MS = 2_000
+
+#: ms. How long the client waits for a topic it does not know to appear before it fails the record.
+METADATA_PROPAGATION_MS_MAX = 1_000
+
+#: bytes. What a broker accepts by default (message.max.bytes); the client's own default is smaller and would refuse
+#: records that came through a request topic.
+MESSAGE_BYTES_MAX = 1_048_588
+
+#: ms. Time without heartbeats after which a member loses its partitions.
+SESSION_TIMEOUT_MS = 15_000
+
+#: kB. What a consumer keeps fetched ahead; some 100,000 small records, half of what the client would take.
+FETCHED_AHEAD_KB_MAX = 32_768
+
+#: ms. How long a consumer waits before it fetches again when that much is fetched; the default of 1 s idles a reader
+#: that is faster.
+FETCH_QUEUE_BACKOFF_MS = 20
+
+#: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
+RECONNECT_BACKOFF_MS_MAX = 1_000
+
+#: s. How long an admin request may take.
+ADMIN_TIMEOUT_S = 15.0
+
+#: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle).
+SUSPICIOUS_END_S = 1.0
+
+#: s. How long a started partition may refuse its seek before it is assigned anew.
+SEEK_PATIENCE_S = 1.0
+
+#: s. How long a partition may refuse to start at all before that is reported as an error.
+START_PATIENCE_S = 30.0
+
+#: errors. What a group consumer remembers between two calls of `errors`; a broker that is away repeats itself.
+ERRORS_MAX = 1_000

@@ -1,0 +1,74 @@
+"""Reads one partition from an offset: the dispatch log in recovery, a request topic for the command line.
+
+Assigned by hand, in no group. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from postdate.connectors.kafka.classification import AUTHORIZATION_CODES, OUT_OF_RANGE_CODES, classify
+from postdate.connectors.kafka.errors import FatalClient, OffsetOutOfRange, Unreachable
+from postdate.connectors.kafka.records import to_record
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.kafka.settings import KafkaSettings, log
+
+
+class ConfluentLogReader:
+    """LogReader over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings, part: Partition, offset: int, isolation: Isolation) -> None:
+        self._part = part
+        self._doing = f"read {part.topic}/{part.index}"
+        self._position = offset
+        conf = settings.reader_conf(isolation.value)
+        try:
+            self._consumer: Consumer | None = Consumer(conf, logger=log)
+            self._consumer.assign([TopicPartition(part.topic, part.index, offset)])
+        except KafkaException as error:
+            raise classify(error, self._doing) from error
+
+    def read(self, records_max: int, timeout_s: float) -> list[Record]:
+        consumer = self._open()
+        try:
+            first = consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
+        except KafkaException as error:
+            raise classify(error, self._doing) from error
+        records: list[Record] = []
+        for message in messages:
+            error_event = message.error()
+            if error_event is None:
+                records.append(to_record(message))
+            elif error_event.code() in OUT_OF_RANGE_CODES:
+                raise OffsetOutOfRange(f"Could not {self._doing}: {error_event.str()}", error_event.code())
+            elif error_event.fatal() or error_event.code() in AUTHORIZATION_CODES:
+                raise classify(error_event, self._doing)
+            else:
+                log.warning("while trying to %s: %s", self._doing, error_event)
+        self._advance(consumer, records)
+        return records
+
+    def position(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _advance(self, consumer: Consumer, records: list[Record]) -> None:
+        """The client's own position passes markers and aborted records; it has none before the first of them."""
+        if records:
+            self._position = records[-1].offset + 1
+        try:
+            (at,) = consumer.position([TopicPartition(self._part.topic, self._part.index)])
+        except KafkaException as error:
+            raise classify(error, self._doing, otherwise=Unreachable) from error
+        if at.offset > self._position:
+            self._position = at.offset
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise FatalClient(f"Could not {self._doing}: this reader is closed")
+        return self._consumer

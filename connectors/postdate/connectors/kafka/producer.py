@@ -1,0 +1,179 @@
+"""Producers: the transactional one of a shard, and a plain idempotent one for the command line.
+
+What is particular here comes from librdkafka: a full queue is a BufferError to wait out; a commit that is `retriable`
+is called again and never answered by an abort; a transaction whose end was slow, or during which a connection broke,
+taints the producer (see `settle` in the seam, and KAFKA-17754). One thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.classification import (
+    RECORD_CODES,
+    TRANSPORT_CODES,
+    classify,
+    classify_delivery,
+    error_of,
+)
+from postdate.connectors.kafka.errors import AbortRequired, FatalClient, RecordRejected, Retriable, UnknownOutcome
+from postdate.connectors.kafka.seam import Headers, OnDelivery
+from postdate.connectors.kafka.settings import ClientConf, KafkaSettings, log
+
+#: s. How long one wait for room in the client's queue lasts.
+_QUEUE_WAIT_S = 0.05
+#: s. How long to wait before a retriable call is repeated; some of them return at once.
+_RETRY_PAUSE_S = 0.02
+
+
+class ConfluentPlainProducer:
+    """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
+
+    def __init__(self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX) -> None:
+        self._connect(settings.producer_conf(None, message_bytes_max))
+
+    def _connect(self, conf: ClientConf) -> None:
+        self._transport_failed = False
+        self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
+        try:
+            self._producer: Producer | None = Producer(conf | {"error_cb": self._on_error}, logger=log)
+        except KafkaException as error:
+            raise classify(error, "make a producer") from error
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        producer = self._open()
+        report = None if on_delivery is None else _reporter(on_delivery)
+        given_headers: list[tuple[str, str | bytes | None]] = headers  # type: ignore[assignment]  # it is only read
+        deadline = 0.0
+        while True:
+            try:
+                if report is None:
+                    producer.produce(topic, value, key, partition, headers=given_headers)
+                else:
+                    producer.produce(topic, value, key, partition, on_delivery=report, headers=given_headers)
+                return
+            except BufferError as error:
+                now = time.monotonic()
+                deadline = deadline or now + self._queue_patience_s
+                if now >= deadline:
+                    raise Retriable("The producer's queue stays full.", KafkaError._QUEUE_FULL) from error
+                producer.poll(_QUEUE_WAIT_S)
+            except KafkaException as error:
+                code = error_of(error).code()
+                if code in RECORD_CODES:
+                    raise RecordRejected(f"A record for {topic} is refused: {error_of(error).str()}", code) from error
+                # _STATE: the transaction has failed meanwhile; what exactly, abort() will tell.
+                otherwise = AbortRequired if code == KafkaError._STATE else FatalClient
+                raise classify(error, f"produce to {topic}", otherwise) from error
+
+    def flush(self, timeout_s: float) -> int:
+        return self._open().flush(timeout_s)
+
+    def destroy(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            # In flight or not: without this the library would wait for what can no longer matter.
+            producer.purge(in_queue=True, in_flight=True, blocking=False)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in TRANSPORT_CODES:
+            self._transport_failed = True
+        log.info("the producer reports: %s", error)
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise FatalClient("This producer is destroyed.")
+        return self._producer
+
+
+class ConfluentTransactionalProducer(ConfluentPlainProducer):
+    """TransactionalProducer over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(
+        self, settings: KafkaSettings, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> None:
+        self._id = transactional_id
+        self._budget_s = settings.transaction_timeout_ms / 1000
+        self._end_took_s = 0.0
+        self._connect(settings.producer_conf(transactional_id, message_bytes_max))
+
+    def init(self, timeout_s: float) -> None:
+        producer = self._open()
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                producer.init_transactions(max(0.1, deadline - time.monotonic()))
+                return
+            except KafkaException as error:
+                fault = classify(error, f"take the transactional id {self._id}")
+                if not fault.retriable or time.monotonic() >= deadline:
+                    raise fault from error
+                time.sleep(_RETRY_PAUSE_S)
+
+    def begin(self) -> None:
+        producer = self._open()
+        self._transport_failed = False
+        self._end_took_s = 0.0
+        try:
+            producer.begin_transaction()
+        except KafkaException as error:
+            raise classify(error, f"begin a transaction of {self._id}") from error
+
+    def commit(self) -> None:
+        self._end(self._open().commit_transaction, "commit")
+
+    def abort(self) -> None:
+        self._end(self._open().abort_transaction, "abort")
+
+    def settle(self) -> bool:
+        producer = self._open()
+        while producer.poll(0) > 0:
+            pass
+        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
+
+    def _end(self, call: Callable[[float], None], what: str) -> None:
+        """Calls until the outcome is known, or the transaction's time is used up (then it is unknown).
+
+        -1 lets the library use what is left of the transaction time-out; a shorter wait of ours would tear the state
+        of the client from that of the coordinator.
+        """
+        started = time.monotonic()
+        try:
+            while True:
+                try:
+                    call(-1)
+                    return
+                except KafkaException as error:
+                    fault = classify(error, f"{what} a transaction of {self._id}")
+                    if not fault.retriable:
+                        raise fault from error
+                    if time.monotonic() - started >= self._budget_s:
+                        raise UnknownOutcome(str(fault), fault.code) from error
+                    time.sleep(_RETRY_PAUSE_S)
+        finally:
+            self._end_took_s += time.monotonic() - started
+
+
+def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
+    """The library's callback that calls ours; `Any`, since a report's message has always an offset and a timestamp."""
+
+    def report(error: KafkaError | None, message: Any) -> None:
+        if error is None:
+            on_delivery(None, message.offset(), message.timestamp()[1])
+        else:
+            on_delivery(classify_delivery(error, message.topic()), -1, -1)
+
+    return report
