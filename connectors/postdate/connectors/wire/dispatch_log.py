@@ -13,7 +13,8 @@ unknown `v` never: decoding is strict, since a shard that misreads its own histo
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from contextlib import suppress
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -63,19 +64,35 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     fates: list[Fate] = []
 
 
-class _Read(msgspec.Struct):
-    """The shape that a record of version 1 must have; what its values must be, `decode_record` says."""
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
 
-    v: int
-    seq: int
-    takeover: int
+
+class _Read(msgspec.Struct):
+    """What every record of version 1 holds. Types and bounds are checked in C, while decoding."""
+
+    v: Literal[1]
+    seq: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
+    takeover: _Natural
     instance: str
     group: str
-    at: int
-    next_request: int
-    low_water: int
-    kind: str
-    fates: list[tuple[int | str, ...]] = []
+    at: _Natural
+    next_request: _Natural
+    low_water: _Natural
+    kind: Literal["fates", "owner", "beat"]
+
+
+class _ReadPlain(_Read):
+    """A record in which nothing moved: nearly all."""
+
+    fates: list[
+        tuple[_Natural, _Natural, Literal["delivered", "dead", "cancelled", "replaced", "applied", "stored"]]
+    ] = []
+
+
+class _ReadMixed(_Read):
+    """A record whose fates differ in length, which no type of the decoder can say: `_checked_fate` does."""
+
+    fates: list[tuple[_Natural | str, ...]] = []
 
 
 class _Version(msgspec.Struct):
@@ -83,7 +100,8 @@ class _Version(msgspec.Struct):
 
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(_Read)
+_plain_decoder = msgspec.json.Decoder(_ReadPlain)
+_mixed_decoder = msgspec.json.Decoder(_ReadMixed)
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
@@ -101,34 +119,20 @@ def decode_record(value: bytes | None) -> DispatchRecord:
     """Return the record that the value of a dispatch-log record holds: the inverse of `encode_record`.
 
     Raises FormatError on anything else: a foreign writer, damage or a newer Postdate. The shard then halts.
-    Cost: O(fates), about 0.5 us each.
+    Cost: O(fates), about 0.2 us each, 2 us where something moved.
     """
     if value is None:
         raise FormatError("a dispatch-log record has no value")
     if len(value) > DISPATCH_RECORD_BYTES_MAX:
         raise FormatError(f"a dispatch-log record has {len(value)} bytes, more than Postdate writes")
-    try:
-        read = _decoder.decode(value)
-    except (ValueError, RecursionError) as error:
-        _check_version(_version_of(value))
-        raise FormatError(f"a dispatch-log record does not parse: {error}") from None
-    _check_version(read.v)
-    for name, number in (("seq", read.seq), ("takeover", read.takeover), ("at", read.at)):
-        _check_number(name, number)
-    _check_number("next_request", read.next_request)
-    _check_number("low_water", read.low_water)
-    if read.seq == 0:
-        raise FormatError("a dispatch-log record has seq 0; it begins at 1")
+    read = _read(value)
     if read.low_water > read.next_request:
         raise FormatError(f"low_water {read.low_water} lies above next_request {read.next_request}")
-    if read.kind not in (FATES, OWNER, BEAT):
-        raise FormatError(f"a dispatch-log record is of the unknown kind {read.kind[:80]!r}")
     if (read.kind == FATES) != bool(read.fates):
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:
         raise FormatError(f"a dispatch-log record names {len(read.fates)} fates, more than Postdate writes")
     return DispatchRecord(
-        v=read.v,
         seq=read.seq,
         takeover=read.takeover,
         instance=read.instance,
@@ -137,36 +141,34 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         next_request=read.next_request,
         low_water=read.low_water,
         kind=read.kind,
-        fates=[_checked_fate(fate) for fate in read.fates],
+        fates=[*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates],
     )
+
+
+def _read(value: bytes) -> _ReadPlain | _ReadMixed:
+    with suppress(ValueError, RecursionError):
+        return _plain_decoder.decode(value)
+    try:
+        return _mixed_decoder.decode(value)
+    except (ValueError, RecursionError) as error:
+        _check_version(value)
+        raise FormatError(f"a dispatch-log record does not parse: {error}") from None
 
 
 def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
     match fate:
         case (int(offset), int(first_due_ms), str(name)) if name in _PLAIN:
-            if 0 <= offset < INTEGER_END and 0 <= first_due_ms < INTEGER_END:
-                return offset, first_due_ms, name
-        case (int(offset), int(first_due_ms), "moved", int(due_ms), int(control)):
-            if 0 <= offset < control < INTEGER_END and 0 <= first_due_ms < INTEGER_END and 0 <= due_ms < INTEGER_END:
-                return offset, first_due_ms, MOVED, due_ms, control
+            return offset, first_due_ms, name
+        case (int(offset), int(first_due_ms), "moved", int(due_ms), int(control)) if offset < control:
+            return offset, first_due_ms, MOVED, due_ms, control
     raise FormatError(f"a dispatch-log record holds {str(fate)[:200]}, which is not a fate")
 
 
-def _check_number(name: str, number: int) -> None:
-    if not 0 <= number < INTEGER_END:
-        raise FormatError(f"a dispatch-log record has {name} {number}")
-
-
-def _version_of(value: bytes) -> int:
-    """Return `v` of a record that has not the shape of version 1; VERSION where it has no `v` either."""
-    try:
-        return _version_decoder.decode(value).v
-    except (ValueError, RecursionError):
-        return VERSION
-
-
-def _check_version(version: int) -> None:
-    if version > VERSION:
-        raise FormatError(f"a dispatch-log record has version {version}: written by a newer Postdate, upgrade this one")
-    if version < VERSION:
-        raise FormatError(f"a dispatch-log record has version {version}, which never existed")
+def _check_version(value: bytes) -> None:
+    """Raise FormatError if `value`, which has not the shape of version 1, says that it is of another."""
+    with suppress(ValueError, RecursionError):
+        version = _version_decoder.decode(value).v
+        if version > VERSION:
+            raise FormatError(f"a dispatch-log record has version {version}: written by a newer Postdate")
+        if version < VERSION:
+            raise FormatError(f"a dispatch-log record has version {version}, which never existed")

@@ -39,7 +39,7 @@ from postdate.connectors.wire.limits import DUE_MS_MIN, ID_BYTES_MAX, INTEGER_EN
 from postdate.connectors.wire.naturals import parse_natural
 from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS, RequestRules, quote, time_text
+from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS, RequestRules, plain_ms, quote, time_text
 
 __all__ = [
     "DEFAULT_LEVELS_MS",
@@ -178,7 +178,9 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
             raise RequestRefused(Reason.BAD_TIME, f"postdate-delay {quote(said[DELAY])} {error}") from None
     elif AT in said:
         try:
-            due_ms = parse_instant_ms(time_text(said[AT]))
+            due_ms = plain_ms(said[AT])
+            if due_ms < 0:
+                due_ms = parse_instant_ms(time_text(said[AT]))
         except ValueError as error:
             raise RequestRefused(Reason.BAD_TIME, f"postdate-at {quote(said[AT])} {error}") from None
     elif LEVEL in said:

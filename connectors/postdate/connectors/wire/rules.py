@@ -16,6 +16,7 @@ from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.limits import (
     HORIZON_MS_DEFAULT,
+    INTEGER_DIGITS_MAX,
     QUOTED_BYTES_MAX,
     REMEMBERED_TEXTS_MAX,
     TIME_TEXT_BYTES_MAX,
@@ -103,8 +104,10 @@ class RequestRules:
 
         Raises ValueError if it is none. Cost: O(1) for a text seen lately.
         """
-        delay_ms = self.delays_ms.get(text)
-        if delay_ms is not None:
+        delay_ms = plain_ms(text)
+        if delay_ms < 0:
+            delay_ms = self.delays_ms.get(text, -1)
+        if delay_ms >= 0:
             return delay_ms
         return _remember(self.delays_ms, text, parse_duration_ms(time_text(text)))
 
@@ -118,6 +121,11 @@ class RequestRules:
         except ValueError as error:
             raise RequestRefused(Reason.BAD_LEVEL, f"postdate-level {quote(text)} {error}") from None
         return 0 if level == 0 else self.levels_ms[min(level, len(self.levels_ms)) - 1]
+
+
+def plain_ms(value: bytes | None) -> int:
+    """Return the milliseconds that a header's value is in plain digits, the common form; -1 if it may be another."""
+    return int(value) if value is not None and value.isdigit() and len(value) < INTEGER_DIGITS_MAX else -1
 
 
 def time_text(value: bytes | None) -> str:
