@@ -6,6 +6,8 @@ these flags is judged by its code. Pure functions, callable from any thread.
 
 from __future__ import annotations
 
+from enum import Enum
+
 from confluent_kafka import KafkaError, KafkaException
 
 from postdate.connectors.kafka.errors import (
@@ -107,6 +109,34 @@ REFUSED_CODES = frozenset(
         KafkaError._INVALID_ARG,
     }
 )
+
+
+class Blame(Enum):
+    """Whose fault a refused record is: its target topic's (the first three), or its own."""
+
+    UNKNOWN_TARGET = "unknown-target"
+    UNAUTHORIZED = "unauthorized"
+    UNAVAILABLE = "unavailable"
+    TOO_LARGE = "too-large"
+    REFUSED = "refused"
+
+
+_BLAME = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: Blame.UNKNOWN_TARGET,
+    KafkaError._UNKNOWN_TOPIC: Blame.UNKNOWN_TARGET,
+    KafkaError.TOPIC_EXCEPTION: Blame.UNKNOWN_TARGET,
+    KafkaError._UNKNOWN_PARTITION: Blame.UNAVAILABLE,
+    KafkaError._MSG_TIMED_OUT: Blame.UNAVAILABLE,
+    KafkaError.MSG_SIZE_TOO_LARGE: Blame.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: Blame.TOO_LARGE,
+}
+
+
+def blame(fault: KafkaFault) -> Blame:
+    """Whose fault it is that a record was rejected; REFUSED for whatever only the record can explain."""
+    if fault.code in AUTHORIZATION_CODES:
+        return Blame.UNAUTHORIZED
+    return _BLAME.get(fault.code, Blame.REFUSED)
 
 
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:

@@ -126,6 +126,25 @@ class ConfluentGroupConsumer:
             offsets[Partition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return offsets
 
+    def position(self, part: Partition) -> int | None:
+        if part not in self._assigned or part in self._starting:
+            return None
+        offset: int = self._open().position(_positions([part]))[0].offset
+        return offset if offset >= 0 else None
+
+    def confirm(self, part: Partition, timeout_s: float) -> bool:
+        if part not in self._assigned:
+            return False
+        try:
+            offset = self.committed([part], timeout_s)[part]
+            if offset is None:
+                offset = self.position(part) or 0
+            self._open().commit(offsets=[TopicPartition(part.topic, part.index, offset)], asynchronous=False)
+        except (KafkaException, KafkaFault) as error:
+            log.info("%s/%d is not confirmed to be ours: %s", part.topic, part.index, error)
+            return False
+        return True
+
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
 

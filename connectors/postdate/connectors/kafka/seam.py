@@ -143,6 +143,14 @@ class GroupConsumer(Protocol):
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
 
+    def position(self, part: Partition) -> int | None:
+        """The offset of the next record that `poll` may return, past markers and aborted records; None before the
+        first fetch, and for a partition that is not assigned. Does not wait."""
+
+    def confirm(self, part: Partition, timeout_s: float) -> bool:
+        """True where the coordinator confirms now that this member holds the partition: it accepts a commit of the
+        offset that is committed already (or of the position). Blocks. False for any refusal."""
+
     def assignment(self) -> frozenset[Partition]:
         """What this member holds now, as the library sees it."""
 
