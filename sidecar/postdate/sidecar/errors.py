@@ -71,6 +71,7 @@ class HaltReason(StrEnum):
     TOPIC_RULES = "topic-rules"
     RECOVERY_STALLED = "recovery-stalled"
     STORAGE_FAILED = "storage-failed"
+    INTERNAL = "internal"
 
 
 class Halted(PostdateError):

@@ -37,6 +37,9 @@ SETTLE_MS_MAX: Final = 1_000
 # A data directory that another process holds for longer belongs to it: a fresh one is taken beside it.
 LOCK_WAIT_MS_MAX: Final = 30_000
 
+# Samples kept: only those that could still become the largest are, so a few suffice; the bound is for the odd case.
+CLOCK_SAMPLES_MAX: Final = 4_096
+
 # The estimate of the broker's clock drifts with the local oscillator, a few ppm: some milliseconds in an hour.
 CLOCK_SAMPLE_AGE_MS_MAX: Final = 3_600_000
 
@@ -72,3 +75,81 @@ CONFIG_FILE_SIZE_BYTES_MAX: Final = 1024 * 1024
 
 # How long a command waits for a broker before it says that it cannot be reached.
 COMMAND_TIMEOUT_S: Final = 15.0
+
+# Targets a shard remembers: a few hundred bytes each; a request topic with more live targets looks some up again.
+TARGETS_KNOWN_MAX: Final = 10_000
+
+# A target that worked is looked at again this often, so that a deleted topic or a new size limit is noticed.
+TARGET_LOOK_AGE_MS_MAX: Final = 30_000
+
+# A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
+TARGET_PROBE_MS_MIN: Final = 500
+TARGET_PROBE_MS_MAX: Final = 10_000
+
+# Entries that Kafka refused in a batch and that are tried alone: each costs a transaction, and a skip in every scan.
+SUSPECTS_MAX: Final = 1_000
+
+# A transaction in which every message is reported by itself, to find the one that is refused.
+ISOLATING_ENTRIES_MAX: Final = 1_000
+
+# Parked entries moved back in one local write: some milliseconds, so that dispatch is never held up.
+UNPARK_ENTRIES_MAX: Final = 5_000
+
+# Waits between attempts where Kafka itself does not answer: short enough to be back soon, long enough not to hammer.
+BACKOFF_MS_MIN: Final = 100
+BACKOFF_MS_MAX: Final = 5_000
+
+# A call of init_transactions; the broker's answer waits for the end of the older transaction, 10 s at most.
+FENCE_TIMEOUT_S: Final = 15.0
+
+# Records applied from the dispatch log in one local write: keeps a WriteBatch at some megabytes.
+RECOVERY_RECORDS_MAX: Final = 200
+
+# The last committed dispatch-log record is looked for backwards in steps that double from this many offsets.
+TAIL_OFFSETS: Final = 64
+
+# An idle shard looks whether the wheel is right this often (one bounded seek).
+CONFIRM_INTERVAL_MS: Final = 1_000
+
+# Directories moved aside are kept for a person, the oldest beyond this many a shard are removed.
+ASIDE_DIRECTORIES_MAX: Final = 3
+
+# Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
+FLUSH_TIMEOUT_S: Final = 8.0
+
+# The headers that Postdate adds to a delivered record: names, an origin with the longest topic name, a due time, an id.
+DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
+
+# From this many fates on, a transaction is dominated by its messages, and a pause behind it only costs throughput.
+LARGE_TRANSACTION_FATES: Final = 1_000
+
+# A fenced shard looks this often who has taken over.
+FENCED_RECHECK_MS: Final = 1_000
+
+# Failing targets and parked entries are looked after this often; each look is some point reads.
+TEND_INTERVAL_MS: Final = 500
+
+# One poll: large enough that the cost of a call vanishes, small enough that four of them fit an inbox.
+POLL_RECORDS_MAX: Final = 5_000
+POLL_TIMEOUT_S: Final = 0.1
+
+# The group's offsets are for lag tools only; this often they are fresh enough.
+GROUP_COMMIT_INTERVAL_S: Final = 5.0
+
+# Asking the coordinator for a committed offset, once a takeover of a new shard.
+GROUP_LOOK_TIMEOUT_S: Final = 10.0
+
+# Measured: 64 shards with a producer each hold 518 descriptors; RocksDB keeps some tens of files open beside them.
+OPEN_FILES_PER_SHARD: Final = 16
+
+# Asking the coordinator whether a fenced shard is still ours holds up the poll thread: rare, and short.
+CONFIRM_TIMEOUT_S: Final = 3.0
+
+# A dead worker is started again at once the first time, and ever later while it keeps dying young.
+WORKER_RESTART_S_MIN: Final = 0.5
+WORKER_RESTART_S_MAX: Final = 30.0
+WORKER_STABLE_S: Final = 60.0
+
+# How often the parent looks at its workers, and how long they may take to end before they are killed.
+WORKER_POLL_S: Final = 0.1
+WORKER_STOP_S: Final = 25.0

@@ -1,0 +1,195 @@
+"""What a request and a fate do to the state of a shard: the two functions on which exactly once rests.
+
+`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `dispatch.finish` does the same in bulk. Both
+depend on the draft and their arguments alone, so a restart that reads the same records comes to the same state. The five
+rules of `docs/protocol.md`, "One rule for everything", are marked where they act.
+
+Thread rule: that of the draft.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.requests import Action, Request
+from postdate.sidecar.draft import NO_FIRST_DUE, Draft
+from postdate.wheel.entry import Entry, Kind, Mark
+from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+
+
+def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
+    """Ingest one request; returns the first due time of the entry that it became, NO_FIRST_DUE where it became none.
+
+    REQUIRES: `record.offset` is at or above the draft's R, and requests are applied in offset order.
+    """
+    offset = record.offset
+    mark = draft.mark(offset)
+    if mark is not None:
+        draft.changes.marks[offset] = None
+        if mark.final:
+            return NO_FIRST_DUE
+    if isinstance(request, RequestRefused):
+        return _put_control(draft, offset, refused_entry(record, request))
+    if request.action == Action.SCHEDULE:
+        return _schedule(draft, record, request, mark)
+    return _control(draft, offset, request)
+
+
+def refused_entry(record: Record, refusal: RequestRefused) -> Entry:
+    """The entry of a request that ends as a dead letter: its record as sent, with the reason."""
+    return Entry(
+        kind=Kind.DEAD,
+        stored=False,
+        first_due=CONTROL_DUE,
+        due=CONTROL_DUE,
+        target="",
+        key=record.key,
+        value=record.value,
+        headers=record.headers or [],
+        reason=refusal.reason,
+        detail=refusal.detail,
+        accepted_ms=record.timestamp_ms,
+    )
+
+
+def _put_control(draft: Draft, offset: int, entry: Entry) -> int:
+    draft.put(offset, CONTROL_DUE, entry)
+    return CONTROL_DUE
+
+
+def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None) -> int:
+    offset, first_due, kind, ended_by = record.offset, request.due_ms, Kind.DELIVER, -1
+    due, stored = first_due, False
+    if mark is not None:  # rule 5: what is not final is carried over
+        due, stored = (mark.due if mark.due >= 0 else due), mark.stored
+    if request.id:
+        pending = draft.pending_id(request.id)
+        if pending is not None:
+            other = split_key(pending)[1]
+            if other < offset:
+                _end(draft, other, Kind.REPLACED, by=offset)
+            else:
+                kind, ended_by = Kind.REPLACED, other
+    entry = Entry(
+        kind=kind,
+        stored=stored,
+        first_due=first_due,
+        due=due,
+        target=request.target,
+        key=request.key,
+        value=record.value,
+        headers=request.headers,
+        partition=request.partition,
+        id=request.id,
+        grace_ms=request.grace_ms,
+        own_key=() if request.key == record.key else (record.key,),
+        control=request.control,
+        acts_on=ended_by,
+        accepted_ms=record.timestamp_ms,
+    )
+    key = draft.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    if request.id and kind == Kind.DELIVER:
+        draft.changes.ids[request.id] = key
+    return first_due
+
+
+def _control(draft: Draft, offset: int, request: Request) -> int:
+    target_key = draft.pending_id(request.id) if request.id else None
+    acts_on = split_key(target_key)[1] if target_key is not None else request.acts_on
+    if acts_on >= offset or not _is_pending(draft, acts_on):
+        acts_on_pending = -1
+    elif request.action == Action.CANCEL:
+        acts_on_pending = acts_on
+        _end(draft, acts_on, Kind.CANCELLED, by=offset)
+    else:
+        acts_on_pending = acts_on
+        reschedule(draft, acts_on, request.due_ms, request.grace_ms)
+    entry = Entry(
+        kind=Kind.APPLIED,
+        stored=False,
+        first_due=CONTROL_DUE,
+        due=CONTROL_DUE,
+        target="",
+        key=None,
+        value=None,
+        headers=[],
+        id=request.id,
+        reason="cancel" if request.action == Action.CANCEL else "reschedule",
+        acts_on=acts_on_pending,
+        new_due=request.due_ms if request.action == Action.RESCHEDULE else -1,
+    )
+    return _put_control(draft, offset, entry)
+
+
+def _is_pending(draft: Draft, offset: int) -> bool:
+    """True where a control may act on the request: it is held, and no other control has ended it."""
+    key = draft.find(offset) if offset >= 0 else None
+    return key is not None and draft.entry(key).kind == Kind.DELIVER
+
+
+def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
+    """Rewrite a pending entry so that its transaction ends it without a delivery; its message is not needed again."""
+    key = draft.find(offset)
+    assert key is not None, "an id points at an entry that is not there"
+    old = draft.entry(key)
+    new = msgspec.structs.replace(
+        old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=[], reason=""
+    )
+    draft.move(key, offset, old, new)
+    draft.drop_id(old.id, offset)
+
+
+def reschedule(draft: Draft, offset: int, due_ms: int, grace_ms: int = -1) -> None:
+    """Re-key a pending entry to another due time; an entry that a control has ended only notes the time."""
+    key = draft.find(offset)
+    assert key is not None, "only a present entry can be moved"
+    old = draft.entry(key)
+    new = msgspec.structs.replace(old, due=due_ms, grace_ms=grace_ms if grace_ms >= 0 else old.grace_ms)
+    new_key = draft.move(key, offset, old, new)
+    if old.kind == Kind.DELIVER and old.id and draft.pending_id(old.id) is not None:
+        draft.changes.ids[old.id] = entry_key(due_ms, split_key(new_key)[1])
+
+
+def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
+    """Do what one committed fate says, where R is `next_request`.
+
+    An entry that is held is changed or ended; a request still to be ingested gets a mark (rule 5); anything else is past.
+    """
+    offset, first_due, name = fate[0], fate[1], fate[2]
+    key = draft.find(offset, first_due)
+    if key is not None:
+        _change_entry(draft, key, fate, next_request)
+    elif offset >= next_request and not (name == MOVED and fate[4] < next_request):
+        _mark(draft, fate)
+
+
+def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
+    offset, name = fate[0], fate[2]
+    old = draft.entry(key)
+    if name == MOVED:
+        if fate[4] >= next_request:  # rule 3: below R, ingest of the control has moved it already
+            reschedule(draft, offset, fate[3])
+    elif name in FINAL:
+        draft.remove(key, old.stored)
+        draft.changes.places[offset] = None
+        draft.drop_id(old.id, offset)
+    else:
+        kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
+        draft.move(key, offset, old, msgspec.structs.replace(old, kind=kind, stored=True))
+
+
+def _mark(draft: Draft, fate: Fate) -> None:
+    offset, name = fate[0], fate[2]
+    was = draft.mark(offset) or Mark(final=False, stored=False, due=-1)
+    if was.final:
+        return
+    if name in FINAL:
+        new = Mark(final=True, stored=False, due=-1)
+    elif name == MOVED:
+        new = Mark(final=False, stored=was.stored, due=fate[3])
+    else:
+        new = Mark(final=False, stored=True, due=was.due)
+    draft.changes.marks[offset] = new

@@ -1,0 +1,190 @@
+"""From what is due to one transaction: which entries end now, what is produced for each, and what its fate is.
+
+A pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, all of them, in offset
+order, and only then messages (rule 4); the end of an entry and every pending control on it are thereby in one transaction
+(rule 1). What a control did is decided here, from the entry as it is now, not as it was at ingest (rule 2).
+
+Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.add_all`: one pass, one decode per entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from postdate.connectors.wire.delivered import dead_letter_headers, delivered_headers, record_size_bytes
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, Fate
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.requests import restore_headers
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
+from postdate.sidecar.targets import Target
+from postdate.sidecar.transaction import Message
+from postdate.wheel.entry import Entry, Kind, decode_entry
+from postdate.wheel.keys import split_key
+
+#: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
+Refusal = tuple[Reason, str]
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction to be. `runs` are the ended keys in key order, cut where an entry between them stays."""
+
+    messages: list[Message] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    runs: list[list[bytes]] = field(default_factory=lambda: [[]])
+    sizes: list[list[int]] = field(default_factory=lambda: [[]])
+    linked: list[tuple[bytes, Entry]] = field(default_factory=list)  # ended entries that have an id or a place
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)
+    unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
+    due_max_ms: int = 0
+    stayed: int = 0
+
+    def skip(self) -> None:
+        """An entry between the ended ones stays: the next ended one begins a new run."""
+        self.stayed += 1
+        if self.runs[-1]:
+            self.runs.append([])
+            self.sizes.append([])
+
+
+class BatchBuilder:
+    """Builds the transactions of one shard."""
+
+    def __init__(
+        self,
+        own: OwnTopics,
+        partition: int,
+        target_of: Callable[[str], Target | None],
+        forbidden: Callable[[str], Refusal | None],
+        retry_budget_ms: int,
+    ) -> None:
+        self._own = own
+        self._partition = partition
+        self._target_of = target_of
+        self._forbidden = forbidden
+        self._budget_ms = retry_budget_ms
+        self._origin_prefix = f"{own.requests}/{partition}/".encode()
+
+    def build(
+        self,
+        draft: Draft,
+        keys: list[bytes],
+        values: list[bytes],
+        now_ms: int,
+        steady_ms: float,
+        suspects: dict[int, Refusal | None],
+    ) -> Batch:
+        """The transaction that ends as many of the scanned entries as may end now.
+
+        `suspects` maps request offsets that Kafka refused before to None (leave it out of this batch) or to the refusal
+        that ends it. Entries whose target fails are listed in `park`, and targets never looked at in `unknown`: the
+        caller sees to both and builds anew.
+        """
+        batch = Batch()
+        for key, raw in zip(keys, values, strict=True):
+            entry = decode_entry(raw)
+            offset = split_key(key)[1]
+            if entry.kind == Kind.DELIVER:
+                refusal: Refusal | None = None
+                if suspects and offset in suspects:
+                    refusal = suspects[offset]
+                    if refusal is None:
+                        batch.skip()
+                        continue
+                if refusal is None:
+                    verdict = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
+                    if verdict is False:
+                        batch.skip()
+                        continue
+                    refusal = verdict
+                if refusal is None:
+                    self._deliver(batch, entry, offset)
+                else:
+                    self._bury(batch, entry, offset, refusal)
+            elif entry.kind == Kind.DEAD:
+                self._bury(batch, entry, offset, (Reason(entry.reason), entry.detail))
+            elif entry.kind == Kind.APPLIED:
+                self._apply(batch, draft, entry, offset)
+            else:
+                batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
+            batch.runs[-1].append(key)
+            batch.sizes[-1].append(len(raw))
+            if entry.id or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
+                batch.linked.append((key, entry))
+        return batch
+
+    def _judge(
+        self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
+    ) -> Refusal | bool | None:
+        """None: deliver. A refusal: dead letter. False: it stays for now (parked, or its target must be looked at)."""
+        target = self._target_of(entry.target)
+        if target is None:
+            refusal = self._forbidden(entry.target)
+            if refusal is not None:
+                return refusal
+            batch.unknown[entry.target] = None
+            return False
+        if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
+            return Reason.EXPIRED, f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
+        if not target.works:
+            waited = steady_ms - target.failing_since
+            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
+                return target.reason, target.detail
+            batch.park.append((key, entry))
+            return False
+        if entry.partition >= target.partitions:
+            detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
+            return Reason.BAD_PARTITION, detail
+        if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
+            return self._oversize(entry, target)
+        return None
+
+    def _oversize(self, entry: Entry, target: Target) -> Refusal | None:
+        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
+        size = record_size_bytes(entry.key, entry.value, headers)
+        if size <= target.size_bytes_max:
+            return None
+        return Reason.TOO_LARGE, f"{size} bytes are more than the {target.size_bytes_max} that {entry.target} takes"
+
+    def _deliver(self, batch: Batch, entry: Entry, offset: int) -> None:
+        origin = self._origin_prefix + b"%d" % offset
+        headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
+        batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
+        batch.fates.append((offset, entry.first_due, DELIVERED))
+        if entry.due > batch.due_max_ms:
+            batch.due_max_ms = entry.due
+
+    def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
+        reason, detail = refusal
+        origin = self._origin_prefix + b"%d" % offset
+        original = restore_headers(entry.headers, entry.control)
+        key = entry.own_key[0] if entry.own_key else entry.key
+        headers = dead_letter_headers(original, reason, detail, origin)
+        batch.messages.append((offset, self._own.dead_letters, self._partition, key, entry.value, headers))
+        batch.fates.append((offset, entry.first_due, DEAD))
+
+    def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
+        key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
+        if key is not None and entry.new_due >= 0:
+            other = draft.entry(key)
+            if other.kind == Kind.DELIVER:
+                batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
+        batch.fates.append((offset, 0, APPLIED))
+
+
+def finish(draft: Draft, batch: Batch) -> None:
+    """The local side of a committed batch: the same as `apply_fate` for each of its fates, in as few changes as can be.
+
+    `moved` fates need nothing: ingest of their control has moved the entry (rule 3).
+    """
+    for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
+        if keys:
+            draft.changes.delete_span(keys[0], keys[-1], keys, sizes)
+    for key, entry in batch.linked:
+        offset = split_key(key)[1]
+        if entry.id:
+            draft.drop_id(entry.id, offset)
+        draft.changes.places[offset] = None

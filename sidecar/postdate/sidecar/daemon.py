@@ -1,0 +1,121 @@
+"""`postdate run`: one process, one member of the consumer group, any number of shards.
+
+Thread rule: `run` is the main thread and becomes the poll thread; it installs handlers for SIGTERM and SIGINT.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.clock import SystemClock
+from postdate.sidecar.cluster import kafka_of
+from postdate.sidecar.config import Config
+from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.limits import GROUP_LOOK_TIMEOUT_S, OPEN_FILES_PER_SHARD
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.topics import violations
+
+log = logging.getLogger(__name__)
+
+
+def run(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError where it must not start."""
+    kafka = kafka_of(config)
+    admin = kafka.admin()
+    retentions = check_topics(config, admin)
+    configure_logging(config.log_level)
+    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None)
+    factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
+    poller = Poller(consumer, factory.start, announce)
+    factory.group_offset = lambda part: consumer.committed([part], GROUP_LOOK_TIMEOUT_S)[part]
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        poller.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    gc.freeze()
+    served = poller.run(config.request_topic_names)
+    admin.close()
+    return Exit.OK if served else Exit.FENCED
+
+
+def announce(shards: int) -> None:
+    """Tell scripts, on stdout, for how many shards this process may deliver now."""
+    sys.stdout.write(f"running: {shards} shards\n")
+    sys.stdout.flush()
+
+
+def check_topics(config: Config, admin: Admin) -> dict[str, int]:
+    """The retention of each request topic in ms (-1: without end). Raises ConfigError naming every broken rule."""
+    retentions: dict[str, int] = {}
+    for topic in config.request_topics:
+        own = OwnTopics.of(topic.name)
+        found = violations(own, admin, config.kafka.bootstrap_servers)
+        fatal = [violation for violation in found if violation.refuses]
+        if fatal:
+            raise ConfigError("\n".join(str(violation) for violation in fatal))
+        for violation in found:
+            log.warning("%s", violation)
+        requests = admin.describe([topic.name], ("retention.ms",))[topic.name]
+        retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
+        needed = len(requests.partitions) * OPEN_FILES_PER_SHARD
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit != resource.RLIM_INFINITY and limit < needed:
+            raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
+    return retentions
+
+
+class ShardFactory:
+    """Makes the shard of an assigned partition. Used by the poll thread alone."""
+
+    def __init__(self, config: Config, kafka: Kafka, admin: Admin, retentions: dict[str, int], cluster_id: str) -> None:
+        self._config = config
+        self._kafka = kafka
+        self._admin = admin
+        self._retentions = retentions
+        self._cluster_id = cluster_id
+        self._clock = SystemClock()
+        self._budget = TransactionBudget(config.dispatch.transactions_per_second)
+        self.group_offset: Callable[[Partition], int | None] = lambda part: None
+
+    def start(self, part: Partition) -> ShardThread:
+        """A running shard for `part`."""
+        released = threading.Event()
+        ctx = ShardContext(
+            config=self._config,
+            topic=self._config.request_topic(part.topic),
+            own=OwnTopics.of(part.topic),
+            rules=rules_of(self._config, part.topic, self._retentions[part.topic]),
+            partition=part.index,
+            cluster_id=self._cluster_id,
+            directory=self._directory(part),
+            kafka=self._kafka,
+            admin=self._admin,
+            clock=self._clock,
+            instance=self._config.instance_name,
+            group_offset=self.group_offset,
+            stopping=released.is_set,
+        )
+        return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
+
+    def _directory(self, part: Partition) -> Path:
+        directory = self._config.data_path / self._cluster_id / part.topic / str(part.index)
+        os.makedirs(directory.parent, mode=0o700, exist_ok=True)
+        return directory

@@ -1,0 +1,85 @@
+"""Reading the dispatch log backwards: its last committed record, without reading all of it.
+
+Thread rule: functions; each makes and closes a reader of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.connectors.wire.errors import FormatError
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.errors import Fenced, Halted, HaltReason
+from postdate.sidecar.limits import RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
+
+
+class Stopped(Fenced):
+    """The shard was told to let go in the middle of a takeover: drop everything, nothing was lost."""
+
+
+def read_until(
+    reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool], take: Callable[[list[Record]], None]
+) -> None:
+    """Hand every record below offset `end` to `take`, in order, until the reader's position has reached `end`.
+
+    Position, not a count and not an end-of-partition event: markers and aborted records occupy offsets too. Raises Halted
+    when nothing moves for three minutes (a foreign transaction stays open), Stopped, and what `LogReader.read` raises.
+    """
+    position, moved_at = reader.position(), clock.steady_ms()
+    while position < end:
+        if stopping():
+            raise Stopped("told to let go while reading the log")
+        records = reader.read(10_000, 0.2)
+        if records:
+            take([record for record in records if record.offset < end])
+        if reader.position() > position:
+            position, moved_at = reader.position(), clock.steady_ms()
+        elif clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
+            raise Halted(
+                HaltReason.RECOVERY_STALLED,
+                f"no progress at offset {position} of {end} for {RECOVERY_STALL_MS_MAX // 1000} s: a foreign "
+                "transaction is open on the log; end it, then resume the shard",
+            )
+
+
+def last_committed(
+    kafka: Kafka, log: Partition, start: int, end: int, clock: Clock, stopping: Callable[[], bool]
+) -> DispatchRecord | None:
+    """The last committed record of the dispatch log in [start, end), or None where there is none.
+
+    Reads from the end in windows that double. Raises Halted for a record that is not ours, and as `read_until`.
+    """
+    span = TAIL_OFFSETS
+    while start < end:
+        first = max(start, end - span)
+        last: list[Record] = []
+
+        def keep(records: list[Record], last: list[Record] = last) -> None:
+            if records:
+                last[:] = records[-1:]
+
+        reader = kafka.log_reader(log, first, Isolation.READ_COMMITTED)
+        try:
+            read_until(reader, end, clock, stopping, keep)
+        finally:
+            reader.close()
+        if last:
+            return decode(log, last[0])
+        if first == start:
+            break
+        span *= 4
+    return None
+
+
+def decode(log: Partition, record: Record) -> DispatchRecord:
+    """The dispatch-log record; raises Halted where it is not one: somebody else wrote into the log."""
+    try:
+        return decode_record(record.value)
+    except FormatError as error:
+        raise Halted(
+            HaltReason.FOREIGN_RECORD,
+            f"record {log.topic}/{log.index}/{record.offset} is not a dispatch-log record ({error}): find who writes "
+            "into the dispatch log and take their permission away",
+        ) from error

@@ -1,0 +1,265 @@
+"""Dispatch: from what is due in the timer index to committed transactions, one at a time; isolation and parking.
+
+Steps 1 to 3 of docs/protocol.md, "Running", and "Isolate". Steps 4 and 5 (unknown outcome, fenced) are exceptions that leave
+`dispatch`: the shard drops the tenure and takes over anew.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from postdate.wheel.index import TimerIndex
+
+from postdate.connectors.kafka.classification import Blame, blame
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.connectors.wire.dispatch_log import BEAT, FATES
+from postdate.connectors.wire.reasons import Reason
+from postdate.sidecar import failpoints
+from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.limits import (
+    BACKOFF_MS_MAX,
+    BACKOFF_MS_MIN,
+    CONTROL_SIZE_BYTES_MAX,
+    ISOLATING_ENTRIES_MAX,
+    SUSPECTS_MAX,
+    UNPARK_ENTRIES_MAX,
+)
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.targets import Target, Targets
+from postdate.sidecar.transaction import Tenure
+from postdate.wheel.entry import Entry, encode_entry
+from postdate.wheel.keys import parked_key, parked_prefix, split_key
+
+log = logging.getLogger(__name__)
+
+_BLAME_REASONS = {
+    Blame.UNKNOWN_TARGET: Reason.UNKNOWN_TARGET,
+    Blame.UNAUTHORIZED: Reason.UNAUTHORIZED,
+    Blame.UNAVAILABLE: Reason.TARGET_UNAVAILABLE,
+    Blame.TOO_LARGE: Reason.TOO_LARGE,
+    Blame.REFUSED: Reason.RECORD_REFUSED,
+}
+_TARGET_BLAMES = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
+
+
+@dataclass(slots=True)
+class _Suspect:
+    """An entry that Kafka refused and that is tried alone: since when, when next, and what Kafka said."""
+
+    since: float
+    next_at: float
+    delay_ms: float
+    refusal: Refusal
+
+
+class Dispatcher:
+    """Dispatches for one tenure-less shard: the tenure is given with each call, the rest lives as long as the shard."""
+
+    def __init__(self, ctx: ShardContext, targets: Targets) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._budget_ms = ctx.config.dispatch.retry_budget_ms
+        self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms)
+        self._suspects: dict[int, _Suspect] = {}
+        self._isolating = False
+        self._retry_at = 0.0
+        self._retry_delay_ms: float = BACKOFF_MS_MIN
+        self.lateness_max_ms = 0
+
+    def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
+        """Run one transaction with what is due before `before_ms`. Returns (fates committed, whether more may be due).
+
+        Raises UnknownOutcome, Fenced, FatalClient: drop the tenure. Raises Unreachable: nothing was begun; try later.
+        """
+        steady = self._ctx.clock.steady_ms()
+        if steady < self._retry_at:
+            return 0, False
+        alone = self._next_alone(steady)
+        limit, size_max = self._limits(index)
+        keys, values = index.scan_due(before_ms, limit, size_max)
+        if not keys:
+            return 0, False
+        draft = Draft(index)
+        batch = self._build(draft, keys, values, before_ms - 1, alone)
+        if batch.unknown:
+            self._targets.learn(batch.unknown)
+            batch = self._build(draft, keys, values, before_ms - 1, alone)
+        if batch.park:
+            self._park(index, batch)
+            return 0, True
+        if not batch.fates:
+            return 0, False
+        if not self._commit(index, tenure, draft, batch, alone):
+            return 0, True
+        return len(batch.fates), len(keys) >= limit or batch.stayed > 0 or sum(map(len, values)) >= size_max
+
+    def beat(self, index: TimerIndex, tenure: Tenure) -> None:
+        """Commit a record without fates: it keeps the log alive and samples the broker's clock. Raises as `dispatch`."""
+        try:
+            offset = tenure.run([], [], BEAT, index.next_request, index.low_water(), due_max_ms=0)
+        except AbortRequired as fault:
+            self._back_off(fault)
+            return
+        self._write(index, tenure, Draft(index), offset)
+
+    def tend(self, index: TimerIndex, now_ms: int) -> bool:
+        """Look after failing targets: probe those that are due, and move back what may go on. True if entries moved."""
+        moved = False
+        self._targets.refresh()
+        for name in index.parked_targets():
+            target = self._targets.get(name)
+            if target is None:
+                self._targets.learn([name])
+                target = self._targets.get(name)
+            assert target is not None, "learn knows every name it was asked for"
+            moved |= self._unpark(index, target, now_ms)
+        return moved
+
+    # ---- one batch -------------------------------------------------------------------------------------------------
+
+    def _limits(self, index: TimerIndex) -> tuple[int, int]:
+        """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
+        dispatch = self._ctx.config.dispatch
+        controls = index.control_count
+        limit = ISOLATING_ENTRIES_MAX if self._isolating else dispatch.entries_max
+        if not controls:
+            return limit, dispatch.size_bytes_max
+        return max(controls, limit // 2), max(dispatch.size_bytes_max, 4 * CONTROL_SIZE_BYTES_MAX)
+
+    def _build(self, draft: Draft, keys: list[bytes], values: list[bytes], now_ms: int, alone: int) -> Batch:
+        steady = self._ctx.clock.steady_ms()
+        verdicts: dict[int, Refusal | None] = {}
+        for offset, suspect in self._suspects.items():
+            if steady - suspect.since >= self._budget_ms:
+                verdicts[offset] = suspect.refusal
+            elif offset != alone:
+                verdicts[offset] = None
+        if alone >= 0:
+            pairs = [pair for pair in zip(keys, values, strict=True) if split_key(pair[0])[1] == alone]
+            keys, values = [key for key, _ in pairs], [value for _, value in pairs]
+        return self._builder.build(draft, keys, values, now_ms, steady, verdicts)
+
+    def _next_alone(self, steady: float) -> int:
+        """The request offset of a suspect whose next attempt, alone, is due; -1 for none."""
+        for offset, suspect in self._suspects.items():
+            if suspect.next_at <= steady and steady - suspect.since < self._budget_ms:
+                return offset
+        return -1
+
+    def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
+        report = self._isolating or alone >= 0
+        low_water = index.low_water()
+        try:
+            offset = tenure.run(
+                batch.messages, batch.fates, FATES, index.next_request, low_water, batch.due_max_ms, report=report
+            )
+        except AbortRequired as fault:
+            self._aborted(tenure, batch, fault, alone)
+            return False
+        finish(draft, batch)
+        self._write(index, tenure, draft, offset)
+        self._retry_delay_ms, self._isolating = BACKOFF_MS_MIN, False
+        self._targets.delivered()
+        if self._suspects:
+            for fate in batch.fates:
+                self._suspects.pop(fate[0], None)
+        return True
+
+    def _write(self, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
+        """Step 2 of Running: the local side follows the known commit, in one WriteBatch."""
+        draft.changes.seq, draft.changes.next_dispatch = tenure.seq, log_offset + 1
+        index.write(draft.changes)
+        failpoints.reached("dispatch.written")
+
+    # ---- isolation -------------------------------------------------------------------------------------------------
+
+    def _aborted(self, tenure: Tenure, batch: Batch, fault: AbortRequired, alone: int) -> None:
+        """Step 3. Find who is to blame: a target, one entry, or nobody (then wait and try again)."""
+        blamed = {} if tenure.log_failed else dict(tenure.blamed)
+        if not blamed:
+            if isinstance(fault, RecordRejected) and not tenure.log_failed and not self._isolating:
+                self._isolating = True
+                log.info("shard %s: a transaction was refused (%s); looking for the entry", self._ctx.name, fault)
+                return
+            self._back_off(fault)
+            return
+        topics = {message[0]: message[1] for message in batch.messages}
+        steady = self._ctx.clock.steady_ms()
+        for offset, why in blamed.items():
+            self._suspect(offset, topics[offset], why, steady)
+
+    def _suspect(self, offset: int, topic: str, why: KafkaFault, steady: float) -> None:
+        kind = blame(why)
+        if kind in _TARGET_BLAMES and topic not in self._ctx.own.names():
+            self._suspects.pop(offset, None)
+            self._targets.fail(topic, _BLAME_REASONS[kind], str(why))
+            return
+        refusal = (_BLAME_REASONS.get(kind, Reason.RECORD_REFUSED), str(why))
+        suspect = self._suspects.get(offset)
+        if suspect is None:
+            if len(self._suspects) >= SUSPECTS_MAX:
+                return
+            suspect = self._suspects[offset] = _Suspect(steady, steady, BACKOFF_MS_MIN, refusal)
+        else:
+            suspect.delay_ms = min(suspect.delay_ms * 2, BACKOFF_MS_MAX)
+            suspect.next_at = steady + suspect.delay_ms
+        suspect.refusal = refusal
+
+    def _back_off(self, fault: KafkaFault) -> None:
+        log.warning(
+            "shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._retry_delay_ms, fault
+        )
+        self._retry_at = self._ctx.clock.steady_ms() + self._retry_delay_ms
+        self._retry_delay_ms = min(self._retry_delay_ms * 2, BACKOFF_MS_MAX)
+
+    def retry_at(self) -> float | None:
+        """The steady time in ms before which nothing needs to be tried, or None: nothing is waiting for a retry."""
+        times = [suspect.next_at for suspect in self._suspects.values()]
+        if self._retry_at > self._ctx.clock.steady_ms():
+            times.append(self._retry_at)
+        return min(times, default=None)
+
+    def _forbidden(self, target: str) -> Refusal | None:
+        """The allow-list at dispatch: it may have been narrowed since the request was accepted."""
+        if self._ctx.rules.permits(target):
+            return None
+        return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
+
+    # ---- parking ---------------------------------------------------------------------------------------------------
+
+    def _park(self, index: TimerIndex, batch: Batch) -> None:
+        """Move entries of a failing target aside, so that they hold nobody up; a local change only."""
+        draft = Draft(index)
+        for key, entry in batch.park:
+            self._rekey(draft, key, entry, parked=True)
+        index.write(draft.changes)
+
+    def _unpark(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
+        """Move entries back: all of a target that works, else those whose retry budget is used up."""
+        steady = self._ctx.clock.steady_ms()
+        keys, values = index.scan_parked(parked_prefix(target.name), UNPARK_ENTRIES_MAX)
+        draft, moved = Draft(index), 0
+        for key, raw in zip(keys, values, strict=True):
+            spent = steady - target.failing_since >= self._budget_ms and (split_key(key)[0] + self._budget_ms <= now_ms)
+            if not target.works and not spent:
+                break
+            self._rekey(draft, key, index.decode(raw), parked=False)
+            moved += 1
+        if moved:
+            index.write(draft.changes)
+        return moved > 0
+
+    def _rekey(self, draft: Draft, key: bytes, entry: Entry, parked: bool) -> None:
+        due_ms, offset = split_key(key)
+        draft.remove(key, entry.stored)
+        if parked:
+            new_key = parked_key(entry.target, due_ms, offset)
+            draft.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
+            draft.changes.places[offset] = new_key
+        else:
+            draft.changes.places[offset] = None
+            draft.put(offset, due_ms, entry)

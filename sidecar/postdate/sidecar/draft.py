@@ -1,0 +1,115 @@
+"""The state of a shard as it will be after one WriteBatch: the timer index with the changes made so far laid over it.
+
+`apply` asks and changes a `Draft` only, so live ingest, recovery and the write after an own commit see one and the same
+state, and each of their steps becomes durable whole or not at all.
+
+Thread rule: belongs to the thread that owns the timer index. A draft is written once (`TimerIndex.write`) and dropped.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from postdate.wheel.index import TimerIndex
+
+from postdate.wheel.changes import Changes
+from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
+from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+
+NO_FIRST_DUE = 2**64 - 1
+
+
+class Draft:
+    """The timer index as the next WriteBatch will leave it."""
+
+    def __init__(self, index: TimerIndex) -> None:
+        self.index = index
+        self.changes: Changes = index.changes()
+        self._first_dues: dict[int, int] = {}
+
+    # ---- reads -----------------------------------------------------------------------------------------------------
+
+    def mark(self, offset: int) -> Mark | None:
+        """The fates already read for a request that is not ingested yet; O(1) where no marks exist."""
+        if offset in self.changes.marks:
+            return self.changes.marks[offset]
+        return self.index.mark(offset) if offset < self.index.marks_end else None
+
+    def raw(self, key: bytes) -> bytes | None:
+        """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
+        if len(key) > ENTRY_KEY_SIZE_BYTES:
+            overlay = self.changes.parked
+            return overlay[key] if key in overlay else self.index.parked(key)
+        entries = self.changes.entries
+        return entries[key] if key in entries else self.index.entry(key)
+
+    def find(self, offset: int, first_due_ms: int | None = None) -> bytes | None:
+        """The present key of the entry of request `offset`, or None where it is not pending.
+
+        `first_due_ms` saves a look-up where the caller knows it (a fate names it).
+        """
+        places = self.changes.places
+        place = places[offset] if offset in places else self.index.place(offset)
+        if place is not None:
+            return place
+        if first_due_ms is None:
+            first_due_ms = self._first_dues.get(offset)
+        if first_due_ms is None:
+            first_due_ms = self.index.first_due(offset)
+        if first_due_ms is None:
+            return None
+        key = entry_key(first_due_ms, offset)
+        return key if self.raw(key) is not None else None
+
+    def pending_id(self, caller_id: bytes) -> bytes | None:
+        """The key under which the caller's id is pending, as (due, offset), or None."""
+        if not caller_id:
+            return None
+        ids = self.changes.ids
+        return ids[caller_id] if caller_id in ids else self.index.id_key(caller_id)
+
+    def entry(self, key: bytes) -> Entry:
+        """The entry under a present key. REQUIRES: the key is present."""
+        raw = self.raw(key)
+        assert raw is not None, "a place, an id or a scan names an entry that is not there"
+        return decode_entry(raw)
+
+    # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
+        """Add an entry under (key_due_ms, offset); its place is noted where that is not its first due."""
+        key = entry_key(key_due_ms, offset)
+        self.changes.insert(key, encode_entry(entry), stored=entry.stored)
+        if key_due_ms != entry.first_due:
+            self.changes.places[offset] = key
+        return key
+
+    def remove(self, key: bytes, stored: bool) -> None:
+        """Take an entry out, wherever it lies; its place and id are the caller's affair."""
+        raw = self.raw(key)
+        assert raw is not None, "only a present entry can be removed"
+        if len(key) > ENTRY_KEY_SIZE_BYTES:
+            self.changes.delete_parked(key, len(raw), stored=stored)
+        else:
+            self.changes.delete(key, len(raw), stored=stored)
+
+    def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
+        """Replace the entry under `key` by `new`, under the key that `new` asks for. Returns that key."""
+        self.remove(key, old.stored)
+        self.changes.places[offset] = None
+        due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
+        return self.put(offset, due, new)
+
+    def drop_id(self, caller_id: bytes, offset: int) -> None:
+        """Free an id, but only where it still points at `offset`: a later request may have taken it over."""
+        key = self.pending_id(caller_id)
+        if key is not None and split_key(key)[1] == offset:
+            self.changes.ids[caller_id] = None
+
+    def note_first_dues(self, base_offset: int, first_dues_ms: list[int]) -> None:
+        """Record the first due time of each request of a batch, so that a control can name one by its offset."""
+        self.changes.firsts.append((base_offset, struct.pack(f"<{len(first_dues_ms)}Q", *first_dues_ms)))
+
+    def saw_first_due(self, offset: int, first_due_ms: int) -> None:
+        """Make a request of this very batch findable by its offset."""
+        self._first_dues[offset] = first_due_ms

@@ -1,0 +1,106 @@
+"""The bounded queue between the poll thread and one shard: batches of records, and how far the partition has been read.
+
+The poll thread offers and never waits: a full inbox says so, and the poll thread pauses the partition until the shard has
+made room (down to half: hysteresis, so that a partition is not paused and resumed for every batch). The shard waits here,
+for records, a wake-up or a deadline.
+
+Thread rule: `offer`, `note_position` and `wake` from the poll thread; `take` and `wait` from the shard's; one lock, held for
+some list operations a batch.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+from postdate.connectors.kafka.seam import Record
+from postdate.sidecar.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
+
+
+class Inbox:
+    """Batches of one partition, in offset order. `position` is the offset before which everything has been offered."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._batches: deque[list[Record]] = deque()
+        self._records = 0
+        self._size_bytes = 0
+        self._woken = False
+        self.position = -1
+        self.start_at = -1  # at or above 0: where the partition must be read from; nothing is taken until `started`
+        self._waiting = True
+
+    def offer(self, records: list[Record]) -> bool:
+        """Add a batch; True while there is room for more, False when the partition should be paused."""
+        size = sum(len(record.value or b"") for record in records)
+        with self._condition:
+            if self._waiting:
+                return True
+            self._batches.append(records)
+            self._records += len(records)
+            self._size_bytes += size
+            self.position = records[-1].offset + 1
+            self._condition.notify()
+            return self._records < INBOX_RECORDS_MAX and self._size_bytes < INBOX_SIZE_BYTES_MAX
+
+    def note_position(self, position: int) -> None:
+        """The reader has passed everything below `position`: what lay there are markers and aborted records."""
+        with self._condition:
+            if position > self.position and not self._waiting:
+                self.position = position
+                self._woken = True
+                self._condition.notify()
+
+    def has_room(self) -> bool:
+        """True where a paused partition may be resumed."""
+        return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
+
+    def take(self) -> list[Record]:
+        """The oldest batch, or an empty list."""
+        with self._condition:
+            if not self._batches:
+                return []
+            records = self._batches.popleft()
+            self._records -= len(records)
+            self._size_bytes -= sum(len(record.value or b"") for record in records)
+            return records
+
+    def put_back(self, records: list[Record]) -> None:
+        """Return the unread rest of a batch: it comes first again."""
+        with self._condition:
+            self._batches.appendleft(records)
+            self._records += len(records)
+            self._size_bytes += sum(len(record.value or b"") for record in records)
+
+    def restart(self, offset: int) -> None:
+        """Forget everything and take nothing until the poll thread has moved the partition to `offset`.
+
+        What the poll thread still has under way from the old position would otherwise leave a gap in the requests.
+        """
+        with self._condition:
+            self._batches.clear()
+            self._records = self._size_bytes = 0
+            self.position = -1
+            self.start_at, self._waiting = offset, True
+
+    def started(self) -> None:
+        """The poll thread has moved the partition to `start_at`: what it offers from now on follows on from there."""
+        with self._condition:
+            self.start_at, self._waiting = -1, False
+
+    @property
+    def empty(self) -> bool:
+        return not self._batches
+
+    def wake(self) -> None:
+        """End the present or the next `wait`."""
+        with self._condition:
+            self._woken = True
+            self._condition.notify()
+
+    def wait(self, timeout_s: float, for_records: bool = True) -> None:
+        """Wait until there are records (if they are wanted), a wake-up, or `timeout_s` has passed."""
+        with self._condition:
+            if not self._woken and not (for_records and self._batches):
+                self._condition.wait(timeout_s)
+            self._woken = False

@@ -1,0 +1,58 @@
+"""From a polled batch to one WriteBatch: parse each request, apply it, and move R behind the batch.
+
+Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a put.
+"""
+
+from __future__ import annotations
+
+from postdate.wheel.index import TimerIndex
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.sidecar import failpoints
+from postdate.sidecar.apply import apply_request
+from postdate.sidecar.draft import NO_FIRST_DUE, Draft
+from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
+from postdate.wheel.keys import CONTROL_DUE
+
+
+def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list[Record]) -> int:
+    """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
+
+    Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller offers
+    the rest again after a dispatch. Records below R are passed over.
+    """
+    draft = Draft(index)
+    expected = index.next_request
+    first_dues: list[int] = []
+    base, used = -1, 0
+    controls, control_bytes = index.control_count, index.control_bytes
+    for record in records:
+        offset = record.offset
+        if offset >= expected:
+            if controls >= CONTROL_ENTRIES_MAX or control_bytes >= CONTROL_SIZE_BYTES_MAX:
+                break
+            request: Request | RequestRefused
+            try:
+                request = parse_request(rules, partition, record.timestamp_ms, record.key, record.headers)
+            except RequestRefused as refusal:
+                request = refusal
+            first_due = apply_request(draft, record, request)
+            if base < 0:
+                base = offset
+            first_dues += [NO_FIRST_DUE] * (offset - base - len(first_dues))
+            first_dues.append(first_due)
+            if first_due == CONTROL_DUE or (type(request) is Request and request.id):
+                draft.saw_first_due(offset, first_due)
+                controls += 2
+                control_bytes += len(record.value or b"") + 256
+            expected = offset + 1
+        used += 1
+    failpoints.reached("ingest.parsed")
+    if base >= 0:
+        draft.note_first_dues(base, first_dues)
+    draft.changes.next_request = expected
+    index.write(draft.changes)
+    failpoints.reached("ingest.written")
+    return used

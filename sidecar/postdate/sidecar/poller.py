@@ -1,0 +1,180 @@
+"""The poll thread: one member of the consumer group, feeding the inboxes of the shards it is assigned.
+
+It alone touches the group consumer. Shards never wait for it, and it never waits for a shard, except while partitions are
+revoked: then all shards concerned get some seconds together to end their transaction and close.
+
+Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import GroupConsumer, Partition
+from postdate.sidecar.limits import (
+    CONFIRM_TIMEOUT_S,
+    GROUP_COMMIT_INTERVAL_S,
+    POLL_RECORDS_MAX,
+    POLL_TIMEOUT_S,
+    REVOKE_WAIT_MS_MAX,
+)
+from postdate.sidecar.shard import DELIVERING, State
+from postdate.sidecar.shard_thread import ShardThread
+
+log = logging.getLogger(__name__)
+
+
+class Poller:
+    """Shards by partition, and the group consumer that feeds them. It is the consumer's `GroupListener`."""
+
+    def __init__(
+        self,
+        consumer: GroupConsumer,
+        start_shard: Callable[[Partition], ShardThread],
+        report: Callable[[int], None],
+    ) -> None:
+        self._consumer = consumer
+        self._start_shard = start_shard
+        self._report = report
+        self.shards: dict[Partition, ShardThread] = {}
+        self._abandoned: list[ShardThread] = []
+        self._paused: set[Partition] = set()
+        self._committed: dict[Partition, int] = {}
+        self._commit_at = 0.0
+        self._reported = -1
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ask `run` to end in good order."""
+        self._stopping = True
+
+    def run(self, topics: Sequence[str]) -> bool:
+        """Serve until `stop`; returns False where it ended because every shard of this process was fenced by another
+        deployment. Raises FatalClient and Fenced of the group consumer."""
+        self._consumer.subscribe(topics, self)
+        try:
+            while not self._stopping:
+                self._serve()
+                if self.shards and all(thread.shard.foreign for thread in self.shards.values()):
+                    return False
+            return True
+        finally:
+            self._consumer.close()
+            self._release(list(self.shards), REVOKE_WAIT_MS_MAX / 1000)
+            self._tell()
+
+    # ---- GroupListener ---------------------------------------------------------------------------------------------
+
+    def assigned(self, parts: Sequence[Partition]) -> None:
+        log.info("assigned: %s", ", ".join(f"{p.topic}/{p.index}" for p in parts) or "nothing more")
+        for part in parts:
+            if part in self.shards:
+                self._release([part], REVOKE_WAIT_MS_MAX / 1000)
+            self.shards[part] = self._start_shard(part)
+            self._paused.discard(part)
+
+    def revoked(self, parts: Sequence[Partition]) -> None:
+        log.info("revoked: %s", ", ".join(f"{p.topic}/{p.index}" for p in parts))
+        self._commit_offsets()
+        self._release(parts, REVOKE_WAIT_MS_MAX / 1000)
+        self._tell()
+
+    def lost(self, parts: Sequence[Partition]) -> None:
+        log.warning(
+            "lost to another member: %s; nothing more is delivered for them from here",
+            ", ".join(f"{p.topic}/{p.index}" for p in parts),
+        )
+        self._release(parts, 0.0)
+        self._tell()
+
+    def _release(self, parts: Sequence[Partition], wait_s: float) -> None:
+        threads = [self.shards.pop(part) for part in parts if part in self.shards]
+        for part in parts:
+            self._paused.discard(part)
+            self._committed.pop(part, None)
+        for thread in threads:
+            thread.release()
+        deadline = time.monotonic() + wait_s
+        for thread in threads:
+            if not thread.join(max(deadline - time.monotonic(), 0.0)):
+                self._abandoned.append(thread)
+        self._abandoned = [thread for thread in self._abandoned if not thread.join(0.0)]
+
+    # ---- one round -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        for part, records in self._consumer.poll(POLL_RECORDS_MAX, POLL_TIMEOUT_S):
+            thread = self.shards.get(part)
+            if thread is not None and records and not thread.inbox.offer(records):
+                self._consumer.pause([part])
+                self._paused.add(part)
+        for fault_part, fault in self._consumer.errors():
+            self._partition_error(fault_part, fault)
+        for part, thread in list(self.shards.items()):
+            self._attend(part, thread)
+        self._tell()
+        now = time.monotonic()
+        if now >= self._commit_at:
+            self._commit_at = now + GROUP_COMMIT_INTERVAL_S
+            self._commit_offsets()
+            self._reassure()
+
+    def _attend(self, part: Partition, thread: ShardThread) -> None:
+        inbox = thread.inbox
+        start_at = inbox.start_at
+        if start_at >= 0:
+            try:
+                self._consumer.pause([part])  # what is under way from the old position must not slip in
+                self._consumer.start(part, start_at)
+                self._consumer.resume([part])
+            except KafkaFault as fault:
+                log.warning("partition %s/%d cannot be started: %s", part.topic, part.index, fault)
+                return
+            inbox.started()
+            self._paused.discard(part)
+        elif part in self._paused:
+            if inbox.has_room():
+                self._consumer.resume([part])
+                self._paused.discard(part)
+        elif thread.shard.state is State.CATCHING_UP:
+            position = self._consumer.position(part)
+            if position is not None:
+                inbox.note_position(position)
+
+    def _partition_error(self, part: Partition | None, fault: KafkaFault) -> None:
+        if part is None:
+            log.warning("the consumer reports: %s", fault)
+            return
+        thread = self.shards.get(part)
+        if thread is not None:
+            log.warning("partition %s/%d: %s", part.topic, part.index, fault)
+            thread.shard.partition_fault(fault)
+
+    def _commit_offsets(self) -> None:
+        """Publish R of each shard that has taken over, for lag tools; nobody resumes from it."""
+        offsets: dict[Partition, int] = {}
+        for part, thread in self.shards.items():
+            read = thread.shard.next_request
+            if read >= 0 and self._committed.get(part) != read and thread.shard.state in DELIVERING:
+                offsets[part] = read
+        if offsets:
+            self._consumer.commit(offsets)
+            self._committed.update(offsets)
+
+    def _reassure(self) -> None:
+        for part, thread in self.shards.items():
+            if (
+                thread.shard.state is State.FENCED
+                and not thread.shard.foreign
+                and self._consumer.confirm(part, CONFIRM_TIMEOUT_S)
+            ):
+                thread.shard.reassure()
+
+    def _tell(self) -> None:
+        delivering = sum(thread.shard.state in DELIVERING for thread in self.shards.values())
+        if delivering != self._reported:
+            self._reported = delivering
+            self._report(delivering)

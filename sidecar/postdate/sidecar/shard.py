@@ -1,0 +1,359 @@
+"""A shard: everything about one request partition, acted for by exactly one thread of one process.
+
+States (docs/protocol.md, "Takeover")::
+
+    OPENING -> FENCING -> RECOVERING -> CATCHING_UP -> RUNNING -> DRAINING -> UNASSIGNED
+       any doubt about a transaction: back to FENCING, with a new producer
+       a newer owner has committed: FENCED        what a person must look at: HALTED
+
+`turn` does one bounded step and says how long nothing needs to be done; it never sleeps. So one thread can own one shard
+(`shard_thread`), and a simulation can own many.
+
+Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read by others.
+"""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+
+from postdate.wheel.index import TimerIndex
+
+from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
+from postdate.connectors.kafka.seam import Isolation
+from postdate.sidecar import takeover
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.dispatch_tail import Stopped, last_committed
+from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.limits import (
+    BACKOFF_MS_MAX,
+    BACKOFF_MS_MIN,
+    BEAT_INTERVAL_MS_MAX,
+    CONFIRM_INTERVAL_MS,
+    FENCED_RECHECK_MS,
+    TEND_INTERVAL_MS,
+)
+from postdate.sidecar.pacing import TransactionPace
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.targets import Targets
+from postdate.sidecar.transaction import Tenure
+from postdate.wheel.errors import DiskFull, WheelError
+
+log = logging.getLogger(__name__)
+
+
+class State(StrEnum):
+    """Where a shard is; only CATCHING_UP and RUNNING deliver."""
+
+    UNASSIGNED = "UNASSIGNED"
+    OPENING = "OPENING"
+    FENCING = "FENCING"
+    RECOVERING = "RECOVERING"
+    CATCHING_UP = "CATCHING_UP"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    FENCED = "FENCED"
+    HALTED = "HALTED"
+
+
+DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
+
+
+class Shard:
+    """The state machine of one shard; through its inbox it asks the poll thread to read the partition from R."""
+
+    def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
+        self.ctx = ctx
+        self.inbox = inbox
+        self.state = State.OPENING
+        self.why = ""
+        self.next_request = -1
+        self.foreign = False  # FENCED by a deployment of another group: this process must not come back
+        self.takeovers = 0
+        self._pace = pace
+        self._index: TimerIndex | None = None
+        self._tenure: Tenure | None = None
+        self._broker_clock = BrokerClock(ctx.clock)
+        self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
+        self._gate_end = 0
+        self._seen_ms = -1
+        self._backoff_ms: float = BACKOFF_MS_MIN
+        self._due_at: dict[str, float] = {}
+        self._last_committed_at = ctx.clock.steady_ms()
+        self._reassured = False
+        self._unread = True  # the partition must be read from R: nothing of it is in the inbox
+        self._lost_takeover = 0
+        self._reopen = False
+
+    # ---- one step --------------------------------------------------------------------------------------------------
+
+    def turn(self) -> float:
+        """Do one bounded step; returns the milliseconds after which the next is wanted (0: at once)."""
+        try:
+            return self._turn()
+        except Stopped:
+            return 0.0
+        except Halted as halt:
+            return self._halt(halt)
+        except Fenced as fault:
+            return self._fenced(fault)
+        except (UnknownOutcome, FatalClient) as fault:
+            log.warning("shard %s: the outcome of a transaction is not known, fencing anew: %s", self.ctx.name, fault)
+            self._drop_tenure()
+            return self._later()
+        except DiskFull as fault:
+            log.error("shard %s: the disk is full, trying again: %s", self.ctx.name, fault)
+            self._drop_tenure()
+            return self._later(BACKOFF_MS_MAX)
+        except WheelError as fault:
+            log.error("shard %s: the timer index failed, opening it anew: %s", self.ctx.name, fault)
+            self._drop_tenure()
+            self._drop_index()
+            return self._later()
+        except KafkaFault as fault:
+            log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
+            if self._tenure is None or not fault.retriable:
+                self._drop_tenure()
+            return self._later()
+
+    def partition_fault(self, fault: KafkaFault) -> None:
+        """The poll thread cannot read the partition on: compare with the logs again. From the poll thread."""
+        if isinstance(fault, OffsetOutOfRange):
+            self._reopen = True
+            self.inbox.wake()
+
+    def _turn(self) -> float:
+        if self._reopen:
+            self._reopen = False
+            self._drop_tenure()
+            self._drop_index()
+        if self.state in (State.HALTED, State.UNASSIGNED):
+            return 60_000.0
+        if self.state is State.FENCED:
+            return self._recheck()
+        if self._tenure is None:
+            self._take_over()
+            return 0.0
+        assert self._index is not None, "a tenure is never without an index"
+        return self._run(self._index, self._tenure)
+
+    def _take_over(self) -> None:
+        """Steps 1 to 7. Any failure leaves no tenure behind; an open index is kept for the next attempt."""
+        ctx = self.ctx
+        self.state = State.OPENING if self._index is None else State.FENCING
+        opened = takeover.open_index(ctx) if self._index is None else takeover.Opened(self._index)
+        self._index = opened.index
+        checked = takeover.check(ctx, opened)
+        self.state = State.FENCING
+        fenced = takeover.fence(ctx, checked)
+        try:
+            bounded = takeover.bound(ctx, fenced)
+            self.state = State.RECOVERING
+            self._index = None  # recovery may replace it: whatever happens, `checked` knows which one is open
+            try:
+                recovered = takeover.recover(ctx, bounded)
+            finally:
+                self._index = checked.index
+            self._tenure = takeover.own(ctx, recovered, self._broker_clock)
+        except BaseException:
+            fenced.producer.destroy()
+            raise
+        index = recovered.index
+        self.takeovers += 1
+        self._backoff_ms = BACKOFF_MS_MIN
+        self._last_committed_at = ctx.clock.steady_ms()
+        self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
+        if self._unread or checked.empty:
+            self.inbox.restart(index.next_request)
+            self._unread = False
+        self.next_request = index.next_request
+        self.state = State.CATCHING_UP
+        log.info(
+            "shard %s: took over as number %d at request %d with %d pending",
+            ctx.name,
+            self._tenure.takeover,
+            index.next_request,
+            index.count,
+        )
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    def _run(self, index: TimerIndex, tenure: Tenure) -> float:
+        more = self._ingest(index)
+        steady = self.ctx.clock.steady_ms()
+        if not self._broker_clock.known() or steady - self._last_committed_at > BEAT_INTERVAL_MS_MAX:
+            self._dispatcher.beat(index, tenure)
+            self._after_transaction(tenure)
+            return 0.0
+        now_ms = self._broker_clock.now_ms()
+        self._tend(index, now_ms, steady)
+        wait_ms = self._dispatch(index, tenure, now_ms, steady)
+        if index.load_step(now_ms) or (more and not self.inbox.empty):
+            return 0.0
+        return wait_ms
+
+    def _ingest(self, index: TimerIndex) -> bool:
+        """Apply one batch of the inbox. True while ingest may go on."""
+        records = self.inbox.take()
+        if records:
+            used = ingest(index, self.ctx.rules, self.ctx.partition, records)
+            if used:
+                self._seen_ms = max(self._seen_ms, records[used - 1].timestamp_ms)
+            if used < len(records):
+                self.inbox.put_back(records[used:])
+            self.next_request = index.next_request
+            if used < len(records):
+                return False
+        if self.state is State.CATCHING_UP:
+            reached = max(index.next_request, self.inbox.position if self.inbox.empty else -1)
+            if reached >= self._gate_end:
+                self.state = State.RUNNING
+                log.info("shard %s: caught up at request %d", self.ctx.name, index.next_request)
+        return True
+
+    def _before_ms(self, now_ms: int) -> int:
+        """Everything due before this may leave: the whole millisecond has passed, and the cancel gate is respected."""
+        gate = self.ctx.topic.cancel_gate
+        if gate == "always" or (gate == "takeover" and self.state is State.CATCHING_UP):
+            return min(now_ms, self._seen_ms + 1)
+        return now_ms
+
+    def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
+        before_ms = self._before_ms(now_ms)
+        next_due = index.next_due_ms()
+        if next_due is None or next_due >= max(before_ms, 1):
+            return self._idle(index, now_ms, next_due)
+        wait_ms = self._pace.wait_ms(steady)
+        if wait_ms > 0:
+            return wait_ms
+        fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
+        if fates:
+            self._pace.note(self.ctx.clock.steady_ms(), fates)
+            self._after_transaction(tenure)
+            return 0.0
+        if more:
+            if not tenure.settled():
+                self._recycle()
+            return 0.0
+        retry_at = self._dispatcher.retry_at()
+        exact = index.first_due_ms()
+        if retry_at is not None:
+            return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
+        return self._idle(index, now_ms, exact)
+
+    def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
+        """Nothing may leave now: how long until something may, bounded by the housekeeping."""
+        if next_due is None or self._before_ms(now_ms) < now_ms:
+            return float(CONFIRM_INTERVAL_MS) if next_due is None else 50.0
+        return min(float(CONFIRM_INTERVAL_MS), max(next_due + 1 - now_ms, 0.2))
+
+    def _after_transaction(self, tenure: Tenure) -> None:
+        self._last_committed_at = self.ctx.clock.steady_ms()
+        if not tenure.settled():
+            self._recycle()
+
+    def _recycle(self) -> None:
+        """Recycle on suspicion: a late answer must never decide the next transaction (KAFKA-17754)."""
+        log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
+        self._drop_tenure()
+
+    def _tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
+        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets."""
+        if self._every("sync", self.ctx.config.index.sync_interval_ms, steady):
+            index.sync()
+            index.advance(now_ms)
+        if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
+            index.confirm(now_ms)
+        if self._every("tend", TEND_INTERVAL_MS, steady):
+            self._dispatcher.tend(index, now_ms)
+
+    def _every(self, what: str, interval_ms: float, steady: float) -> bool:
+        if steady < self._due_at.get(what, 0.0):
+            return False
+        self._due_at[what] = steady + interval_ms
+        return True
+
+    # ---- when it cannot go on --------------------------------------------------------------------------------------
+
+    def _later(self, least_ms: float = 0.0) -> float:
+        wait = max(self._backoff_ms, least_ms)
+        self._backoff_ms = min(self._backoff_ms * 2, BACKOFF_MS_MAX)
+        return wait
+
+    def _halt(self, halt: Halted) -> float:
+        self._drop_tenure()
+        self._drop_index()
+        self.state, self.why = State.HALTED, str(halt)
+        log.error("shard %s: HALTED: %s", self.ctx.name, halt)
+        return 60_000.0
+
+    def halt(self, reason: HaltReason, detail: str) -> None:
+        """Stop for good, for a reason that was found outside of `turn`. From the shard's thread."""
+        self._halt(Halted(reason, detail))
+
+    def _fenced(self, fault: Fenced) -> float:
+        """Step 5 of Running: somebody else holds the transactional id. Stop, and look who, before any new init."""
+        log.warning(
+            "shard %s: fenced: another producer acts for it (%s); nothing more is delivered from here",
+            self.ctx.name,
+            fault,
+        )
+        self._lost_takeover = self._tenure.takeover if self._tenure else 0
+        self._drop_tenure()
+        self._reassured = False
+        self.state, self.why = State.FENCED, str(fault)
+        return float(FENCED_RECHECK_MS)
+
+    def reassure(self) -> None:
+        """The group has confirmed, after the fence, that this partition is still ours. From the poll thread."""
+        self._reassured = True
+        self.inbox.wake()
+
+    def _recheck(self) -> float:
+        ctx = self.ctx
+        start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+        end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+        last = last_committed(ctx.kafka, ctx.log, start, end, ctx.clock, ctx.stopping)
+        if last is not None and last.takeover > self._lost_takeover and last.group != ctx.config.group_id:
+            self.foreign = True
+            self.why = (
+                f"group {last.group} (instance {last.instance}) has taken over {ctx.name}: two deployments must not "
+                "serve one request topic; stop one of them"
+            )
+            log.error("shard %s: FENCED: %s", ctx.name, self.why)
+            return 60_000.0
+        if self._reassured:
+            log.warning("shard %s: the group confirms that it is ours; taking over again", ctx.name)
+            self.state = State.FENCING
+            return 0.0
+        return float(FENCED_RECHECK_MS)
+
+    # ---- letting go ------------------------------------------------------------------------------------------------
+
+    def _drop_tenure(self) -> None:
+        if self._tenure is not None:
+            self._tenure.producer.destroy()
+            self._tenure = None
+        if self.state in DELIVERING:
+            self.state = State.FENCING
+
+    def _drop_index(self) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            self._unread = True
+            index.close()
+
+    def close(self) -> None:
+        """Let go in good order: no transaction is open between turns, so the index is synced and closed."""
+        self.state = State.DRAINING
+        if self._tenure is not None:
+            self._tenure.producer.destroy()
+            self._tenure = None
+        self._drop_index()
+        self.state = State.UNASSIGNED
+
+
+__all__ = ["DELIVERING", "Shard", "State"]

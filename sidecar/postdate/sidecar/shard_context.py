@@ -1,0 +1,52 @@
+"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable; shared by its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.connectors.wire.requests import RequestRules
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.config import Config, RequestTopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """One request partition and all that its shard needs. `stopping` says that the shard should let go."""
+
+    config: Config
+    topic: RequestTopicConfig
+    own: OwnTopics
+    rules: RequestRules
+    partition: int
+    cluster_id: str
+    directory: Path
+    kafka: Kafka
+    admin: Admin
+    clock: Clock
+    instance: str
+    group_offset: Callable[[Partition], int | None]
+    stopping: Callable[[], bool]
+
+    @property
+    def requests(self) -> Partition:
+        """The shard's partition of the request topic (REQ)."""
+        return Partition(self.own.requests, self.partition)
+
+    @property
+    def log(self) -> Partition:
+        """The shard's partition of the dispatch log (DL)."""
+        return Partition(self.own.dispatch_log, self.partition)
+
+    @property
+    def transactional_id(self) -> str:
+        """Names the shard, not the deployment: two deployments on one request topic fence each other."""
+        return f"postdate/{self.own.requests}/{self.partition}"
+
+    @property
+    def name(self) -> str:
+        """How logs and messages call the shard."""
+        return f"{self.own.requests}/{self.partition}"

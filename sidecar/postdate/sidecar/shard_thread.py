@@ -1,0 +1,69 @@
+"""The thread of one shard: turns until it is told to let go, and closes the index itself, whenever that is.
+
+A thread that is stuck in a commit cannot be stopped from outside. It writes nothing more once `release` was called, closes
+its index when it returns, and the next owner's fence decides what its transaction was.
+
+Thread rule: `release` and `join` from the poll thread; everything else from this thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from postdate.sidecar.errors import HaltReason
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
+from postdate.sidecar.pacing import TransactionPace
+from postdate.sidecar.shard import DELIVERING, Shard, State
+from postdate.sidecar.shard_context import ShardContext
+
+log = logging.getLogger(__name__)
+
+_takeovers = threading.BoundedSemaphore(TAKEOVERS_AT_ONCE_MAX)
+
+
+class ShardThread:
+    """One shard and the thread that acts for it."""
+
+    def __init__(self, ctx: ShardContext, pace: TransactionPace, released: threading.Event) -> None:
+        self.inbox = Inbox()
+        self.shard = Shard(ctx, self.inbox, pace)
+        self._released = released
+        self._thread = threading.Thread(target=self._run, name=f"shard {ctx.name}", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        """Tell the shard to let go; returns at once."""
+        self._released.set()
+        self.inbox.wake()
+
+    def join(self, timeout_s: float) -> bool:
+        """Wait until the shard has let go; False where it has not within `timeout_s`."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        shard, released = self.shard, self._released
+        try:
+            while not released.is_set():
+                wait_ms = self._turn(shard)
+                if wait_ms > 0 and not released.is_set():
+                    self.inbox.wait(wait_ms / 1000.0, for_records=shard.state in DELIVERING)
+        except Exception as error:
+            log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
+            shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; restart, and report it with the log")
+            released.wait()
+        finally:
+            shard.close()
+
+    def _turn(self, shard: Shard) -> float:
+        if shard.state in DELIVERING or shard.state in (State.FENCED, State.HALTED):
+            return shard.turn()
+        while not _takeovers.acquire(timeout=0.1):
+            if self._released.is_set():
+                return 0.0
+        try:
+            return shard.turn()
+        finally:
+            _takeovers.release()

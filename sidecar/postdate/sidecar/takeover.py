@@ -1,0 +1,341 @@
+"""Takeover: what a process does before it may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
+
+Each step takes the result of the step before it as its argument, and only `own`, the last, makes a `Tenure`, without which
+nothing can be dispatched. So the order open, check, fence, bound, recover, own cannot be broken by a caller.
+
+Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from postdate.wheel.index import Identity, IndexOptions, TimerIndex, move_aside
+
+from postdate.connectors.kafka.seam import Isolation, LogReader, Record, TransactionalProducer
+from postdate.connectors.wire.dispatch_log import OWNER
+from postdate.sidecar import failpoints
+from postdate.sidecar.apply import apply_fate
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.dispatch_tail import decode, last_committed, read_until
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.limits import (
+    DISPATCH_LOG_RETENTION_MARGIN_MS,
+    FENCE_TIMEOUT_S,
+    LOCK_WAIT_MS_MAX,
+    RECOVERY_RECORDS_MAX,
+)
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.transaction import Tenure
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Opened:
+    """Step 1 is done: the shard's timer index, possibly an empty one."""
+
+    index: TimerIndex
+
+
+@dataclass(slots=True)
+class Checked:
+    """Step 2 is done: the local offsets lie within both logs, or the index is known to be of no use (`empty`)."""
+
+    index: TimerIndex
+    empty: bool
+    behind: bool
+
+
+@dataclass(slots=True)
+class FencedOff:
+    """Step 3 is done: every older owner is fenced, and its open transaction is over."""
+
+    checked: Checked
+    producer: TransactionalProducer
+
+
+@dataclass(slots=True)
+class Bounded:
+    """Step 4 is done: `end` is the end of the dispatch log, read after the fence."""
+
+    fenced: FencedOff
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Steps 5 and 6 are done: the index holds requests below R minus what has ended, up to the bound."""
+
+    index: TimerIndex
+    producer: TransactionalProducer
+
+
+def open_index(ctx: ShardContext) -> Opened:
+    """Step 1. Open the timer index; what cannot be used is moved aside and an empty one is opened.
+
+    Raises Halted for a topic that was created anew, TransientError's cousins StorageError and DiskFull as they are.
+    """
+    topics = ctx.admin.describe([ctx.own.requests, ctx.own.dispatch_log])
+    for name in (ctx.own.requests, ctx.own.dispatch_log):
+        if name not in topics:
+            raise Halted(HaltReason.TOPIC_RULES, f"topic {name} does not exist: run postdate topics create")
+    identity = Identity(
+        cluster_id=ctx.cluster_id,
+        request_topic_id=topics[ctx.own.requests].topic_id,
+        dispatch_log_topic_id=topics[ctx.own.dispatch_log].topic_id,
+        partition=ctx.partition,
+    )
+    return Opened(_open(ctx, identity))
+
+
+def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
+    options = IndexOptions(tick_ms=ctx.config.index.tick_ms)
+    directory, waited_since = ctx.directory, ctx.clock.steady_ms()
+    while True:
+        try:
+            return TimerIndex.open(directory, identity, options, ctx.clock.wall_ms())
+        except Locked:
+            if ctx.clock.steady_ms() - waited_since > LOCK_WAIT_MS_MAX:
+                directory = _beside(ctx.directory)
+                log.warning("shard %s: another process holds %s; using %s", ctx.name, ctx.directory, directory)
+                waited_since = ctx.clock.steady_ms()
+            elif ctx.stopping():
+                raise
+            else:
+                time.sleep(0.1)
+        except (Corrupt, FormatMismatch) as error:
+            kept = move_aside(directory, "unusable")
+            log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)
+        except IdentityMismatch as error:
+            if any("topic_id" in name for name in error.fields):
+                raise Halted(
+                    HaltReason.TOPIC_RECREATED,
+                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone from Kafka. "
+                    f"If that was meant, remove {directory} and start again",
+                ) from error
+            kept = move_aside(directory, "foreign")
+            log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
+
+
+def _beside(directory: Path) -> Path:
+    return directory.with_name(f"{directory.name}.beside-{time.time_ns():x}")
+
+
+def check(ctx: ShardContext, opened: Opened) -> Checked:
+    """Step 2. Compare R and D with the logs. Raises Halted where a log has lost what the index has seen."""
+    index = opened.index
+    if index.is_new:
+        return Checked(index, empty=True, behind=False)
+    parts = (ctx.requests, ctx.log)
+    starts = ctx.admin.start_offsets(parts)
+    ends = ctx.admin.end_offsets(parts, Isolation.READ_UNCOMMITTED)
+    if index.next_request > ends[ctx.requests]:
+        raise Halted(
+            HaltReason.REQUESTS_TRUNCATED,
+            f"{ctx.name} ends at offset {ends[ctx.requests]}, but requests up to {index.next_request} were read: the "
+            "topic was truncated or an unclean leader election lost its end",
+        )
+    if index.next_dispatch > ends[ctx.log]:
+        raise Halted(
+            HaltReason.DISPATCH_LOG_TRUNCATED,
+            f"{ctx.log.topic}/{ctx.partition} ends at offset {ends[ctx.log]}, but records up to {index.next_dispatch} "
+            "were seen: the dispatch log was truncated or an unclean leader election lost its end",
+        )
+    behind = index.next_request < starts[ctx.requests]
+    return Checked(index, empty=index.next_dispatch < starts[ctx.log], behind=behind)
+
+
+def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
+    """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again."""
+    producer = ctx.kafka.producer(ctx.transactional_id)
+    try:
+        producer.init(FENCE_TIMEOUT_S)
+    except BaseException:
+        producer.destroy()
+        raise
+    failpoints.reached("takeover.fenced")
+    return FencedOff(checked, producer)
+
+
+def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
+    """Step 4. The end of the dispatch log, of everything appended: never the last stable offset."""
+    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    failpoints.reached("takeover.bounded")
+    return Bounded(fenced, start, end)
+
+
+def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
+    """Steps 5 and 6. Bring the index to the bound, from where it is or from nothing.
+
+    Raises Halted where Kafka no longer holds what is needed, naming the range.
+    """
+    checked = bounded.fenced.checked
+    index = checked.index
+    if checked.behind and not checked.empty:
+        _check_behind(ctx, bounded, index)
+        checked.empty = True
+    if checked.empty and not index.is_new:
+        index.close()
+        kept = move_aside(ctx.directory, "old")
+        log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
+        index = checked.index = open_index(ctx).index
+    if checked.empty:
+        _start_empty(ctx, bounded, index)
+    _replay(ctx, index, bounded.end)
+    failpoints.reached("takeover.recovered")
+    return Recovered(index, bounded.fenced.producer)
+
+
+def _check_behind(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None:
+    """R lies below the first request: fine where the low-water mark says that nothing down there is needed."""
+    start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+    last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping)
+    if last is None or last.low_water < start:
+        raise Halted(
+            HaltReason.REQUESTS_LOST,
+            f"requests [{index.next_request}, {start}) of {ctx.name} were deleted before they were read. Accepting the "
+            f"loss means to remove {ctx.directory}; the retention of the request topic is too short for the outage",
+        )
+
+
+def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None:
+    """Step 5. Where to begin without a local state: from the low-water mark that the last committed record carries."""
+    last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping)
+    req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+    draft = Draft(index)
+    if last is None:
+        if ctx.group_offset(ctx.requests) is not None:
+            raise Halted(
+                HaltReason.DISPATCH_LOG_EMPTY,
+                f"{ctx.log.topic}/{ctx.partition} holds no record, but group {ctx.config.group_id} has read {ctx.name}: "
+                "the fates of what was delivered are gone; delivering again would repeat messages",
+            )
+        draft.changes.next_request, draft.changes.next_dispatch = req_start, bounded.start
+        draft.changes.seq = draft.changes.takeover = 0
+    else:
+        req_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]
+        low = last.low_water
+        if not req_start <= low <= req_end:
+            raise Halted(
+                HaltReason.LOW_WATER_OUTSIDE,
+                f"requests from {low} on are needed, but {ctx.name} holds [{req_start}, {req_end}): requests "
+                f"[{min(low, req_end)}, {max(low, req_start)}) are missing",
+            )
+        position, seq = _first_dispatch(ctx, bounded, low, req_end)
+        draft.changes.next_request, draft.changes.next_dispatch = low, position
+        draft.changes.seq, draft.changes.takeover = seq if position < bounded.end else last.seq, last.takeover
+        log.info("shard %s: rebuilding from request %d and dispatch-log offset %d", ctx.name, low, position)
+    index.write(draft.changes)
+
+
+def _first_dispatch(ctx: ShardContext, bounded: Bounded, low: int, req_end: int) -> tuple[int, int]:
+    """The dispatch-log offset before which no fate of a request at or above `low` can lie, and the `seq` before it
+    (-1: take that of the first record found)."""
+    request = first_record(ctx, ctx.kafka.log_reader(ctx.requests, low, Isolation.READ_COMMITTED), req_end)
+    if request is None:
+        return bounded.end, -1
+    position: int | None = bounded.start
+    if request.log_append:
+        since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
+        position = ctx.admin.offset_for_time(ctx.log, since)
+        position = bounded.end if position is None else max(position, bounded.start)
+    if position == bounded.start and bounded.start > 0:
+        _check_oldest_fate(ctx, bounded, low, request)
+    return position, -1
+
+
+def _check_oldest_fate(ctx: ShardContext, bounded: Bounded, low: int, request: Record) -> None:
+    reader = ctx.kafka.log_reader(ctx.log, bounded.start, Isolation.READ_COMMITTED)
+    oldest = first_record(ctx, reader, bounded.end)
+    if oldest is not None and decode(ctx.log, oldest).seq > 1 and oldest.timestamp_ms > request.timestamp_ms:
+        raise Halted(
+            HaltReason.FATES_MISSING,
+            f"the dispatch log begins at offset {oldest.offset}, after request {low} of {ctx.name} was written: fates "
+            "of requests from there on may have been deleted; its retention must be longer than that of the requests",
+        )
+
+
+def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | None:
+    """The first record that `reader` finds below `end`, or None; closes the reader."""
+    found: list[Record] = []
+    try:
+        while not found and reader.position() < end:
+            position = reader.position()
+            found = [record for record in reader.read(1, 0.5) if record.offset < end]
+            if not found and reader.position() == position:
+                read_until(reader, end, ctx.clock, ctx.stopping, found.extend)
+    finally:
+        reader.close()
+    return found[0] if found else None
+
+
+def _replay(ctx: ShardContext, index: TimerIndex, end: int) -> None:
+    """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
+
+    def take(records: list[Record]) -> None:
+        for first in range(0, len(records), RECOVERY_RECORDS_MAX):
+            _apply_records(ctx, index, records[first : first + RECOVERY_RECORDS_MAX])
+
+    if index.next_dispatch >= end:
+        return
+    reader = ctx.kafka.log_reader(ctx.log, index.next_dispatch, Isolation.READ_COMMITTED)
+    try:
+        read_until(reader, end, ctx.clock, ctx.stopping, take)
+    finally:
+        reader.close()
+    draft = Draft(index)
+    draft.changes.next_dispatch = end
+    index.write(draft.changes)
+
+
+def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) -> None:
+    draft = Draft(index)
+    seq, takeover = index.seq, index.takeover
+    for record in records:
+        said = decode(ctx.log, record)
+        if seq >= 0 and said.seq != seq + 1:
+            raise Halted(
+                HaltReason.SEQ_BROKEN,
+                f"record {ctx.log.topic}/{ctx.partition}/{record.offset} has seq {said.seq} where {seq + 1} must be: a "
+                "record was lost or written by a stranger; run postdate audit before going on",
+            )
+        seq, takeover = said.seq, max(takeover, said.takeover)
+        for fate in said.fates:
+            apply_fate(draft, fate, index.next_request)
+    draft.changes.seq, draft.changes.takeover = seq, takeover
+    draft.changes.next_dispatch = records[-1].offset + 1
+    index.write(draft.changes)
+    failpoints.reached("takeover.record-applied")
+
+
+def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock) -> Tenure:
+    """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
+
+    Raises as `Tenure.run`.
+    """
+    index = recovered.index
+    tenure = Tenure(
+        producer=recovered.producer,
+        log=ctx.log,
+        takeover=max(index.takeover, 0) + 1,
+        seq=max(index.seq, 0),
+        instance=ctx.instance,
+        group=ctx.config.group_id,
+        clock=ctx.clock,
+        broker_clock=broker_clock,
+    )
+    offset = tenure.run([], [], OWNER, index.next_request, index.low_water(), due_max_ms=0)
+    draft = Draft(index)
+    draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
+    draft.changes.next_dispatch = offset + 1
+    index.write(draft.changes)
+    failpoints.reached("takeover.owned")
+    return tenure

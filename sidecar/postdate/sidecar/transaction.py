@@ -1,0 +1,137 @@
+"""One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
+
+Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the fence
+and the recovery, and it is dropped with its producer at the first sign of doubt.
+
+Thread rule: a tenure belongs to the thread of its shard.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalProducer
+from postdate.connectors.wire.dispatch_log import DispatchRecord, Fate, encode_record
+from postdate.connectors.wire.requests import Headers
+from postdate.sidecar import failpoints
+from postdate.sidecar.clock import BrokerClock, Clock
+from postdate.sidecar.limits import FLUSH_TIMEOUT_S
+
+#: One record that a transaction produces: the offset of the request that it ends (-1: none), topic, partition (-1: by
+#: key), key, value, headers. A plain tuple: there is one for every message.
+Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
+
+
+class AppendedEarly(AbortRequired):
+    """The broker stamped the dispatch-log record before a due time that it names: its clock went back."""
+
+
+@dataclass(slots=True)
+class Tenure:
+    """The right of this process to act for a shard, from the fence to the first doubt."""
+
+    producer: TransactionalProducer
+    log: Partition
+    takeover: int
+    seq: int
+    instance: str
+    group: str
+    clock: Clock
+    broker_clock: BrokerClock
+    blamed: dict[int, KafkaFault] = field(default_factory=dict)
+    _log_offset: int = -1
+    _log_appended: int = -1
+    _log_fault: KafkaFault | None = None
+
+    def run(
+        self,
+        messages: list[Message],
+        fates: list[Fate],
+        kind: str,
+        next_request: int,
+        low_water: int,
+        due_max_ms: int,
+        report: bool = False,
+    ) -> int:
+        """Commit `messages` together with one dispatch-log record; returns the record's offset.
+
+        `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
+        (invariant I6). With `report`, each message reports for itself and `blamed` holds those that Kafka refused.
+
+        Raises AbortRequired (the transaction is aborted, nothing of it is visible; `blamed` and `log_failed` say more),
+        UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
+        """
+        self.blamed.clear()
+        self._log_offset, self._log_appended, self._log_fault = -1, -1, None
+        self.producer.begin()
+        failpoints.reached("dispatch.begun")
+        try:
+            self._produce(messages, report)
+            record = DispatchRecord(
+                v=1,
+                seq=self.seq + 1,
+                takeover=self.takeover,
+                instance=self.instance,
+                group=self.group,
+                at=self.clock.wall_ms(),
+                next_request=next_request,
+                low_water=low_water,
+                kind=kind,
+                fates=fates,
+            )
+            self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
+            failpoints.reached("dispatch.produced")
+            left = self.producer.flush(FLUSH_TIMEOUT_S)
+            failpoints.reached("dispatch.flushed")
+            self._check(left, due_max_ms)
+            self.producer.commit()
+        except AbortRequired:
+            self.producer.abort()
+            raise
+        failpoints.reached("dispatch.committed")
+        self.seq += 1
+        return self._log_offset
+
+    @property
+    def log_failed(self) -> bool:
+        """True where the dispatch-log record itself was refused: then no entry is to blame."""
+        return self._log_fault is not None
+
+    def _produce(self, messages: list[Message], report: bool) -> None:
+        offset, produce = -1, self.producer.produce
+        try:
+            if not report:
+                for offset, topic, partition, key, value, headers in messages:
+                    produce(topic, value, key, headers, partition)
+            else:
+                for offset, topic, partition, key, value, headers in messages:
+                    produce(topic, value, key, headers, partition, self._blame(offset))
+        except RecordRejected as fault:
+            self.blamed[offset] = fault
+            raise
+
+    def _blame(self, offset: int) -> OnDelivery:
+        def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
+            if isinstance(fault, RecordRejected):
+                self.blamed[offset] = fault
+
+        return delivered
+
+    def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+        self._log_offset, self._log_appended, self._log_fault = offset, timestamp_ms, fault
+        if fault is None:
+            self.broker_clock.sample(timestamp_ms, self.clock.steady_ms())
+
+    def _check(self, left: int, due_max_ms: int) -> None:
+        if self._log_fault is not None:
+            raise AbortRequired(f"the dispatch-log record was not accepted: {self._log_fault}", self._log_fault.code)
+        if left or self._log_offset < 0:
+            raise AbortRequired(f"{left} records without an answer after {FLUSH_TIMEOUT_S:.0f} s")
+        if self._log_appended < due_max_ms:
+            self.broker_clock.forget()
+            raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
+
+    def settled(self) -> bool:
+        """True where the next transaction may begin on this producer (the recycle rule)."""
+        return self.producer.settle()

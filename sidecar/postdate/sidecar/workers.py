@@ -1,0 +1,143 @@
+"""`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and adds up
+how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the distribution.
+
+Thread rule: the main thread waits; one thread a worker reads its stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+
+from postdate.sidecar.config import Config
+from postdate.sidecar.daemon import announce
+from postdate.sidecar.errors import Exit
+from postdate.sidecar.limits import (
+    WORKER_POLL_S,
+    WORKER_RESTART_S_MAX,
+    WORKER_RESTART_S_MIN,
+    WORKER_STABLE_S,
+    WORKER_STOP_S,
+)
+from postdate.sidecar.logs import configure_logging
+
+log = logging.getLogger(__name__)
+
+_RUNNING = "running: "
+
+
+class Worker:
+    """One worker process and the number of shards that it last said it delivers for."""
+
+    def __init__(self, number: int, parent: Workers) -> None:
+        self.number = number
+        self.shards = 0
+        self._parent = parent
+        self._delay_s = WORKER_RESTART_S_MIN
+        self.restart_at = 0.0
+        self.start()
+
+    def start(self) -> None:
+        """Start the process: this very command line, for one worker."""
+        command = [sys.executable, "-m", "postdate.sidecar.cli", *sys.argv[1:], "--workers", "1"]
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
+        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None, "the worker was started with a pipe"
+        for line in process.stdout:
+            if line.startswith(_RUNNING):
+                self.shards = int(line.removeprefix(_RUNNING).split()[0])
+                self._parent.tell()
+        self.shards = 0
+        self._parent.tell()
+
+    def schedule_restart(self) -> None:
+        """Start again after a delay that doubles while the worker dies young."""
+        lived = time.monotonic() - self.started_at
+        self._delay_s = (
+            WORKER_RESTART_S_MIN if lived > WORKER_STABLE_S else min(self._delay_s * 2, WORKER_RESTART_S_MAX)
+        )
+        self.restart_at = time.monotonic() + self._delay_s
+        log.error(
+            "worker %d ended with %s; starting it again in %.1f s", self.number, self.process.returncode, self._delay_s
+        )
+
+
+class Workers:
+    """The parent's view: its workers and their sum."""
+
+    def __init__(self, count: int) -> None:
+        self._lock = threading.Lock()
+        self._told = -1
+        self._stopping = False
+        self.workers: list[Worker] = []
+        for number in range(count):
+            self.workers.append(Worker(number, self))
+
+    def tell(self) -> None:
+        """Announce the sum where it has changed."""
+        with self._lock:
+            total = sum(worker.shards for worker in self.workers)
+            if total != self._told:
+                self._told = total
+                announce(total)
+
+    def stop(self) -> None:
+        """Ask every worker to end in good order."""
+        self._stopping = True
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Watch the workers until all have ended; returns the exit code of the whole."""
+        stop_by = 0.0
+        while True:
+            alive = [worker for worker in self.workers if worker.process.poll() is None]
+            if self._stopping:
+                stop_by = stop_by or time.monotonic() + WORKER_STOP_S
+                if not alive:
+                    return Exit.OK
+                if time.monotonic() > stop_by:
+                    for worker in alive:
+                        worker.process.kill()
+            elif not alive and all(worker.process.returncode == Exit.FENCED for worker in self.workers):
+                return Exit.FENCED
+            elif not alive and all(worker.process.returncode == Exit.USAGE for worker in self.workers):
+                return Exit.USAGE
+            else:
+                self._restart_dead()
+            time.sleep(WORKER_POLL_S)
+
+    def _restart_dead(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None or worker.process.returncode in (Exit.FENCED, Exit.USAGE):
+                continue
+            if not worker.restart_at:
+                worker.schedule_restart()
+            elif time.monotonic() >= worker.restart_at:
+                worker.restart_at = 0.0
+                worker.start()
+
+
+def run_workers(config: Config) -> int:
+    """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
+    configure_logging(config.log_level)
+    workers = Workers(config.workers)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        workers.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    log.info("process %d runs %d workers", os.getpid(), config.workers)
+    return workers.wait()
