@@ -12,8 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from postdate.connectors.kafka.settings import REFUSED
-from postdate.sidecar import limits
+from postdate.connectors.kafka import limits as kafka_limits
+from postdate.connectors.wire import limits as wire_limits
+from postdate.sidecar import limits as sidecar_limits
 from postdate.sidecar.config import MASK, Config, RequestTopicConfig
 from postdate.sidecar.config_load import Loaded
 from postdate.sidecar.config_schema import (
@@ -25,6 +26,15 @@ from postdate.sidecar.config_schema import (
     topic_leaves,
 )
 from postdate.sidecar.config_values import is_secret
+from postdate.wheel import limits as wheel_limits
+
+BOUNDED: dict[str, ModuleType] = {
+    "sidecar": sidecar_limits,
+    "wheel": wheel_limits,
+    "connectors.wire": wire_limits,
+    "connectors.kafka": kafka_limits,
+}
+"""The module of bounds of each package."""
 
 
 def bounds_of(module: ModuleType) -> dict[str, int | float]:
@@ -71,7 +81,7 @@ def as_json_tree(config: Config) -> dict[str, Any]:
         node[leaf.name] = _plain(leaf, _value(config, path))
     tree["instance"] = config.instance_name
     tree["data_dir"] = str(config.data_path)
-    tree["limits"] = bounds_of(limits)
+    tree["limits"] = {package: bounds_of(module) for package, module in BOUNDED.items()}
     return tree
 
 
@@ -101,8 +111,9 @@ def _toml_lines(loaded: Loaded) -> Iterator[str]:
     for topic in config.request_topics:
         yield from ("", f"[[{REQUEST_TOPICS}]]  # {loaded.source(REQUEST_TOPICS)}")
         yield from (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in _topic_table(topic).items())
-    yield from ("", "# Bounds: not settable; each with its reason in the code.")
-    yield from (f"# {name} = {value}" for name, value in bounds_of(limits).items())
+    for package, module in BOUNDED.items():
+        yield from ("", f"# Bounds of {package}: not settable; each with its reason in the code.")
+        yield from (f"# {name} = {value}" for name, value in bounds_of(module).items())
 
 
 def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
@@ -110,7 +121,7 @@ def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
 
 
 def as_markdown() -> str:
-    """The reference of every option: key, environment variable, default, range, meaning; and refused properties."""
+    """The reference of every option: key, environment variable, default, range, meaning."""
     lines = [
         "# Configuration",
         "",
@@ -131,11 +142,11 @@ def as_markdown() -> str:
         "",
         *_table(list(topic_leaves().values()), with_environment=False),
     ]
-    lines += ["", *_SECRETS_TEXT, "", "## Refused librdkafka properties", "", "| property | reason |", "| --- | --- |"]
-    lines += [f"| `{name}` | {reason} |" for name, reason in sorted(REFUSED.items())]
-    lines += ["", "## Bounds", "", "Not settable; the reason of each stands beside it in the code.", ""]
-    lines += ["| bound | value |", "| --- | --- |"]
-    lines += [f"| `{name}` | {value:,} |" for name, value in bounds_of(limits).items()]
+    lines += ["", *_SECRETS_TEXT]
+    lines += ["", "## Bounds", "", "Not settable; the reason of each stands beside it in the code."]
+    for package, module in BOUNDED.items():
+        lines += ["", f"### {package}", "", "| bound | value |", "| --- | --- |"]
+        lines += [f"| `{name}` | {value:,} |" for name, value in bounds_of(module).items()]
     return "\n".join(lines) + "\n"
 
 
@@ -146,7 +157,8 @@ _SECRETS_TEXT = (
     "variable `POSTDATE_KAFKA_COMMON_SECURITY_PROTOCOL`, a line of the `-F` file, or `-X security.protocol=SSL`.",
     "Secrets (`sasl.password`, `ssl.key.password`, ...) are refused after `-X`, where every user of the machine could",
     "read them; `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file that holds",
-    "the secret. They are shown as `***` everywhere.",
+    "the secret. They are shown as `***` everywhere. Properties that would break the protocol, such as",
+    "`transactional.id`, `isolation.level` or `partitioner`, are refused with the reason.",
 )
 
 

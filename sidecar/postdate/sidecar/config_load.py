@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.settings import check_properties
+from postdate.connectors.kafka.settings import refuse
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import limits
 from postdate.sidecar.config import (
@@ -183,12 +183,19 @@ def _contradictions(config: Config) -> list[str]:
         )
     if not config.group_id:
         problems.append("group_id is empty")
-    kafka = config.kafka
-    for table in ("common", "consumer", "producer", "admin"):
-        try:
-            check_properties(getattr(kafka, table), table)
-        except SettingRefused as error:
-            problems.append(f"kafka.{table}: {error}")
+    return problems + _refused_properties(config.kafka)
+
+
+def _refused_properties(kafka: KafkaConfig) -> list[str]:
+    """The librdkafka properties that would break the protocol, each with the reason."""
+    problems: list[str] = []
+    tables = {"common": kafka.common, "consumer": kafka.consumer, "producer": kafka.producer, "admin": kafka.admin}
+    for table, properties in tables.items():
+        for name, value in properties.items():
+            try:
+                refuse(f"kafka.{table}", name, value)
+            except SettingRefused as error:
+                problems.append(str(error))
     return problems
 
 

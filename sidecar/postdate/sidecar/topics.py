@@ -1,6 +1,6 @@
 """Postdate's topics: which ones a request topic needs, with which settings, and what is wrong with those that exist.
 
-Pure functions over what `Admin.describe` says, so that `postdate topics`, the start of the daemon and its check every
+Judged from what `Admin.describe` says, so that `postdate topics`, the start of the daemon and its check every
 ten minutes judge alike. A violation names the rule, and the command that mends it; `refuses` says whether a process may
 start in spite of it. The rules are those of docs/protocol.md, "Rules checked at start".
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from postdate.connectors.kafka.seam import NewTopic, TopicInfo
+from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import limits
 from postdate.sidecar.config import TopicsConfig
@@ -50,6 +50,9 @@ class Violation:
     detail: str
     mend: str
     refuses: bool
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.detail}; mend it with: {self.mend}"
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:
@@ -104,14 +107,20 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
     return retention_ms + _number(requests, SEGMENT_MS) + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
 
 
-def violations(requests: str, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
-    """Every rule that the live topics of the request topic `requests` break; empty when there is none.
+def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:
+    """Every rule that the live topics of a request topic break, those that forbid to start first; empty: none.
 
-    `live` is `Admin.describe` of all five topics with SETTINGS_READ; `bootstrap_servers` goes into the commands.
+    `bootstrap_servers` goes into the commands that mend. Raises what `Admin.describe` raises. Two requests to Kafka.
     """
-    own = OwnTopics.of(requests)
-    info = live.get(requests)
-    create = f"postdate topics create -b {bootstrap_servers} --requests {requests} --allow-existing"
+    found = broken_rules(own, admin.describe(own.names(), SETTINGS_READ), bootstrap_servers)
+    return sorted(found, key=lambda violation: not violation.refuses)
+
+
+def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_servers: str) -> list[Violation]:
+    """As `violations`, judged from `Admin.describe` of all five topics with SETTINGS_READ, in the order of the
+    topics."""
+    info = live.get(own.requests)
+    create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"
     found = [
         Violation(Rule.MISSING, name, "does not exist", create, refuses=name not in (own.store, own.verdicts))
         for name in in_order(own)

@@ -2,30 +2,82 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
+from typing import Any
 
 import click
 
-from postdate.sidecar.cli.options import Loader, configured, output_option
+from postdate.connectors.wire.durations import parse_duration_ms
+from postdate.connectors.wire.instants import parse_instant_ms
+from postdate.sidecar.cli.options import Loader, configured, name_value, output_option
+from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError
 
 
-@click.command()
+def instant_ms(text: str) -> int:
+    """Epoch milliseconds of --from and --to. Raises BadParameter: no instant."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of --slack. Raises BadParameter: no duration."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+@click.command(short_help="Prove that every request was delivered exactly once.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to judge; repeatable.")
+@click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
+@click.option("--from", "from_ms", type=instant_ms, metavar="TIME", help="Judge requests from this time on.")
+@click.option("--to", "to_ms", type=instant_ms, metavar="TIME", help="Judge requests before this time.")
+@click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
+@click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
+@click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
+@click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
+@click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")
+@click.option("--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable.")
 @output_option
-def audit(loader: Loader, requests: tuple[str, ...], output: str) -> None:
+def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
 
     Exit code 4 when a violation was found, 1 when it could not judge. Needs pyspark: pip install 'postdate[spark]'.
     """
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
-    try:
-        import pyspark  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ConfigError("the audit needs pyspark: pip install 'postdate[spark]'") from error
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError("the audit needs pyspark: pip install 'postdate[spark]'")
     from postdate.connectors.spark.audit import run_audit
+    from postdate.connectors.spark.kafka_properties import java_properties
 
-    sys.exit(run_audit(config, output))
+    from postdate.connectors.spark.errors import AuditUsageError
+    from postdate.connectors.spark.options import AuditOptions
+
+    asked["spark_conf"] = dict(asked["spark_conf"])
+    given = {name: value for name, value in asked.items() if value is not None}
+    try:
+        options = AuditOptions(
+            bootstrap_servers=config.kafka.bootstrap_servers,
+            requests=config.request_topic_names,
+            levels_ms=levels_of(config),
+            properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
+            **given,
+        )
+    except AuditUsageError as error:
+        raise ConfigError(str(error)) from error
+    sys.exit(run_audit(options))
+
+
+def levels_of(config: Config) -> tuple[int, ...]:
+    """The level table of the request topics to judge. Raises ConfigError: they differ."""
+    tables = {topic.levels_ms for topic in config.request_topics}
+    if len(tables) != 1:
+        raise ConfigError("these request topics have different levels: audit them one at a time with --requests")
+    return tables.pop()

@@ -15,7 +15,7 @@ def config() -> None:
     """Show what is configured, and what can be."""
 
 
-@config.command()
+@config.command(short_help="Print every option in force, and the bounds.")
 @configured
 @output_option
 def show(loader: Loader, output: str) -> None:
@@ -27,7 +27,7 @@ def show(loader: Loader, output: str) -> None:
         click.echo(config_docs.as_toml(loaded), nl=False)
 
 
-@config.command()
+@config.command(short_help="Print the reference of every option.")
 def docs() -> None:
     """Print the reference of every option as Markdown."""
     click.echo(config_docs.as_markdown(), nl=False)

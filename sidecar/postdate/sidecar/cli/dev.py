@@ -33,7 +33,7 @@ class DevBroker(Protocol):
     def last_words(self) -> str: ...
 
 
-@click.command()
+@click.command(short_help="Start a real Kafka on this machine.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0: a free one.")
 @click.option("--data", type=click.Path(path_type=Path), help="Keep the topics here; without it they go at the end.")
 @click.option("--docker", is_flag=True, help="Use the apache/kafka image instead of Java on this machine.")

@@ -10,7 +10,7 @@ from postdate.sidecar.cli.options import Loader, configured
 from postdate.sidecar.config_load import require_bootstrap
 
 
-@click.command()
+@click.command(short_help="Hold requests and deliver them when due.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to serve; repeatable.")
 @click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes. Disposable: Kafka has it all.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Receipt:
         self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
 
 
-@click.command()
+@click.command(short_help="Ask for one message to be delivered later.")
 @configured
 @click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]")
 @click.option("--topic", required=True, metavar="TOPIC", help="Where the message is to go.")
@@ -130,7 +131,7 @@ def draft_of(message: Mapping[str, Any]) -> Draft:
         headers.append((names.KEY, key))
         key = as_bytes(message["request_id"])
     value = message["value"]
-    return Draft(key, click.get_binary_stream("stdin").read() if value == STDIN else as_bytes(value), headers)
+    return Draft(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)
 
 
 def partition_of(key: bytes | None, count: int) -> int:

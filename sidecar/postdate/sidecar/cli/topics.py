@@ -9,7 +9,7 @@ import sys
 import click
 
 from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
+from postdate.connectors.kafka.seam import Admin, NewTopic
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import topics as rules
 from postdate.sidecar.cli.commands import listed, say, warn
@@ -24,7 +24,7 @@ def topics() -> None:
     """Create Postdate's topics, and check those that exist."""
 
 
-@topics.command()
+@topics.command(short_help="Create the topics of a request topic.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
 @click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic: its shards. [4]")
@@ -59,19 +59,21 @@ def create(
         _refuse_existing(admin, config.request_topic_names, allow_existing)
         for name in config.request_topic_names:
             made = maker.create(admin, [rules.request_topic(name, config.topics)])
-            live = describe(admin, name)
-            made += maker.create(admin, rules.own_topics(live[name], config.topics))
+            live = admin.describe([name], rules.SETTINGS_READ)[name]
+            if partitions is not None and len(live.partitions) != partitions:
+                warn(f"{name} was there already and keeps its {len(live.partitions)} partitions")
+            made += maker.create(admin, rules.own_topics(live, config.topics))
             _add_partitions(admin, name)
             for topic in made:
                 click.echo(topic)
-            found += rules.violations(name, describe(admin, name), config.kafka.bootstrap_servers)
+            found += rules.violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
     for violation in found:
         warn(f"{violation.topic} {violation.detail}\n  mend: {violation.mend}")
     if any(violation.refuses for violation in found):
         sys.exit(Exit.VIOLATION)
 
 
-@topics.command()
+@topics.command(short_help="Compare the live topics with the rules.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
 @output_option
@@ -86,16 +88,11 @@ def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
     refused = False
     with admin_of(kafka_of(config)) as admin:
         for name in config.request_topic_names:
-            found = rules.violations(name, describe(admin, name), config.kafka.bootstrap_servers)
+            found = rules.violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
             refused = refused or any(violation.refuses for violation in found)
             _report(name, found, output)
     if refused:
         sys.exit(Exit.VIOLATION)
-
-
-def describe(admin: Admin, requests: str) -> dict[str, TopicInfo]:
-    """What exists of the five topics of a request topic, with the settings that the rules judge."""
-    return admin.describe(OwnTopics.of(requests).names(), rules.SETTINGS_READ)
 
 
 def _report(requests: str, found: list[rules.Violation], output: str) -> None:

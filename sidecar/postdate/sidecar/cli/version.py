@@ -21,14 +21,20 @@ def _version_of(package: str) -> str:
         return "not installed"
 
 
-@click.command()
+def _postdate_version() -> str:
+    """The installed version; from a source tree that is not installed, a word that says so."""
+    text = _version_of("postdate")
+    return "from source, not installed" if text == "not installed" else text
+
+
+@click.command(short_help="Print the version of Postdate.")
 @output_option
 def version(output: str) -> None:
     """Print the version of Postdate, and of what it stands on."""
     libraries = {name: _version_of(name) for name in _LIBRARIES}
     if output == "json":
-        click.echo(json.dumps({"postdate": _version_of("postdate"), "python": platform.python_version(), **libraries}))
+        click.echo(json.dumps({"postdate": _postdate_version(), "python": platform.python_version(), **libraries}))
         return
-    click.echo(f"postdate {_version_of('postdate')}")
+    click.echo(f"postdate {_postdate_version()}")
     for name, text in {"python": platform.python_version(), **libraries}.items():
         click.echo(f"  {name} {text}")

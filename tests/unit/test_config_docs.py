@@ -1,0 +1,63 @@
+"""Goal: what `config show` and `config docs` print is complete, true, and free of secrets.
+
+Method: the printed TOML is read back and must give the same configuration; the reference must name every option of the
+schema and every bound.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from postdate.sidecar.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
+from postdate.sidecar.config_load import Flags, load
+from postdate.sidecar.config_schema import environment_name, leaves, topic_leaves
+
+ENVIRON = {
+    "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
+    "POSTDATE_KAFKA_COMMON_SASL_PASSWORD": "swordfish",
+    "POSTDATE_KAFKA_CONSUMER_FETCH_MIN_BYTES": "7",
+    "POSTDATE_REQUEST_TOPICS": "a,b",
+    "POSTDATE_DISPATCH_PACE_MS": "9",
+    "POSTDATE_INSTANCE": "postdate-0",
+    "POSTDATE_DATA_DIR": "/data",
+}
+
+
+def test_the_printed_toml_read_back_is_the_same_configuration(tmp_path: Path) -> None:
+    environ = {name: value for name, value in ENVIRON.items() if "PASSWORD" not in name}
+    shown = load(Flags(), environ)
+    file = tmp_path / "shown.toml"
+    file.write_text(as_toml(shown))
+    assert load(Flags(config_file=file), {}).config == shown.config
+
+
+def test_each_line_says_where_its_value_came_from() -> None:
+    text = as_toml(load(Flags(), ENVIRON))
+    assert "pace_ms = 9  # POSTDATE_DISPATCH_PACE_MS" in text
+    assert 'host = "127.0.0.1"  # default' in text
+
+
+def test_secrets_are_never_shown() -> None:
+    loaded = load(Flags(), ENVIRON)
+    for text in (as_toml(loaded), json.dumps(as_json_tree(loaded.config)), repr(loaded)):
+        assert "swordfish" not in text
+        assert "***" in text
+
+
+def test_every_bound_is_shown() -> None:
+    loaded = load(Flags(), {})
+    shown, tree = as_toml(loaded), as_json_tree(loaded.config)["limits"]
+    for package, module in BOUNDED.items():
+        assert bounds_of(module), package
+        assert tree[package] == bounds_of(module)
+        assert all(f"# {name} = " in shown for name in bounds_of(module))
+
+
+def test_the_reference_names_every_option_with_its_variable() -> None:
+    text = as_markdown()
+    for path, leaf in leaves().items():
+        assert environment_name(path) in text
+        assert leaf.option.doc in text or path == "request_topics"
+    assert all(f"`{name}`" in text for name in topic_leaves())
+    assert "`transactional.id`" in text
