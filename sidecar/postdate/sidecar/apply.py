@@ -1,8 +1,8 @@
 """What a request and a fate do to the state of a shard: the two functions on which exactly once rests.
 
-`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `dispatch.finish` does the same in bulk. Both
-depend on the draft and their arguments alone, so a restart that reads the same records comes to the same state. The five
-rules of `docs/protocol.md`, "One rule for everything", are marked where they act.
+`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `dispatch.finish` does the same in bulk.
+Both depend on the draft and their arguments alone, so a restart that reads the same records comes to the same state.
+The five rules of `docs/protocol.md`, "One rule for everything", are marked where they act.
 
 Thread rule: that of the draft.
 """
@@ -156,7 +156,8 @@ def reschedule(draft: Draft, offset: int, due_ms: int, grace_ms: int = -1) -> No
 def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
     """Do what one committed fate says, where R is `next_request`.
 
-    An entry that is held is changed or ended; a request still to be ingested gets a mark (rule 5); anything else is past.
+    An entry that is held is changed or ended; a request still to be ingested gets a mark (rule 5); anything else is
+    past.
     """
     offset, first_due, name = fate[0], fate[1], fate[2]
     key = draft.find(offset, first_due)

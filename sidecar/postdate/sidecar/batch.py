@@ -1,8 +1,8 @@
 """From what is due to one transaction: which entries end now, what is produced for each, and what its fate is.
 
 A pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, all of them, in offset
-order, and only then messages (rule 4); the end of an entry and every pending control on it are thereby in one transaction
-(rule 1). What a control did is decided here, from the entry as it is now, not as it was at ingest (rule 2).
+order, and only then messages (rule 4); the end of an entry and every pending control on it are thereby in one
+transaction (rule 1). What a control did is decided here, from the entry as it is now, not as it was at ingest (rule 2).
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.add_all`: one pass, one decode per entry.
 """

@@ -24,8 +24,9 @@ def read_until(
 ) -> None:
     """Hand every record below offset `end` to `take`, in order, until the reader's position has reached `end`.
 
-    Position, not a count and not an end-of-partition event: markers and aborted records occupy offsets too. Raises Halted
-    when nothing moves for three minutes (a foreign transaction stays open), Stopped, and what `LogReader.read` raises.
+    Position, not a count and not an end-of-partition event: markers and aborted records occupy offsets too. Raises
+    Halted when nothing moves for three minutes (a foreign transaction stays open), Stopped, and what `LogReader.read`
+    raises.
     """
     position, moved_at = reader.position(), clock.steady_ms()
     while position < end:

@@ -1,7 +1,7 @@
 """Dispatch: from what is due in the timer index to committed transactions, one at a time; isolation and parking.
 
-Steps 1 to 3 of docs/protocol.md, "Running", and "Isolate". Steps 4 and 5 (unknown outcome, fenced) are exceptions that leave
-`dispatch`: the shard drops the tenure and takes over anew.
+Steps 1 to 3 of docs/protocol.md, "Running", and "Isolate". Steps 4 and 5 (unknown outcome, fenced) are exceptions
+that leave `dispatch`: the shard drops the tenure and takes over anew.
 
 Thread rule: the shard's thread.
 """
@@ -98,7 +98,8 @@ class Dispatcher:
         return len(batch.fates), len(keys) >= limit or batch.stayed > 0 or sum(map(len, values)) >= size_max
 
     def beat(self, index: TimerIndex, tenure: Tenure) -> None:
-        """Commit a record without fates: it keeps the log alive and samples the broker's clock. Raises as `dispatch`."""
+        """Commit a record without fates: it keeps the log alive and samples the broker's clock. Raises as
+        `dispatch`."""
         try:
             offset = tenure.run([], [], BEAT, index.next_request, index.low_water(), due_max_ms=0)
         except AbortRequired as fault:

@@ -3,8 +3,9 @@
 Each step of the protocol at which a crash leaves a different state behind has a name here. In production the variable
 is unset and `reached` is one dictionary look-up in an empty dictionary.
 
-The value is a comma-separated list of ``NAME=ACTION[@N]``: at the N-th time (default the first) that the step is reached
-the process is killed (`kill`, SIGKILL: nothing is flushed) or stopped (`stop`, SIGSTOP: it can be continued later).
+The value is a comma-separated list of ``NAME=ACTION[@N]``: at the N-th time (default the first) that the step is
+reached the process is killed (`kill`, SIGKILL: nothing is flushed) or stopped (`stop`, SIGSTOP: it can be continued
+later).
 """
 
 from __future__ import annotations

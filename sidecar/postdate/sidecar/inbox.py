@@ -1,11 +1,11 @@
 """The bounded queue between the poll thread and one shard: batches of records, and how far the partition has been read.
 
-The poll thread offers and never waits: a full inbox says so, and the poll thread pauses the partition until the shard has
-made room (down to half: hysteresis, so that a partition is not paused and resumed for every batch). The shard waits here,
-for records, a wake-up or a deadline.
+The poll thread offers and never waits: a full inbox says so, and the poll thread pauses the partition until the shard
+has made room (down to half: hysteresis, so that a partition is not paused and resumed for every batch). The shard
+waits here, for records, a wake-up or a deadline.
 
-Thread rule: `offer`, `note_position` and `wake` from the poll thread; `take` and `wait` from the shard's; one lock, held for
-some list operations a batch.
+Thread rule: `offer`, `note_position` and `wake` from the poll thread; `take` and `wait` from the shard's; one lock,
+held for some list operations a batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """From a polled batch to one WriteBatch: parse each request, apply it, and move R behind the batch.
 
-Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a put.
+Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a
+put.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from postdate.wheel.keys import CONTROL_DUE
 def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list[Record]) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
-    Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller offers
-    the rest again after a dispatch. Records below R are passed over.
+    Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
+    offers the rest again after a dispatch. Records below R are passed over.
     """
     draft = Draft(index)
     expected = index.next_request

@@ -1,9 +1,10 @@
 """When the next transaction may begin: small ones keep a distance, and all shards of a process share one budget.
 
-Measured (docs/architecture.md): begun back to back, one transaction in ten to a hundred takes over 20 ms, because the broker
-is still writing the markers of the one before. A pause of 2 to 5 ms avoids that; a large transaction needs none.
+Measured (docs/architecture.md): begun back to back, one transaction in ten to a hundred takes over 20 ms, because the
+broker is still writing the markers of the one before. A pause of 2 to 5 ms avoids that; a large transaction needs none.
 
-Thread rule: `TransactionBudget` is shared and takes its lock once a transaction; `TransactionPace` belongs to one shard.
+Thread rule: `TransactionBudget` is shared and takes its lock once a transaction; `TransactionPace` belongs to one
+shard.
 """
 
 from __future__ import annotations

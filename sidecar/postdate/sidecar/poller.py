@@ -1,7 +1,7 @@
 """The poll thread: one member of the consumer group, feeding the inboxes of the shards it is assigned.
 
-It alone touches the group consumer. Shards never wait for it, and it never waits for a shard, except while partitions are
-revoked: then all shards concerned get some seconds together to end their transaction and close.
+It alone touches the group consumer. Shards never wait for it, and it never waits for a shard, except while partitions
+are revoked: then all shards concerned get some seconds together to end their transaction and close.
 
 Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
 """

@@ -6,10 +6,11 @@ States (docs/protocol.md, "Takeover")::
        any doubt about a transaction: back to FENCING, with a new producer
        a newer owner has committed: FENCED        what a person must look at: HALTED
 
-`turn` does one bounded step and says how long nothing needs to be done; it never sleeps. So one thread can own one shard
-(`shard_thread`), and a simulation can own many.
+`turn` does one bounded step and says how long nothing needs to be done; it never sleeps. So one thread can own one
+shard (`shard_thread`), and a simulation can own many.
 
-Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read by others.
+Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read
+by others.
 """
 
 from __future__ import annotations

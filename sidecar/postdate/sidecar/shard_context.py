@@ -1,4 +1,5 @@
-"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable; shared by its parts."""
+"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable; shared by its
+parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The thread of one shard: turns until it is told to let go, and closes the index itself, whenever that is.
 
-A thread that is stuck in a commit cannot be stopped from outside. It writes nothing more once `release` was called, closes
-its index when it returns, and the next owner's fence decides what its transaction was.
+A thread that is stuck in a commit cannot be stopped from outside. It writes nothing more once `release` was called,
+closes its index when it returns, and the next owner's fence decides what its transaction was.
 
 Thread rule: `release` and `join` from the poll thread; everything else from this thread.
 """

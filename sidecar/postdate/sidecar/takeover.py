@@ -1,7 +1,7 @@
 """Takeover: what a process does before it may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
 
-Each step takes the result of the step before it as its argument, and only `own`, the last, makes a `Tenure`, without which
-nothing can be dispatched. So the order open, check, fence, bound, recover, own cannot be broken by a caller.
+Each step takes the result of the step before it as its argument, and only `own`, the last, makes a `Tenure`, without
+which nothing can be dispatched. So the order open, check, fence, bound, recover, own cannot be broken by a caller.
 
 Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
 """
@@ -117,8 +117,8 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
             if any("topic_id" in name for name in error.fields):
                 raise Halted(
                     HaltReason.TOPIC_RECREATED,
-                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone from Kafka. "
-                    f"If that was meant, remove {directory} and start again",
+                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
+                    f"from Kafka. If that was meant, remove {directory} and start again",
                 ) from error
             kept = move_aside(directory, "foreign")
             log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
@@ -215,8 +215,8 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None
         if ctx.group_offset(ctx.requests) is not None:
             raise Halted(
                 HaltReason.DISPATCH_LOG_EMPTY,
-                f"{ctx.log.topic}/{ctx.partition} holds no record, but group {ctx.config.group_id} has read {ctx.name}: "
-                "the fates of what was delivered are gone; delivering again would repeat messages",
+                f"{ctx.log.topic}/{ctx.partition} holds no record, but group {ctx.config.group_id} has read "
+                f"{ctx.name}: the fates of what was delivered are gone; delivering again would repeat messages",
             )
         draft.changes.next_request, draft.changes.next_dispatch = req_start, bounded.start
         draft.changes.seq = draft.changes.takeover = 0

@@ -1,9 +1,9 @@
 """What is known of the topics that messages go to: existence, leaders, size limits, and failures.
 
-A message is never produced to a topic that metadata has not shown to be there, for one unknown topic in a transaction makes
-the whole commit fail after seconds. A target that fails is marked failing since a moment; its entries are parked by the
-shard and the target is looked at again with a growing delay. Once the retry budget of an entry is used up it ends as a
-dead letter with the target's reason.
+A message is never produced to a topic that metadata has not shown to be there, for one unknown topic in a transaction
+makes the whole commit fail after seconds. A target that fails is marked failing since a moment; its entries are
+parked by the shard and the target is looked at again with a growing delay. Once the retry budget of an entry is used
+up it ends as a dead letter with the target's reason.
 
 Thread rule: one instance a shard, used by its thread alone.
 """

@@ -1,7 +1,7 @@
 """One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
 
-Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the fence
-and the recovery, and it is dropped with its producer at the first sign of doubt.
+Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the
+fence and the recovery, and it is dropped with its producer at the first sign of doubt.
 
 Thread rule: a tenure belongs to the thread of its shard.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
 from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import DispatchRecord, Fate, encode_record
 from postdate.connectors.wire.requests import Headers
@@ -86,9 +86,11 @@ class Tenure:
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
             self.producer.commit()
-        except AbortRequired:
+        except (AbortRequired, Unreachable) as fault:
             self.producer.abort()
-            raise
+            if isinstance(fault, AbortRequired):
+                raise
+            raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
         return self._log_offset
@@ -102,7 +104,8 @@ class Tenure:
         offset, produce = -1, self.producer.produce
         try:
             if not report:
-                for offset, topic, partition, key, value, headers in messages:
+                for message in messages:
+                    offset, topic, partition, key, value, headers = message
                     produce(topic, value, key, headers, partition)
             else:
                 for offset, topic, partition, key, value, headers in messages:

@@ -1,5 +1,6 @@
-"""`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and adds up
-how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the distribution.
+"""`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and
+adds up how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the
+distribution.
 
 Thread rule: the main thread waits; one thread a worker reads its stdout.
 """
