@@ -1,4 +1,4 @@
-"""The real broker, once a session, for the contract suite."""
+"""The implementations of the Kafka seam that the contract suite is run against."""
 
 from __future__ import annotations
 
@@ -6,10 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.seam import Kafka
+from postdate.connectors.kafka.settings import KafkaSettings
 from support.broker import RunningBroker, running_broker
 
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[RunningBroker]:
+    """The real broker, once a session."""
     with running_broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session", params=["confluent"])
+def kafka(request: pytest.FixtureRequest) -> Kafka:
+    """Each implementation in turn; a test that takes this says what holds for all of them."""
+    running: RunningBroker = request.getfixturevalue("broker")
+    return ConfluentKafka(KafkaSettings(running.bootstrap_servers))

@@ -165,6 +165,8 @@ class ConfluentGroupConsumer:
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         parts = _partitions(given)
         consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
+        if not parts:  # a rebalance that gives this member nothing new
+            return
         consumer.pause(_positions(parts))
         self._assigned.update(parts)
         self._paused.difference_update(parts)
@@ -173,13 +175,13 @@ class ConfluentGroupConsumer:
 
     def _on_revoke(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         parts = _partitions(given)
-        if self._listener is not None:
+        if parts and self._listener is not None:
             self._listener.revoked(parts)
         self._forget(parts)  # the library unassigns them when this returns
 
     def _on_lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         parts = _partitions(given)
-        if self._listener is not None:
+        if parts and self._listener is not None:
             self._listener.lost(parts)
         self._forget(parts)
 

@@ -20,6 +20,10 @@ MESSAGE_BYTES_MAX = 1_048_588
 #: ms. Time without heartbeats after which a member loses its partitions.
 SESSION_TIMEOUT_MS = 15_000
 
+#: ms. A member learns of a rebalance by its heartbeat, and a cooperative hand-over takes two rebalances: the client's
+#: 3 s would be seconds in which nobody serves a moving shard.
+HEARTBEAT_INTERVAL_MS = 1_000
+
 #: kB. What a consumer keeps fetched ahead; some 100,000 small records, half of what the client would take.
 FETCHED_AHEAD_KB_MAX = 32_768
 

@@ -93,7 +93,7 @@ class GroupMember(NamedTuple):
 
 class GroupListener(Protocol):
     """Told of rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
-    the poll interval, 5 min) and must not raise."""
+    the poll interval, 5 min) and must not raise. Never called with no partition at all."""
 
     def assigned(self, parts: Sequence[Partition]) -> None:
         """These partitions are ours now, in addition; they are paused and silent until `start` is called for each."""

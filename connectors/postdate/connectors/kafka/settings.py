@@ -66,6 +66,10 @@ _CONSUMER: Properties = {
     "queued.max.messages.kbytes": limits.FETCHED_AHEAD_KB_MAX,
     "fetch.queue.backoff.ms": limits.FETCH_QUEUE_BACKOFF_MS,
 }
+_MEMBER: Properties = {
+    "session.timeout.ms": limits.SESSION_TIMEOUT_MS,
+    "heartbeat.interval.ms": limits.HEARTBEAT_INTERVAL_MS,
+}
 _PRODUCER: Properties = {
     "enable.idempotence": True,
     "partitioner": "murmur2_random",
@@ -107,7 +111,7 @@ class KafkaSettings:
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None) -> ClientConf:
         """The properties of a member of the consumer group."""
-        conf = self._conf(_CONSUMER, {"session.timeout.ms": limits.SESSION_TIMEOUT_MS}, self.consumer)
+        conf = self._conf(_CONSUMER, _MEMBER, self.consumer)
         conf |= {"group.id": group_id, "group.protocol": "classic", "isolation.level": "read_committed"}
         conf |= {"partition.assignment.strategy": "cooperative-sticky"}
         if instance_id:

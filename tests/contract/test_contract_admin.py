@@ -1,0 +1,116 @@
+"""Contract of the admin client: ends of logs by isolation, topics and their identity, deletion of records.
+
+Method: each answer is compared with a log whose every offset the test has written itself.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
+from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition
+from support.broker import unique_name
+from support.kafka_steps import PATIENCE_S, append, new_topic, open_producer
+
+
+class TestOffsets:
+    def test_an_open_transaction_holds_back_the_stable_end_only(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, partitions=2)
+        part, empty = Partition(topic, 0), Partition(topic, 1)
+        admin = kafka.admin()
+        append(kafka, topic)
+        foreign = open_producer(kafka)
+        foreign.begin()
+        foreign.produce(topic, b"open", None, [], 0)
+        assert foreign.flush(PATIENCE_S) == 0
+        append(kafka, topic)
+        assert admin.end_offsets([part, empty], Isolation.READ_COMMITTED) == {part: 1, empty: 0}
+        assert admin.end_offsets([part, empty], Isolation.READ_UNCOMMITTED) == {part: 3, empty: 0}
+        foreign.commit()
+        deadline = time.monotonic() + PATIENCE_S
+        while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] != 4:
+            assert time.monotonic() < deadline
+        foreign.destroy()
+
+    def test_starts_move_with_deleted_records(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        for _ in range(4):
+            append(kafka, topic)
+        admin = kafka.admin()
+        assert admin.start_offsets([part]) == {part: 0}
+        assert admin.delete_records({part: 2}) == {part: 2}
+        assert admin.start_offsets([part]) == {part: 2}
+        assert admin.delete_records({part: -1}) == {part: 4}
+        with pytest.raises(OffsetOutOfRange):
+            admin.delete_records({part: 99})
+
+    def test_a_time_finds_the_first_record_at_or_after_it(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
+        part = Partition(topic, 0)
+        admin = kafka.admin()
+        assert admin.offset_for_time(part, 0) is None
+        first_offset, first_ms = append(kafka, topic)
+        assert admin.offset_for_time(part, 0) == first_offset
+        assert admin.offset_for_time(part, first_ms) == first_offset
+        assert admin.offset_for_time(part, first_ms + 3_600_000) is None
+
+    def test_an_absent_partition_is_a_fault(self, kafka: Kafka) -> None:
+        with pytest.raises(KafkaFault):
+            kafka.admin().end_offsets([Partition(unique_name("absent"), 0)], Isolation.READ_UNCOMMITTED)
+
+
+class TestTopics:
+    def test_created_topics_are_described_with_what_was_asked(self, kafka: Kafka) -> None:
+        admin = kafka.admin()
+        name, absent = unique_name("created"), unique_name("absent")
+        new = NewTopic(name, 3, 1, {"retention.ms": "7777777", "message.timestamp.type": "LogAppendTime"})
+        assert admin.create_topics([new]) == [name]
+        assert admin.create_topics([new]) == []
+        described = admin.describe([name, absent], ["retention.ms", "message.timestamp.type", "cleanup.policy"])
+        assert set(described) == {name}
+        assert described[name].partitions == {0: True, 1: True, 2: True}
+        assert described[name].config == {
+            "retention.ms": "7777777",
+            "message.timestamp.type": "LogAppendTime",
+            "cleanup.policy": "delete",
+        }
+        assert admin.describe([name])[name].config == {}
+        assert admin.describe([]) == {}
+
+    def test_a_topic_created_again_has_another_id(self, kafka: Kafka) -> None:
+        admin = kafka.admin()
+        name = new_topic(kafka)
+        first_id = admin.describe([name])[name].topic_id
+        assert admin.describe([name])[name].topic_id == first_id != ""
+        admin.delete_topics([name, unique_name("absent")])
+        deadline = time.monotonic() + PATIENCE_S
+        while name in admin.describe([name]):
+            assert time.monotonic() < deadline
+        assert admin.create_topics([NewTopic(name, 1, 1, {})]) == [name]
+        assert admin.describe([name])[name].topic_id not in ("", first_id)
+
+    def test_partitions_and_settings_change(self, kafka: Kafka) -> None:
+        admin = kafka.admin()
+        name = new_topic(kafka, retention_ms="5000000")
+        admin.add_partitions({name: 3})
+        admin.alter_topic_config(name, {"max.message.bytes": "54321"})
+        info = admin.describe([name], ["max.message.bytes", "retention.ms"])[name]
+        assert info.partitions == {0: True, 1: True, 2: True}
+        assert info.config == {"max.message.bytes": "54321", "retention.ms": "5000000"}
+        with pytest.raises(SettingRefused):
+            admin.add_partitions({name: 2})
+        with pytest.raises(SettingRefused):
+            admin.alter_topic_config(name, {"retention.ms": "soon"})
+        with pytest.raises(SettingRefused):
+            admin.create_topics([NewTopic(unique_name("refused"), 1, 1, {"no.such.setting": "1"})])
+
+    def test_the_cluster_has_one_id(self, kafka: Kafka) -> None:
+        one, other = kafka.admin(), kafka.admin()
+        assert one.cluster_id() == other.cluster_id() != ""
+        one.close()
+        one.close()
+        with pytest.raises(KafkaFault):
+            one.cluster_id()

@@ -1,0 +1,222 @@
+"""Contract of the group consumer: assigned paused, started where we say, handed over without a gap.
+
+Method: members that note every event and record; a member that must see nothing is polled for a while.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange
+from postdate.connectors.kafka.seam import Kafka, Partition
+from support.broker import unique_name
+from support.kafka_steps import (
+    Member,
+    abort_values,
+    append,
+    commit_values,
+    new_topic,
+    open_producer,
+    poll_for,
+    poll_until,
+)
+
+Join = Callable[..., Member]
+
+
+@pytest.fixture
+def join(kafka: Kafka) -> Iterator[Join]:
+    """Makes members; closes what a test leaves open."""
+    members: list[Member] = []
+
+    def make(group: str, topic: str, first_offset: int | None = 0, instance_id: str | None = None) -> Member:
+        member = Member(kafka.group_consumer(group, instance_id), first_offset)
+        member.consumer.subscribe([topic], member)
+        members.append(member)
+        return member
+
+    yield make
+    for member in members:
+        member.consumer.close()
+
+
+def _fill(kafka: Kafka, topic: str, partitions: int, count: int) -> None:
+    producer = open_producer(kafka)
+    for index in range(partitions):
+        commit_values(producer, topic, [b"%d" % n for n in range(count)], index)
+    producer.destroy()
+
+
+class TestStart:
+    def test_assigned_is_silent_until_started(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        _fill(kafka, topic, 1, 10)
+        member = join(unique_name("group"), topic, first_offset=None)
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        assert member.events == [("assigned", (part,))]
+        poll_for([member], 1.0)
+        assert member.seen == {}
+        member.consumer.start(part, 4)
+        poll_until([member], lambda: len(member.offsets(part)) == 6, "six records")
+        assert member.offsets(part) == list(range(4, 10))
+        assert member.consumer.assignment() == {part}
+        assert member.consumer.member_id() != ""
+
+    def test_a_log_that_begins_later_is_started_at_its_beginning(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        _fill(kafka, topic, 1, 10)
+        kafka.admin().delete_records({part: 6})
+        member = join(unique_name("group"), topic, first_offset=6)
+        poll_until([member], lambda: len(member.offsets(part)) == 4, "four records")
+        assert member.offsets(part) == [6, 7, 8, 9]
+        assert member.consumer.errors() == []
+
+    def test_started_at_the_end_it_sees_only_what_comes(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        offset, _ = append(kafka, topic)
+        member = join(unique_name("group"), topic, first_offset=offset + 1)
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        poll_for([member], 0.5)
+        append(kafka, topic, b"new")
+        poll_until([member], lambda: bool(member.offsets(part)), "the new record")
+        assert member.offsets(part) == [offset + 1]
+
+    def test_aborted_requests_do_not_exist(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        producer = open_producer(kafka)
+        abort_values(producer, topic, [b"no"] * 3)
+        commit_values(producer, topic, [b"yes"])
+        member = join(unique_name("group"), topic)
+        poll_until([member], lambda: bool(member.offsets(part)), "the committed record")
+        assert [r.value for r in member.seen[part]] == [b"yes"]
+        producer.destroy()
+
+    def test_out_of_range_is_reported_and_a_new_start_mends_it(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        _fill(kafka, topic, 1, 5)
+        member = join(unique_name("group"), topic, first_offset=1000)
+        errors: list[tuple[Partition | None, KafkaFault]] = []
+
+        def reported() -> bool:
+            errors.extend(member.consumer.errors())
+            return any(isinstance(fault, OffsetOutOfRange) for _, fault in errors)
+
+        poll_until([member], reported, "an error of the partition")
+        assert [at for at, fault in errors if isinstance(fault, OffsetOutOfRange)] == [part]
+        assert member.seen == {}
+        member.consumer.start(part, 2)
+        poll_until([member], lambda: len(member.offsets(part)) == 3, "three records")
+        assert member.offsets(part) == [2, 3, 4]
+
+    def test_what_is_not_assigned_cannot_be_started(self, kafka: Kafka, join: Join) -> None:
+        member = join(unique_name("group"), new_topic(kafka))
+        with pytest.raises(KafkaFault):
+            member.consumer.start(Partition("elsewhere", 0), 0)
+
+
+class TestPause:
+    def test_a_full_partition_pauses_and_goes_on_where_it_stopped(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        full, other = Partition(topic, 0), Partition(topic, 1)
+        _fill(kafka, topic, 2, 200)
+        member = join(unique_name("group"), topic)
+        poll_until([member], lambda: len(member.offsets(full)) > 0, "the first records")
+        member.consumer.pause([full, Partition("elsewhere", 0)])
+        stopped_at = len(member.offsets(full))
+        append(kafka, topic, b"while paused", partition=0)
+        append(kafka, topic, b"other", partition=1)
+        poll_until([member], lambda: len(member.offsets(other)) == 201, "the other partition's records")
+        poll_for([member], 0.5)
+        assert len(member.offsets(full)) == stopped_at
+        member.consumer.resume([full, Partition("elsewhere", 0)])
+        poll_until([member], lambda: len(member.offsets(full)) == 201, "the paused partition's records")
+        assert member.offsets(full) == [*range(200), 201]  # 200 is the marker
+
+    def test_many_pauses_lose_and_repeat_nothing(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        producer = open_producer(kafka)
+        for _ in range(20):
+            commit_values(producer, topic, [b"x"] * 50)
+        member = Member(kafka.group_consumer(unique_name("group")))
+        member.consumer.subscribe([topic], member)
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        offsets: list[int] = []
+        poll_until([member], lambda: bool(member.offsets(part)), "the first records")
+        while len(offsets) + len(member.offsets(part)) < 1000:
+            member.consumer.pause([part])
+            member.consumer.resume([part])
+            for _, records in member.consumer.poll(37, 5.0):
+                offsets += [r.offset for r in records]
+        assert member.offsets(part) + offsets == [n for n in range(1020) if n % 51 != 50]
+        member.consumer.close()
+        producer.destroy()
+
+
+class TestGroup:
+    def test_a_second_member_takes_a_share_and_gives_it_back(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=4)
+        group = unique_name("group")
+        first = join(group, topic)
+        poll_until([first], lambda: len(first.consumer.assignment()) == 4, "all partitions")
+        second = join(group, topic)
+        both = [first, second]
+        poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [2, 2], "two partitions each")
+        kept = first.consumer.assignment()
+        assert kept.isdisjoint(second.consumer.assignment())
+        moved = [part for kind, parts in first.events if kind == "revoked" for part in parts]
+        assert set(moved) == second.consumer.assignment()  # cooperative: what stays is not revoked
+        _fill(kafka, topic, 4, 3)
+        poll_until(both, lambda: sum(map(len, first.seen.values())) + sum(map(len, second.seen.values())) == 12, "all")
+        assert set(first.seen) == kept
+        assert set(second.seen) == set(moved)
+        second.consumer.close()
+        poll_until([first], lambda: len(first.consumer.assignment()) == 4, "all partitions again")
+        assert [kind for kind, _ in second.events] == ["assigned", "revoked"]
+
+    def test_a_partition_that_comes_back_is_silent_and_starts_anew(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        group = unique_name("group")
+        _fill(kafka, topic, 2, 5)
+        first = join(group, topic)
+        poll_until([first], lambda: sum(map(len, first.seen.values())) == 10, "all records")
+        second = join(group, topic)
+        both = [first, second]
+        poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
+        (moved,) = second.consumer.assignment()
+        first.first_offset, first.seen = None, {}
+        second.consumer.close()
+        poll_until([first], lambda: len(first.consumer.assignment()) == 2, "both partitions again")
+        poll_for([first], 0.5)
+        assert first.seen == {}
+        first.consumer.start(moved, 3)
+        poll_until([first], lambda: len(first.offsets(moved)) == 2, "the last two records")
+        assert first.offsets(moved) == [3, 4]
+
+    def test_committed_offsets_are_published_per_partition(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        one, other = Partition(topic, 0), Partition(topic, 1)
+        member = join(unique_name("group"), topic)
+        poll_until([member], lambda: len(member.consumer.assignment()) == 2, "an assignment")
+        assert member.consumer.committed([one, other], 10) == {one: None, other: None}
+        member.consumer.commit({one: 0, Partition("elsewhere", 0): 3})
+        poll_until([member], lambda: member.consumer.committed([one], 10) == {one: 0}, "the commit")
+        assert member.consumer.committed([one, other], 10) == {one: 0, other: None}
+
+    def test_the_cluster_names_the_members(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        group = unique_name("group")
+        admin = kafka.admin()
+        assert admin.group_members(group) == []
+        member = join(group, topic, instance_id="pod-0")
+        poll_until([member], lambda: len(member.consumer.assignment()) == 2, "an assignment")
+        (named,) = admin.group_members(group)
+        assert (named.member_id, named.instance_id) == (member.consumer.member_id(), "pod-0")
+        assert set(named.partitions) == {Partition(topic, 0), Partition(topic, 1)}

@@ -1,0 +1,218 @@
+"""Contract of the transactional producer: fencing, what a commit means, what an abort hides.
+
+Method: two producers and a reader against one partition; the log itself is asked what happened, never the producer.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from postdate.connectors.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
+from postdate.connectors.kafka.seam import Isolation, Kafka, Partition
+from support.broker import unique_name
+from support.kafka_steps import (
+    PATIENCE_S,
+    abort_values,
+    append,
+    commit_values,
+    new_topic,
+    open_producer,
+    read_committed,
+    read_to_end,
+)
+
+
+class TestFencing:
+    def test_commit_of_an_older_producer_is_refused(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        tid = unique_name("tid")
+        older = open_producer(kafka, tid)
+        older.begin()
+        older.produce(topic, b"old", None, [], 0)
+        assert older.flush(PATIENCE_S) == 0
+        newer = open_producer(kafka, tid)
+        with pytest.raises(Fenced):
+            older.commit()
+        commit_values(newer, topic, [b"new"])
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"new"]
+        older.destroy()
+        newer.destroy()
+
+    def test_an_idle_older_producer_is_fenced_too(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        tid = unique_name("tid")
+        older = open_producer(kafka, tid)
+        commit_values(older, topic, [b"first"])
+        newer = open_producer(kafka, tid)
+        with pytest.raises((Fenced, FatalClient, AbortRequired)) as refused:
+            commit_values(older, topic, [b"late"])
+        assert isinstance(refused.value, Fenced)
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"first"]
+        older.destroy()
+        newer.destroy()
+
+    def test_init_ends_the_open_transaction_of_the_older(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        tid = unique_name("tid")
+        older = open_producer(kafka, tid)
+        older.begin()
+        older.produce(topic, b"open", None, [], 0)
+        assert older.flush(PATIENCE_S) == 0
+        admin = kafka.admin()
+        assert admin.end_offsets([part], Isolation.READ_COMMITTED)[part] == 0
+        newer = open_producer(kafka, tid)
+        deadline = time.monotonic() + PATIENCE_S
+        while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] < 2:  # the record and the abort marker
+            assert time.monotonic() < deadline
+        assert read_committed(kafka, part) == []
+        older.destroy()
+        newer.destroy()
+
+    def test_other_ids_do_not_fence(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        one, other = open_producer(kafka), open_producer(kafka)
+        commit_values(one, topic, [b"1"])
+        commit_values(other, topic, [b"2"])
+        commit_values(one, topic, [b"3"])
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"1", b"2", b"3"]
+        one.destroy()
+        other.destroy()
+
+
+class TestOutcome:
+    def test_a_commit_shows_all_of_it_at_once(self, kafka: Kafka) -> None:
+        one, two = new_topic(kafka), new_topic(kafka)
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(one, b"a", None, [], 0)
+        producer.produce(two, b"b", None, [], 0)
+        assert producer.flush(PATIENCE_S) == 0
+        assert read_committed(kafka, Partition(one, 0)) == []
+        producer.commit()
+        assert [r.value for r in read_committed(kafka, Partition(one, 0))] == [b"a"]
+        assert [r.value for r in read_committed(kafka, Partition(two, 0))] == [b"b"]
+        producer.destroy()
+
+    def test_aborted_records_are_hidden_from_read_committed_only(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = open_producer(kafka)
+        abort_values(producer, topic, [b"no", b"no"])
+        commit_values(producer, topic, [b"yes"])
+        part = Partition(topic, 0)
+        assert [r.value for r in read_to_end(kafka, part, Isolation.READ_COMMITTED)[0]] == [b"yes"]
+        assert [r.value for r in read_to_end(kafka, part, Isolation.READ_UNCOMMITTED)[0]] == [b"no", b"no", b"yes"]
+        producer.destroy()
+
+    def test_a_quick_end_settles_and_the_next_may_begin(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = open_producer(kafka)
+        for number in range(5):
+            commit_values(producer, topic, [b"%d" % number])
+            assert producer.settle()
+        assert len(read_committed(kafka, Partition(topic, 0))) == 5
+        producer.destroy()
+
+    def test_an_empty_transaction_commits_and_aborts(self, kafka: Kafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.commit()
+        producer.begin()
+        producer.abort()
+        assert producer.settle()
+        producer.destroy()
+
+    def test_destroy_leaves_an_open_transaction_without_waiting(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(topic, b"open", None, [], 0)
+        started = time.monotonic()
+        producer.destroy()
+        producer.destroy()
+        assert time.monotonic() - started < 2
+        with pytest.raises(FatalClient):
+            producer.begin()
+
+
+class TestRefusedRecords:
+    def test_an_unknown_topic_fails_the_transaction_and_names_itself(self, kafka: Kafka) -> None:
+        topic, absent = new_topic(kafka), unique_name("absent")
+        faults: list[KafkaFault | None] = []
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(topic, b"fine", None, [], 0)
+        producer.produce(absent, b"lost", None, [], on_delivery=lambda fault, *_: faults.append(fault))
+        with pytest.raises(AbortRequired):
+            producer.commit()
+        producer.abort()
+        assert [type(fault) for fault in faults] == [RecordRejected]
+        assert absent in str(faults[0])
+        commit_values(producer, topic, [b"next"])
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"next"]
+        admin = kafka.admin()
+        assert absent not in admin.describe([absent])
+        producer.destroy()
+
+    def test_an_unknown_partition_is_refused(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = open_producer(kafka)
+        commit_values(producer, topic, [b"known now"])
+        with pytest.raises(AbortRequired):
+            commit_values(producer, topic, [b"lost"], partition=7)
+        producer.abort()
+        commit_values(producer, topic, [b"next"])
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"known now", b"next"]
+        producer.destroy()
+
+    def test_a_record_beyond_the_topics_limit_is_rejected(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, max_message_bytes="2000")
+        faults: list[KafkaFault | None] = []
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(topic, bytes(3000), None, [], 0, lambda fault, *_: faults.append(fault))
+        with pytest.raises(AbortRequired):
+            producer.commit()
+        producer.abort()
+        assert [type(fault) for fault in faults] == [RecordRejected]
+        producer.destroy()
+
+    def test_a_record_beyond_the_clients_limit_is_refused_at_once(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = kafka.producer(unique_name("tid"), 100_000)
+        producer.init(PATIENCE_S)
+        producer.begin()
+        with pytest.raises(RecordRejected):
+            producer.produce(topic, bytes(200_000), None, [], 0)
+        producer.produce(topic, b"small", None, [], 0)
+        producer.commit()  # what was refused at once is not part of it
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"small"]
+        producer.destroy()
+
+
+class TestDeliveryReport:
+    def test_it_carries_offset_and_the_brokers_clock(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
+        append(kafka, topic)
+        before_ms = time.time() * 1000
+        reports: list[tuple[KafkaFault | None, int, int]] = []
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(topic, b"x", None, [], 0, lambda *report: reports.append(report))
+        producer.commit()
+        producer.settle()
+        ((fault, offset, timestamp_ms),) = reports
+        assert fault is None
+        (_, record) = read_committed(kafka, Partition(topic, 0))
+        assert (record.offset, record.timestamp_ms, record.log_append) == (offset, timestamp_ms, True)
+        assert before_ms - 5_000 < timestamp_ms < before_ms + 60_000
+        producer.destroy()
+
+    def test_without_it_the_clients_clock_is_marked_as_such(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, message_timestamp_type="CreateTime")
+        append(kafka, topic)
+        (record,) = read_committed(kafka, Partition(topic, 0))
+        assert record.timestamp_ms > 0
+        assert not record.log_append

@@ -1,0 +1,150 @@
+"""Steps that contract tests are made of, in terms of the seam alone: they fit the real and a simulated Kafka alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import (
+    GroupConsumer,
+    Headers,
+    Isolation,
+    Kafka,
+    NewTopic,
+    Partition,
+    Record,
+    TransactionalProducer,
+)
+from support.broker import unique_name
+
+#: s. Nothing here takes a tenth of it on a machine that works.
+PATIENCE_S = 30.0
+
+
+def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
+    """Creates a topic of the test's own and returns its name; underscores in setting names stand for dots."""
+    name = unique_name("contract")
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin = kafka.admin()
+    assert admin.create_topics([NewTopic(name, partitions, 1, settings)]) == [name]
+    admin.close()
+    return name
+
+
+def open_producer(kafka: Kafka, transactional_id: str | None = None) -> TransactionalProducer:
+    """A transactional producer that has taken its id."""
+    producer = kafka.producer(transactional_id or unique_name("tid"))
+    producer.init(PATIENCE_S)
+    return producer
+
+
+def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """One committed transaction."""
+    producer.begin()
+    for value in values:
+        producer.produce(topic, value, None, [], partition)
+    producer.commit()
+
+
+def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
+    """One aborted transaction whose records have reached the log."""
+    producer.begin()
+    for value in values:
+        producer.produce(topic, value, None, [], partition)
+    assert producer.flush(PATIENCE_S) == 0
+    producer.abort()
+
+
+def append(
+    kafka: Kafka,
+    topic: str,
+    value: bytes | None = b"v",
+    key: bytes | None = None,
+    headers: Headers | None = None,
+    partition: int = 0,
+) -> tuple[int, int]:
+    """One record outside of any transaction; its offset and the timestamp that the report gives."""
+    reported: list[tuple[int, int]] = []
+
+    def report(fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+        assert fault is None, fault
+        reported.append((offset, timestamp_ms))
+
+    producer = kafka.plain_producer()
+    producer.produce(topic, value, key, headers or [], partition, report)
+    assert producer.flush(PATIENCE_S) == 0
+    producer.destroy()
+    assert len(reported) == 1
+    return reported[0]
+
+
+def read_to_end(kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0) -> tuple[list[Record], int]:
+    """Everything from `offset` to the end that this isolation has now, and the position reached."""
+    admin = kafka.admin()
+    end = admin.end_offsets([part], isolation)[part]
+    admin.close()
+    reader = kafka.log_reader(part, offset, isolation)
+    try:
+        records: list[Record] = []
+        deadline = time.monotonic() + PATIENCE_S
+        while reader.position() < end:
+            assert time.monotonic() < deadline, f"{part} stays at {reader.position()} of {end}"
+            records += reader.read(100, 0.2)
+        return records, reader.position()
+    finally:
+        reader.close()
+
+
+def read_committed(kafka: Kafka, part: Partition) -> list[Record]:
+    return read_to_end(kafka, part, Isolation.READ_COMMITTED)[0]
+
+
+@dataclass
+class Member:
+    """A member of a group that starts every partition it is assigned, at `first_offset`, and notes what it sees."""
+
+    consumer: GroupConsumer
+    first_offset: int | None = 0
+    events: list[tuple[str, tuple[Partition, ...]]] = field(default_factory=list)
+    seen: dict[Partition, list[Record]] = field(default_factory=dict)
+    _to_start: list[Partition] = field(default_factory=list)
+
+    def assigned(self, parts: Sequence[Partition]) -> None:
+        self.events.append(("assigned", tuple(parts)))
+        self._to_start += parts
+
+    def revoked(self, parts: Sequence[Partition]) -> None:
+        self.events.append(("revoked", tuple(parts)))
+
+    def lost(self, parts: Sequence[Partition]) -> None:
+        self.events.append(("lost", tuple(parts)))
+
+    def poll(self, timeout_s: float = 0.1) -> None:
+        for part, records in self.consumer.poll(1000, timeout_s):
+            self.seen.setdefault(part, []).extend(records)
+        while self._to_start and self.first_offset is not None:
+            part = self._to_start.pop()
+            if part in self.consumer.assignment():
+                self.consumer.start(part, self.first_offset)
+
+    def offsets(self, part: Partition) -> list[int]:
+        return [record.offset for record in self.seen.get(part, [])]
+
+
+def poll_until(members: Sequence[Member], condition: Callable[[], bool], what: str) -> None:
+    """Polls all members in turn until the condition holds; fails with `what` when it does not come to hold."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        for member in members:
+            member.poll()
+
+
+def poll_for(members: Sequence[Member], seconds: float) -> None:
+    """Polls for a fixed time: to see that something does *not* happen."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        for member in members:
+            member.poll(0.05)
