@@ -110,8 +110,8 @@ def encode_record(record: DispatchRecord) -> bytes:
 
     Cost: O(fates), about 0.1 us each.
     """
-    assert len(record.fates) <= FATES_MAX, "the batch limit keeps a record below FATES_MAX fates"  # noqa: S101
-    assert bool(record.fates) == (record.kind == FATES), "fates, and only they, name fates"  # noqa: S101
+    assert len(record.fates) <= FATES_MAX, "the batch limit keeps a record below FATES_MAX fates"
+    assert bool(record.fates) == (record.kind == FATES), "fates, and only they, name fates"
     return _encoder.encode(record)
 
 
@@ -127,7 +127,9 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         raise FormatError(f"a dispatch-log record has {len(value)} bytes, more than Postdate writes")
     read = _read(value)
     if read.low_water > read.next_request:
-        raise FormatError(f"low_water {read.low_water} lies above next_request {read.next_request}")
+        raise FormatError(
+            f"a dispatch-log record has low_water {read.low_water} above next_request {read.next_request}"
+        )
     if (read.kind == FATES) != bool(read.fates):
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:

@@ -1,0 +1,125 @@
+"""Dispatch-log records read back whatever they hold, and damaged ones never pass for something they are not.
+
+There and back for every record; arbitrary bytes and records with some bytes changed give a record or FormatError.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from postdate.connectors.wire.delivered import dead_letter_headers, delivered_headers
+from postdate.connectors.wire.dispatch_log import (
+    BEAT,
+    FATES,
+    FINAL,
+    OWNER,
+    STORED,
+    DispatchRecord,
+    Fate,
+    decode_record,
+    encode_record,
+)
+from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.limits import INTEGER_END
+from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+
+naturals = st.integers(0, INTEGER_END - 1)
+texts = st.text(st.characters(codec="utf-8"), max_size=20)
+plain_fates = st.tuples(naturals, naturals, st.sampled_from(sorted(FINAL | {STORED})))
+
+
+@st.composite
+def moved_fates(draw: st.DrawFn) -> Fate:
+    control = draw(st.integers(1, INTEGER_END - 1))
+    return draw(st.integers(0, control - 1)), draw(naturals), "moved", draw(naturals), control
+
+
+@st.composite
+def records(draw: st.DrawFn) -> DispatchRecord:
+    next_request = draw(naturals)
+    kind = draw(st.sampled_from([FATES, FATES, OWNER, BEAT]))
+    fates: list[Fate] = draw(st.lists(st.one_of(plain_fates, moved_fates()), min_size=1, max_size=8))
+    return DispatchRecord(
+        seq=draw(st.integers(1, INTEGER_END - 1)),
+        takeover=draw(naturals),
+        instance=draw(texts),
+        group=draw(texts),
+        at=draw(naturals),
+        next_request=next_request,
+        low_water=draw(st.integers(0, next_request)),
+        kind=kind,
+        fates=fates if kind == FATES else [],
+    )
+
+
+@settings(deadline=None)
+@given(records())
+def test_a_record_reads_back_and_is_json_for_others_too(record: DispatchRecord) -> None:
+    value = encode_record(record)
+    assert decode_record(value) == record
+    assert [tuple(fate) for fate in json.loads(value)["fates"]] == record.fates
+    assert b"\n" not in value
+
+
+@settings(deadline=None)
+@given(st.one_of(st.binary(max_size=60), texts.map(str.encode)))
+@example(b"")
+def test_any_bytes_are_a_record_or_a_format_error(value: bytes) -> None:
+    with suppress(FormatError):
+        decode_record(value)
+
+
+@settings(deadline=None, max_examples=300)
+@given(records(), st.data())
+def test_a_damaged_record_is_another_record_or_a_format_error(record: DispatchRecord, data: st.DataObject) -> None:
+    value = bytearray(encode_record(record))
+    for _ in range(data.draw(st.integers(1, 3))):
+        value[data.draw(st.integers(0, len(value) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(value[: data.draw(st.integers(0, len(value)))])
+    try:
+        read = decode_record(damaged)
+    except FormatError:
+        return
+    assert decode_record(encode_record(read)) == read
+
+
+headers = st.lists(st.tuples(texts, st.one_of(st.none(), st.binary(max_size=9))), max_size=5)
+
+
+@settings(deadline=None)
+@given(headers, naturals, naturals, st.binary(max_size=5), st.text(max_size=2_000))
+def test_outgoing_headers_begin_with_those_that_came(
+    came: Headers, offset: int, due_ms: int, identifier: bytes, detail: str
+) -> None:
+    origin = format_origin("R", 3, offset)
+    delivered = delivered_headers(came, origin, due_ms, identifier)
+    assert delivered[: len(came)] == came
+    added = dict(delivered[len(came) :])
+    assert parse_origin(added["postdate-origin"] or b"") == ("R", 3, offset)
+    assert int(added["postdate-due"] or b"") == due_ms
+    assert added.get("postdate-id", b"") == identifier
+    dead = dead_letter_headers(came, Reason.EXPIRED, detail, origin)
+    assert dead[: len(came)] == came
+    assert (dict(dead)["postdate-dead-reason"], dict(dead)["postdate-origin"]) == (b"expired", origin)
+    assert (dict(dead)["postdate-dead-detail"] or b"").decode() is not None
+
+
+@settings(deadline=None)
+@given(st.sampled_from(Verdict), texts, naturals, st.one_of(st.none(), naturals), naturals)
+def test_a_verdict_is_json_for_others(
+    verdict: Verdict, identifier: str, offset: int, of: int | None, at_ms: int
+) -> None:
+    acted_on = b"" if of is None else format_origin("R", 3, of)
+    key, value = encode_verdict(verdict, format_origin("R", 3, offset), identifier.encode(), acted_on, at_ms)
+    assert key == (identifier.encode() or None)
+    assert json.loads(value) == {
+        **{"v": 1, "origin": f"R/3/{offset}", "id": identifier or None, "verdict": str(verdict)},
+        **{"of": None if of is None else f"R/3/{of}", "at": at_ms},
+    }

@@ -1,0 +1,192 @@
+"""Every reason that can be seen from a record is given for what deserves it, and the set of reasons is closed.
+
+A table of headers and the reason they must get. Reasons that need Kafka or time are listed, so that a new reason must
+be put on one side or the other.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from postdate.connectors.wire.errors import FormatError, RequestRefused, WireError
+from postdate.connectors.wire.limits import INTEGER_END
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.requests import Headers, RequestRules, parse_request
+
+CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
+beyond-horizon bad-level bad-key bad-partition bad-id missing-id bad-action bad-headers duplicate-header unknown-header
+too-large record-refused unauthorized expired limit-exceeded target-unavailable"""
+
+# Given by the sidecar: they need the live topic, its limits, or the time of dispatch. No key is bad by its bytes alone.
+SEEN_LATER = {
+    *(Reason.UNKNOWN_TARGET, Reason.BAD_KEY, Reason.TOO_LARGE, Reason.RECORD_REFUSED, Reason.UNAUTHORIZED),
+    *(Reason.EXPIRED, Reason.LIMIT_EXCEEDED, Reason.TARGET_UNAVAILABLE),
+}
+
+RULES = RequestRules(topic="R", forbidden=frozenset({"S", "S.dispatch-log"}), allow=("*",), horizon_ms=1_000_000)
+NOW_MS = 1_795_258_284_000
+
+TOPIC = ("postdate-topic", b"orders")
+DELAY = ("postdate-delay", b"0")
+CANCEL = ("postdate-action", b"cancel")
+RESCHEDULE = ("postdate-action", b"reschedule")
+ID = ("postdate-id", b"x")
+ORIGIN = ("postdate-origin", b"R/3/5")
+
+
+def record(*headers: tuple[str, bytes | None]) -> Headers:
+    return list(headers)
+
+
+def with_topic(value: bytes | None) -> Headers:
+    return [("postdate-topic", value), DELAY]
+
+
+def with_time(name: str, value: bytes | None) -> Headers:
+    return [TOPIC, (name, value)]
+
+
+def with_more(name: str, value: bytes | None) -> Headers:
+    return [TOPIC, DELAY, (name, value)]
+
+
+def by_origin(value: bytes | None) -> Headers:
+    return [CANCEL, ("postdate-origin", value)]
+
+
+NO_TIMES: list[bytes | None] = [
+    *(None, b"", b" ", b"-1", b"+1", b"1.5", b"1_000", b" 1", b"1 ", b"0x1", b"1e3", b"x", b"9" * 19, b"9" * 60),
+    *(b"9" * 1_000_000, b"\xff", "٣".encode(), "²".encode(), "\uff11".encode(), b"1\x00", b"\x00"),
+]
+NO_DURATIONS: list[bytes | None] = [
+    *(b"s", b"5S", b"5 s", b"1m1h", b"1s1s", b"1.5h30m", b"1.s", b".5s", b"1..5s", b"1y", b"1M", b"P", b"PT", b"P1DT"),
+    *(b"P1Y", b"P1M", b"PT1H1H", b"PT-5M", b"-PT5M", b"P1W1D", b"pt5m", b"PT5", b"P5S", b"5u", b"9999999999999999d"),
+]
+NO_INSTANTS: list[bytes | None] = [
+    *(b"2026-11-21T10:51:24", b"2026-11-21 10:51:24Z", b"2026-11-21", b"2026-13-01T00:00:00Z", b"2026-02-29T00:00:00Z"),
+    *(b"2026-11-21T24:00:00Z", b"2026-11-21T10:60:00Z", b"2026-11-21T10:51:61Z", b"2026-11-21T10:51:60Z"),
+    *(b"2026-11-21T10:51:24+24:00", b"2026-11-21T10:51:24+01:60", b"2026-11-21T10:51:24.Z", b"1969-12-31T23:59:59Z"),
+    *(b"0000-01-01T00:00:00Z", b"2026-11-21T10:51:24+0100", b"2026-11-21T10:51:24," + b"0" * 99 + b"Z"),
+]
+
+REFUSED: list[tuple[Reason, Headers | None]] = [
+    (Reason.BAD_HEADERS, None),
+    (Reason.MISSING_TARGET, []),
+    (Reason.MISSING_TARGET, [DELAY]),
+    (Reason.MISSING_TARGET, [("topic", b"orders"), DELAY]),
+    *((Reason.BAD_TARGET, with_topic(value)) for value in (None, b"", b".", b"..", b"a b", b"a/b", b"t" * 250)),
+    *((Reason.BAD_TARGET, with_topic(value)) for value in (b"\xff", "é".encode(), b"a\n", b"a\x00", b"t" * 1_000_000)),
+    *((Reason.FORBIDDEN_TARGET, with_topic(value)) for value in (b"__consumer_offsets", b"__x", b"S")),
+    *((Reason.FORBIDDEN_TARGET, with_topic(b"R" + tail)) for tail in (b"", b".dispatch-log", b".store")),
+    *((Reason.FORBIDDEN_TARGET, with_topic(b"R" + tail)) for tail in (b".dead-letters", b".verdicts")),
+    (Reason.MISSING_TIME, [TOPIC]),
+    (Reason.MISSING_TIME, [TOPIC, ID]),
+    (Reason.MISSING_TIME, [RESCHEDULE, ID]),
+    (Reason.CONFLICTING_TIME, [TOPIC, DELAY, ("postdate-at", b"1")]),
+    (Reason.CONFLICTING_TIME, [TOPIC, DELAY, ("postdate-level", b"1")]),
+    (Reason.CONFLICTING_TIME, [TOPIC, ("postdate-at", b"1"), ("postdate-level", b"1")]),
+    (Reason.CONFLICTING_TIME, [RESCHEDULE, ID, ("postdate-at", b"1"), ("postdate-level", b"1")]),
+    *((Reason.BAD_TIME, with_time("postdate-delay", value)) for value in NO_TIMES + NO_DURATIONS),
+    *((Reason.BAD_TIME, with_time("postdate-at", value)) for value in NO_TIMES + NO_INSTANTS),
+    *((Reason.BAD_TIME, with_more("postdate-grace", value)) for value in NO_TIMES + NO_DURATIONS),
+    (Reason.BAD_TIME, [RESCHEDULE, ID, ("postdate-delay", b"soon")]),
+    (Reason.BAD_TIME, [RESCHEDULE, ID, DELAY, ("postdate-grace", b"soon")]),
+    (Reason.BEYOND_HORIZON, with_time("postdate-delay", b"1000001")),
+    (Reason.BEYOND_HORIZON, with_time("postdate-at", b"%d" % (NOW_MS + 1_000_001))),
+    (Reason.BEYOND_HORIZON, with_time("postdate-at", b"%d" % (INTEGER_END - 1))),
+    (Reason.BEYOND_HORIZON, with_time("postdate-level", b"18")),
+    (Reason.BEYOND_HORIZON, [RESCHEDULE, ID, ("postdate-delay", b"1001s")]),
+    *((Reason.BAD_LEVEL, with_time("postdate-level", value)) for value in [*NO_TIMES, b"1s"]),
+    *((Reason.BAD_PARTITION, with_more("postdate-partition", value)) for value in [*NO_TIMES, b"2147483648"]),
+    *((Reason.BAD_ID, with_more("postdate-id", value)) for value in (None, b"", b"x" * 257, b"\xff")),
+    *((Reason.BAD_ID, [CANCEL, ("postdate-id", value)]) for value in (None, b"", b"x" * 257, b"\xc3")),
+    *((Reason.BAD_ID, by_origin(value)) for value in (None, b"", b"5", b"R/3", b"R/3/5/7", b"R/3/-5", b"R/03/5")),
+    *((Reason.BAD_ID, by_origin(value)) for value in (b"R/3/05", b"\xff/3/5", b"R/2147483648/5", b"R/4/5", b"S/3/5")),
+    *((Reason.BAD_ID, by_origin(value)) for value in (b"R/3/9223372036854775808", b"R/3/" + b"9" * 1_000_000)),
+    (Reason.MISSING_ID, [CANCEL]),
+    (Reason.MISSING_ID, [RESCHEDULE, DELAY]),
+    *((Reason.BAD_ACTION, with_more("postdate-action", value)) for value in (None, b"", b"Cancel", b"delete", b"\xff")),
+    *((Reason.BAD_ACTION, record(CANCEL, ID, header)) for header in (TOPIC, DELAY, ORIGIN, ("postdate-level", b"1"))),
+    *(
+        (Reason.BAD_ACTION, record(CANCEL, ID, (name, b"1")))
+        for name in ("postdate-grace", "postdate-key", "postdate-at")
+    ),
+    *((Reason.BAD_ACTION, record(CANCEL, ID, (name, b"1"))) for name in ("postdate-partition", "postdate-due")),
+    *((Reason.BAD_ACTION, record(CANCEL, ORIGIN, (name, b"1"))) for name in ("postdate-moved", "postdate-dead-reason")),
+    *((Reason.BAD_ACTION, record(RESCHEDULE, ID, DELAY, header)) for header in (TOPIC, ORIGIN, ("postdate-key", b"k"))),
+    *(
+        (Reason.BAD_ACTION, record(RESCHEDULE, ID, DELAY, (name, b"1")))
+        for name in ("postdate-partition", "postdate-due")
+    ),
+    *((Reason.DUPLICATE_HEADER, record(TOPIC, DELAY, header)) for header in (TOPIC, DELAY)),
+    (Reason.DUPLICATE_HEADER, [*with_more("postdate-key", None), ("postdate-key", None)]),
+    (Reason.DUPLICATE_HEADER, [CANCEL, CANCEL, ID]),
+    (Reason.DUPLICATE_HEADER, [CANCEL, ID, ID]),
+    (Reason.DUPLICATE_HEADER, [CANCEL, ORIGIN, ORIGIN]),
+    *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("postdate-", "postdate-delai", "postdate-cron")),
+    *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("Postdate-Delay", "POSTDATE-DELAY", "postdate-Key")),
+    *((Reason.UNKNOWN_HEADER, with_more(name, b"5s")) for name in ("Postdate-Origin", "postdate-Dead-reason")),
+    (Reason.UNKNOWN_HEADER, [CANCEL, ID, ("postdate-x" * 100_000, None)]),
+]
+
+
+@pytest.mark.parametrize(("reason", "headers"), REFUSED, ids=lambda value: str(value)[:90])
+def test_the_request_is_refused_for_this_reason(reason: Reason, headers: Headers | None) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RULES, 3, NOW_MS, b"k", headers)
+    assert refused.value.reason is reason, refused.value.detail
+    assert 0 < len(refused.value.detail) < 1_000
+    assert refused.value.detail.isprintable()
+
+
+def test_every_reason_is_tried_here_or_needs_more_than_the_record() -> None:
+    assert {reason for reason, _ in REFUSED} | SEEN_LATER == set(Reason)
+    assert {reason for reason, _ in REFUSED} & SEEN_LATER == set()
+
+
+def test_the_set_of_reasons_is_closed() -> None:
+    assert {str(reason) for reason in Reason} == set(CLOSED_SET.split())
+
+
+@pytest.mark.parametrize("name", ["postdate-delay", "postdate-at", "postdate-level"])
+def test_without_a_timestamp_no_time_can_be_judged(name: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RULES, 3, -1, None, [TOPIC, (name, b"1")])
+    assert refused.value.reason is Reason.BAD_TIME
+
+
+def test_a_cancel_needs_no_timestamp() -> None:
+    assert parse_request(RULES, 3, -1, None, [CANCEL, ID]).id == b"x"
+
+
+def test_a_due_time_never_leaves_64_bits_whatever_the_timestamp() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RULES, 3, INTEGER_END - 5, None, [TOPIC, ("postdate-delay", b"5")])
+    assert refused.value.reason is Reason.BEYOND_HORIZON
+    assert parse_request(RULES, 3, INTEGER_END - 5, None, [TOPIC, ("postdate-delay", b"4")]).due_ms == INTEGER_END - 1
+
+
+def test_an_origin_of_elsewhere_is_told_where_to_go() -> None:
+    with pytest.raises(RequestRefused, match=r"produce this record there, not to R, partition 3") as refused:
+        parse_request(RULES, 3, NOW_MS, None, by_origin(b"S/12/5"))
+    assert "S, partition 12" in refused.value.detail
+
+
+def test_the_allow_list_is_named_when_it_refuses() -> None:
+    rules = RequestRules(topic="R", allow=("orders.*",))
+    with pytest.raises(RequestRefused, match=r"forbidden-target: the rules of R do not allow billing"):
+        parse_request(rules, 0, 0, None, with_topic(b"billing"))
+
+
+def test_a_refusal_is_repeated_the_same() -> None:
+    details = set()
+    for _ in range(3):
+        with pytest.raises(RequestRefused) as refused:
+            parse_request(RULES, 3, NOW_MS, None, with_topic(b"__x"))
+        details.add((refused.value.reason, refused.value.detail))
+    assert len(details) == 1
+
+
+def test_one_base_for_all_errors_of_the_package() -> None:
+    assert issubclass(RequestRefused, WireError)
+    assert issubclass(FormatError, WireError)
