@@ -1,0 +1,176 @@
+"""A request from a client that knows nothing of Postdate arrives unchanged, where a Java producer would have put it.
+
+Method: kcat, Kafka's Java client and KafkaJS each produce the same messages as requests to a real broker; a sidecar
+runs as a process of its own; a read_committed consumer reads the target. The expected partitions are not computed: the
+Java client produces the same keys to a topic with as many partitions, and the broker says where they went.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Message as Received
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from postdate.connectors.wire.headers import AT, DELAY, DUE, LEVEL, ORIGIN, TOPIC
+from support.broker import RunningBroker, running_broker, unique_name
+from support.foreign_clients import (
+    Message,
+    Producer,
+    produce_with_java,
+    produce_with_javascript,
+    produce_with_kcat,
+    send_with_java,
+)
+from support.sidecar_process import SidecarProcess, postdate
+
+PARTITIONS = 4
+PATIENCE_S = 60.0
+
+FULL = Message(
+    key=b"order-\xff\xfe",
+    value=b"line 1\nline 2\x00\xff",
+    headers=(
+        ("traceparent", b"00-4bf92f3577b34da6-01"),
+        ("repeated", b"1"),
+        ("repeated", b"2"),
+        ("binary", b"\x80\xff=\x7f"),
+        ("empty", b""),
+        ("missing", None),
+        ("naïve-名", b"name beyond ASCII"),
+    ),
+)
+BODILESS = (Message(b"tombstone", None), Message(b"empty", b""))
+KEYLESS = Message(None, b"without a key")
+KEYED = tuple(Message(key, key) for key in (b"a", b"order-9", b"\xf0\x9f\xa6\x89", b"k" * 300, b"21", b"x y", b"\x01"))
+# Names that repeat with others between them: KafkaJS takes headers as an object, so it cannot send them in this order.
+INTERLEAVED = Message(b"interleaved", b"v", (("b", b"1"), ("a", b"2"), ("b", b"3"), ("B", b"4"), ("b", b"1")))
+ALL = (FULL, *BODILESS, KEYLESS, *KEYED)
+WITHOUT_NULL_HEADERS = tuple(Message(m.key, m.value, tuple(h for h in m.headers if h[1] is not None)) for m in ALL)
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def new_topic(broker: RunningBroker) -> Callable[[str], str]:
+    """Makes a topic of the test's own, with PARTITIONS partitions."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def make(prefix: str) -> str:
+        name = unique_name(prefix)
+        for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
+            made.result(PATIENCE_S)
+        return name
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def requests(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A request topic that a sidecar serves."""
+    name = unique_name("interop.requests")
+    made = postdate("topics", "create", "-b", broker.bootstrap_servers, "--requests", name, "--partitions", "2")
+    assert made.returncode == 0, made.stderr
+    data_dir: Path = tmp_path_factory.mktemp("data")
+    with SidecarProcess(broker.bootstrap_servers, [name], data_dir, "--group-id", name) as sidecar:
+        sidecar.wait_until("running: 2 shards")
+        yield name
+
+
+def read(bootstrap: str, topic: str, count: int) -> list[Received]:
+    """The first `count` committed records of a topic; fails when they do not come in time."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": unique_name("reader"),
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
+    deadline = time.monotonic() + PATIENCE_S
+    records: list[Received] = []
+    while len(records) < count and time.monotonic() < deadline:
+        for record in consumer.consume(count - len(records), 0.5):
+            error: KafkaError | None = record.error()
+            assert error is None, error
+            records.append(record)
+    consumer.close()
+    assert len(records) == count, f"{len(records)} of {count} arrived"
+    return records
+
+
+def as_message(record: Received, postdates: int = 0) -> Message:
+    """The record without the last `postdates` headers, which are Postdate's own."""
+    headers = cast("list[tuple[str, bytes | None]]", record.headers() or [])
+    key, value = cast("tuple[bytes | None, bytes | None]", (record.key(), record.value()))
+    return Message(key, value, tuple(headers[: len(headers) - postdates]))
+
+
+CLIENTS = [
+    pytest.param(produce_with_kcat, (*ALL, INTERLEAVED), id="kcat"),
+    pytest.param(produce_with_java, (*ALL, INTERLEAVED), id="java"),
+    pytest.param(produce_with_javascript, WITHOUT_NULL_HEADERS, id="javascript"),
+]
+
+
+@pytest.mark.parametrize(("produce", "messages"), CLIENTS)
+def test_a_message_arrives_as_it_was_sent_and_where_java_would_put_it(
+    broker: RunningBroker,
+    requests: str,
+    new_topic: Callable[[str], str],
+    produce: Producer,
+    messages: tuple[Message, ...],
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    target, reference = new_topic("interop.target"), new_topic("interop.reference")
+    produce(bootstrap, requests, [m.with_headers((TOPIC, target.encode()), (DELAY, b"1s")) for m in messages])
+    expected = send_with_java(bootstrap, reference, messages)
+
+    delivered = read(bootstrap, target, len(messages))
+
+    partitions = {as_message(record, postdates=2): record.partition() for record in delivered}
+    assert set(partitions) == set(messages)
+    keyed = {m: partition for m, (partition, _) in zip(messages, expected, strict=True) if m.key is not None}
+    assert {m: partitions[m] for m in keyed} == keyed
+    assert len(set(keyed.values())) > 1, "keys that all fall on one partition prove nothing"
+
+
+def test_the_headers_that_postdate_adds_stand_last_and_tell_origin_and_due_time(
+    broker: RunningBroker, requests: str, new_topic: Callable[[str], str]
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    target = new_topic("interop.target")
+    due_ms = time.time_ns() // 1_000_000 + 1_500
+    asked = Message(b"k", b"v", ((TOPIC, target.encode()), ("first", b"1"), (AT, b"%d" % due_ms), ("second", b"2")))
+    ((partition, offset),) = send_with_java(bootstrap, requests, [asked])
+
+    (record,) = read(bootstrap, target, 1)
+
+    origin = f"{requests}/{partition}/{offset}".encode()
+    assert record.headers() == [("first", b"1"), ("second", b"2"), (ORIGIN, origin), (DUE, b"%d" % due_ms)]
+
+
+def test_a_delivered_record_sent_back_with_all_its_headers_is_delivered_again(
+    broker: RunningBroker, requests: str, new_topic: Callable[[str], str]
+) -> None:
+    bootstrap = broker.bootstrap_servers
+    first, second = new_topic("interop.first"), new_topic("interop.second")
+    produce_with_java(bootstrap, requests, [FULL.with_headers((TOPIC, first.encode()), (LEVEL, b"0"))])
+    (record,) = read(bootstrap, first, 1)
+    retry = as_message(record).with_headers((TOPIC, second.encode()), (DELAY, b"100"))
+    produce_with_java(bootstrap, requests, [retry])
+
+    (again,) = read(bootstrap, second, 1)
+
+    assert as_message(again, postdates=2) == FULL
