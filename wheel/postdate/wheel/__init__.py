@@ -1,6 +1,6 @@
 """The timer index of a shard: a timer log (RocksDB) and a wheel (memory-mapped rings of counts).
 
-Pure local storage: no Kafka, no threads, no clock of its own. Everything here is disposable: it can be rebuilt from Kafka.
+Pure local storage: no Kafka, no threads, no clock of its own. All of it is disposable: it can be rebuilt from Kafka.
 
     keys, entry        what lies in the timer log, as bytes
     changes            what one atomic write will do

@@ -1,8 +1,9 @@
 """What one WriteBatch will do, kept as plain dicts so that later steps of the same batch see the earlier ones.
 
-Each dict is an overlay over a column family: a key that is absent here is as the timer log has it, None is deleted, else
-it has that value. Bookkeeping for `blocks` and for the wheel compares the two ends only: what the log loses (`drops`,
-`spans`) and what it gains (`entries` that are not None), so an entry that comes and goes within the batch leaves no trace.
+Each dict is an overlay over a column family: a key that is absent here is as the timer log has it, None is deleted,
+else it has that value. Bookkeeping for `blocks` and for the wheel compares the two ends only: what the log loses
+(`drops`, `spans`) and what it gains (`entries` that are not None), so an entry that comes and goes within the batch
+leaves no trace.
 
 Sizes are the lengths of the values. `stored` says that the truth of the entry is STORE, so that it no longer holds the
 low-water mark back.
@@ -96,7 +97,8 @@ class Changes:
         REQUIRES: `keys` are, ascending, all present keys of that span (in the log and in these changes): from 256 keys
         on, one range tombstone replaces the point deletes. O(len(keys)).
         """
-        assert keys and keys[0] == first_key and keys[-1] == last_key and len(keys) == len(sizes_bytes), "not a span"
+        assert keys, "a span has at least one key"
+        assert (keys[0], keys[-1], len(keys)) == (first_key, last_key, len(sizes_bytes)), "keys and bounds disagree"
         entries = self.entries
         if len(keys) < SPAN_KEYS_MIN or (entries and any(entries.get(key) is not None for key in keys)):
             for key, size_bytes in zip(keys, sizes_bytes, strict=True):

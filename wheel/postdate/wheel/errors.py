@@ -13,6 +13,8 @@ WheelError
 
 from __future__ import annotations
 
+import errno
+
 
 class WheelError(Exception):
     """Base of every error that the package raises."""
@@ -73,3 +75,10 @@ def from_rocksdict(error: Exception) -> WheelError:
     if text.startswith(corrupt) or missing or "checksum mismatch" in text:
         return Corrupt(text)
     return StorageError(text)
+
+
+def from_os_error(error: OSError) -> StorageError:
+    """The error of this package for one of the operating system."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(str(error))
+    return StorageError(str(error))

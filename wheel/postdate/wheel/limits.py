@@ -10,7 +10,7 @@ SPAN_KEYS_MIN: Final = 256
 # Each range tombstone in the memtable is looked at by every scan; a flush turns them into one sorted block.
 RANGE_TOMBSTONES_MAX: Final = 1_000
 
-# Offsets a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches three or four rows.
+# Offsets a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches few rows.
 BLOCK_OFFSETS: Final = 4_096
 
 # Rows of `blocks` held in memory (about 150 B each): ten million entries in dense blocks are 2,441 rows.
@@ -19,10 +19,7 @@ BLOCKS_CACHED_MAX: Final = 65_536
 # Keys a load or a rebuild takes at once: at 0.5-1 us a key deliveries wait 20 ms at the most.
 LOAD_KEYS_MAX: Final = 20_000
 
-# Values whose length is read per piece of a rebuild, to know the mean without reading all bodies.
-LENGTH_SAMPLES_MAX: Final = 64
-
-# Tombstones a confirming seek may step over before it gives up: it runs once a second and must stay under a millisecond.
+# Tombstones a confirming seek may step over before it gives up: once a second it must stay under a millisecond.
 CONFIRM_SKIPS_MAX: Final = 10_000
 
 # Bytes of bodies that one scan returns unless the caller says otherwise: a transaction's worth.
@@ -51,3 +48,6 @@ TORN_READS_MAX: Final = 100
 
 # Slots of a ring: 32 bytes each, so 128 MiB; more is a mistake in the configuration.
 RING_SLOTS_MAX: Final = 4 * 1024 * 1024
+
+# Offsets by which the low-water mark must advance before rows of `firsts` are deleted: one range tombstone for 2 MiB.
+FIRSTS_TRIM_OFFSETS: Final = 262_144

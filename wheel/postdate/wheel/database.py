@@ -1,0 +1,185 @@
+"""RocksDB with its column families, and the only way to read a range of it: the hazards of rocksdict end here.
+
+- Raw mode, always: the default mode unpickles what it reads, so a tampered file would execute code.
+- `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound: never called, a scan seeks to its start.
+- A `ReadOptions` that is collected while its iterator lives cuts scans short in silence, since the bound is a raw
+  pointer into it. `Range` owns both, and `finish` checks the iterator's status after every scan.
+- `close` keeps the LOCK while any view, handle or iterator lives: `Database` owns all of them and drops them first.
+
+Thread rule: one owner, one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from rocksdict import ColumnFamily, Rdict, RdictIter, ReadOptions, WriteBatch, WriteOptions
+
+from postdate.wheel.errors import Closed, Corrupt, StorageError, from_os_error, from_rocksdict
+from postdate.wheel.options import IndexOptions, database_options, family_options
+
+FAMILIES = ("entries", "ids", "parked", "places", "ended", "ahead", "blocks", "firsts", "meta")
+WITH_BODIES = frozenset({"entries", "parked"})
+
+
+class Range:
+    """An iterator over one column family up to an exclusive bound, together with what must outlive it."""
+
+    __slots__ = ("_read_options", "key", "next", "rows", "value")
+
+    def __init__(self, view: Rdict, before: bytes | None, skips_max: int = 0) -> None:
+        self._read_options = ReadOptions()  # referenced here for as long as `rows`: see the module comment
+        if before is not None:
+            self._read_options.set_iterate_upper_bound(before)
+        if skips_max:
+            self._read_options.set_max_skippable_internal_keys(skips_max)
+        self.rows: RdictIter = view.iter(self._read_options)
+        self.key = self.rows.key
+        self.value = self.rows.value
+        self.next = self.rows.next
+
+    def finish(self) -> None:
+        """Raise unless the scan ended because the range did; REQUIRED after each scan."""
+        try:
+            self.rows.status()
+        except Exception as error:
+            raise from_rocksdict(error) from error
+
+
+class Database:
+    """The open RocksDB of one directory."""
+
+    def __init__(self, path: Path, options: IndexOptions) -> None:
+        """Open or create; raises Locked, Corrupt, DiskFull or StorageError."""
+        families = {name: family_options(options, name in WITH_BODIES) for name in FAMILIES}
+        self.path = path
+        self._write_options = WriteOptions()
+        self._write_options.sync = False  # write() holds the GIL while it syncs; `sync` below releases it
+        try:
+            self._db: Rdict | None = Rdict(str(path), database_options(options), column_families=families)
+        except Exception as error:
+            raise _open_error(error) from error
+        self._views: dict[str, Rdict] = {name: self._db.get_column_family(name) for name in FAMILIES}
+        self._handles: dict[str, ColumnFamily] = {name: self._db.get_column_family_handle(name) for name in FAMILIES}
+
+    @property
+    def open_db(self) -> Rdict:
+        """The database; raises Closed after `close`."""
+        if self._db is None:
+            raise Closed(f"{self.path} is closed")
+        return self._db
+
+    def handle(self, family: str) -> ColumnFamily:
+        """The handle that a WriteBatch needs."""
+        return self._handles[family]
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        """The value under a key, or None; one point look-up."""
+        try:
+            value: bytes | None = self._view(family).get(key)
+        except Exception as error:
+            raise from_rocksdict(error) from error
+        return value
+
+    def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> Range:
+        """A range that stands on the first key at or after `start`; one seek."""
+        found = self._range(family, before, skips_max)
+        found.rows.seek(start)
+        return found
+
+    def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
+        """The first key in [start, before), or None; StorageError when more than skips_max tombstones lie first."""
+        found = self.range(family, start, before, skips_max)
+        key: bytes | None = found.key()
+        found.finish()
+        return key
+
+    def last_row(self, family: str, at_most: bytes | None = None) -> tuple[bytes, bytes] | None:
+        """The last row, or the last one whose key is at most `at_most`; None where there is none. One seek."""
+        found = self._range(family, None, 0)
+        if at_most is None:
+            found.rows.seek_to_last()
+        else:
+            found.rows.seek_for_prev(at_most)
+        key, value = found.key(), found.value()
+        found.finish()
+        return None if key is None else (key, value)
+
+    def write(self, batch: WriteBatch) -> None:
+        """Make the batch visible whole, durable with the next `sync`. On an error nothing of it is visible."""
+        db = self.open_db
+        try:
+            db.write(batch, self._write_options)
+        except Exception as error:
+            raise from_rocksdict(error) from error
+
+    def sync(self) -> None:
+        """Make every write so far durable; releases the GIL. One fsync."""
+        self._call(lambda db: db.flush_wal(True))
+
+    def flush(self, wait: bool) -> None:
+        """Write the memtables out as sorted files; releases the GIL."""
+        self._call(lambda db: db.flush(wait))
+
+    def compact(self, family: str, first: bytes, last: bytes) -> None:
+        """Rewrite a key range without what was deleted in it; releases the GIL, takes a second for 600 MB."""
+        view = self._view(family)
+        self._call(lambda _: view.compact_range(first, last))
+
+    def sequence(self) -> int:
+        """RocksDB's own count of changes: equal numbers of one database mean equal contents."""
+        return self.open_db.latest_sequence_number()
+
+    def close(self) -> None:
+        """Release the directory; the second call does nothing."""
+        if self._db is None:
+            return
+        db, self._db = self._db, None
+        self._views.clear()
+        self._handles.clear()
+        try:
+            db.close()
+        except Exception as error:
+            raise from_rocksdict(error) from error
+        finally:
+            del db
+
+    def _view(self, family: str) -> Rdict:
+        if self._db is None:
+            raise Closed(f"{self.path} is closed")
+        return self._views[family]
+
+    def _range(self, family: str, before: bytes | None, skips_max: int) -> Range:
+        view = self._view(family)
+        try:
+            return Range(view, before, skips_max)
+        except Exception as error:
+            raise from_rocksdict(error) from error
+
+    def _call(self, action: Callable[[Rdict], None]) -> None:
+        db = self.open_db
+        try:
+            action(db)
+        except Exception as error:
+            raise from_rocksdict(error) from error
+
+
+def _open_error(error: Exception) -> Exception:
+    """At open, what RocksDB does not blame on the operating system is damage: CURRENT or MANIFEST is unreadable."""
+    mapped = from_rocksdict(error)
+    if type(mapped) is StorageError and not str(error).startswith("IO error"):
+        return Corrupt(str(error))
+    return mapped
+
+
+def create_directory(path: Path) -> None:
+    """Create a directory, and the parents that are missing, for this user alone; raises DiskFull or StorageError."""
+    try:
+        for parent in reversed([path, *path.parents]):
+            if not parent.exists():
+                parent.mkdir(mode=0o700, exist_ok=True)
+        os.chmod(path, 0o700)
+    except OSError as error:
+        raise from_os_error(error) from error

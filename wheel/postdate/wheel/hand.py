@@ -1,0 +1,92 @@
+"""What the rings answer about the time ahead: pending by horizon, the load of a slot, what is due now.
+
+Thread rule: pure functions over rings, the owner's or a reader's copy.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from postdate.wheel.rings import Rings, Zone
+
+HORIZONS_MS: Final = (
+    ("5s", 5_000),
+    ("1m", 60_000),
+    ("5m", 300_000),
+    ("15m", 900_000),
+    ("1h", 3_600_000),
+    ("4h", 14_400_000),
+    ("8h", 28_800_000),
+    ("24h", 86_400_000),
+)
+LATER: Final = "later"
+OVERDUE: Final = "overdue"
+CONTROL: Final = "control"
+PARKED: Final = "parked"
+
+
+class Load(NamedTuple):
+    """Entries and the bytes of their values; the bytes are a hint, exact for what was added since the last load."""
+
+    count: int
+    size_bytes: int
+
+
+def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
+    """How many entries are due within each horizon and beyond the one before it; overdue, control and parked apart.
+
+    A slot counts where it begins, so an entry is at most a tick (an hour, in the hour ring) later than its class says.
+    Exact under cancel and reschedule; the sum is all that is pending. O(slots).
+    """
+    geometry = rings.geometry
+    result = {CONTROL: rings.control.count, OVERDUE: rings.overdue.count}
+    ticks_end = rings.cursor[0] // geometry.tick_ms + 1
+    hour = rings.cursor[0] // geometry.hour_ms
+    now_tick = max(rings.window, now_ms // geometry.tick_ms)
+    result[OVERDUE] += int(rings.fine.counts(rings.window, min(now_tick, ticks_end)).sum())
+    tick, now_hour = now_tick, now_ms // geometry.hour_ms
+    if hour < now_hour:
+        result[OVERDUE] += int(rings.hours.counts(hour, min(now_hour, rings.limit_hour)).sum())
+        hour = now_hour
+    for name, horizon_ms in HORIZONS_MS:
+        tick_end = max(tick, min(ticks_end, -(-(now_ms + horizon_ms) // geometry.tick_ms)))
+        hour_end = max(hour, min(rings.limit_hour, -(-(now_ms + horizon_ms) // geometry.hour_ms)))
+        result[name] = int(rings.fine.counts(tick, tick_end).sum() + rings.hours.counts(hour, hour_end).sum())
+        tick, hour = tick_end, hour_end
+    rest = rings.fine.counts(tick, ticks_end).sum() + rings.hours.counts(hour, rings.limit_hour).sum()
+    result[LATER] = int(rest) + rings.beyond.count
+    result[PARKED] = rings.parked.count
+    return result
+
+
+def slot_load(rings: Rings, due_ms: int) -> Load:
+    """What the slot of a due time holds: its tick, or its hour where that was not loaded yet. O(1)."""
+    zone, number = rings.zone_of(due_ms, 0)
+    if zone == Zone.FINE:
+        return Load(*rings.fine.look(number))
+    if zone == Zone.HOUR:
+        return Load(*rings.hours.look(number))
+    count = {Zone.CONTROL: rings.control, Zone.OVERDUE: rings.overdue, Zone.BEYOND: rings.beyond}[zone]
+    return Load(count.count, count.size_bytes)
+
+
+def due_load(rings: Rings, before_ms: int) -> Load:
+    """What is due before a time, the present tick as a whole: sizes the next transaction. O(ticks since the window)."""
+    geometry = rings.geometry
+    end = min(rings.cursor[0] // geometry.tick_ms, before_ms // geometry.tick_ms) + 1
+    count, size_bytes = rings.fine.sums_of(rings.window, end)
+    return Load(
+        count + rings.control.count + rings.overdue.count,
+        size_bytes + rings.control.size_bytes + rings.overdue.size_bytes,
+    )
+
+
+def next_due_ms(rings: Rings) -> int | None:
+    """A lower bound of the earliest due time: 0 where something is overdue or a control waits, None for nothing.
+
+    Amortised O(1). Only true of rings that are not being built.
+    """
+    if rings.control.count:
+        return 0
+    first = rings.first_message()
+    return None if first is None else first[2]

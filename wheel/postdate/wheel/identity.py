@@ -1,0 +1,54 @@
+"""Whose timer index a directory holds, and whether it may be used: compared at every open.
+
+Thread rule: immutable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Final
+
+import msgspec
+
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
+
+FORMAT_VERSION: Final = 1
+
+
+class Identity(msgspec.Struct, array_like=True, frozen=True):
+    """The shard that a timer index belongs to, named so that a topic created anew is another one."""
+
+    cluster_id: str
+    request_topic_id: str
+    dispatch_log_topic_id: str
+    partition: int
+
+
+def new_identity_row(identity: Identity) -> bytes:
+    """The row for a new timer log; it holds a random id of the log, so that no older wheel can fit a later log."""
+    return msgspec.msgpack.encode((FORMAT_VERSION, identity, os.urandom(16)))
+
+
+def check_identity_row(row: bytes, identity: Identity) -> bytes:
+    """The id of the log whose identity row this is.
+
+    Raises FormatMismatch, IdentityMismatch or Corrupt: another version, another shard, no such row.
+    """
+    try:
+        version = msgspec.msgpack.decode(row)[0]
+        if version != FORMAT_VERSION:
+            raise FormatMismatch(version, FORMAT_VERSION)
+        _, found, log_id = msgspec.msgpack.decode(row, type=tuple[int, Identity, bytes])
+    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError) as error:
+        raise Corrupt(f"the identity of the timer log does not decode: {error}") from error
+    differing = tuple(name for name in Identity.__struct_fields__ if getattr(found, name) != getattr(identity, name))
+    if differing:
+        detail = ", ".join(f"{name} is {getattr(found, name)!r}, not {getattr(identity, name)!r}" for name in differing)
+        raise IdentityMismatch(differing, detail)
+    return log_id
+
+
+def wheel_digest(identity: Identity, log_id: bytes) -> bytes:
+    """The 32 bytes by which a wheel file names the timer log that it belongs to."""
+    return hashlib.sha256(msgspec.msgpack.encode((FORMAT_VERSION, identity, log_id))).digest()

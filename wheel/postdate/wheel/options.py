@@ -1,0 +1,114 @@
+"""Options of a timer index, and how RocksDB is set up for a queue that is mostly written once and deleted in order."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    Options,
+    WriteBufferManager,
+)
+
+from postdate.wheel import limits
+
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True)
+class Resources:
+    """Memory that the shards of one process share: block cache and memtables."""
+
+    cache: Cache
+    buffers: WriteBufferManager | None = None
+
+    @staticmethod
+    def create(cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = 0) -> Resources:
+        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, 0 does not."""
+        buffers = WriteBufferManager(buffers_size_bytes, False) if buffers_size_bytes else None
+        return Resources(Cache(cache_size_bytes), buffers)
+
+
+@functools.cache
+def shared_resources() -> Resources:
+    """The resources of this process, for whoever gives none of their own."""
+    return Resources.create()
+
+
+@dataclass(frozen=True)
+class IndexOptions:
+    """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
+
+    tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
+    the next one fit. hour_ms is an hour except in tests. hour_slots * hour_ms is the horizon; what is due later is
+    counted in one number. slot_count_max flags a tick that holds more entries than that; 0 flags none.
+    """
+
+    tick_ms: int = 100
+    fine_slots: int = 72_000
+    hour_slots: int = 9_600
+    hour_ms: int = HOUR_MS
+    slot_count_max: int = 0
+    write_buffer_size_bytes: int = limits.WRITE_BUFFER_SIZE_BYTES
+    resources: Resources = field(default_factory=shared_resources, compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("tick_ms", "fine_slots", "hour_slots", "hour_ms"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1")
+        if self.hour_ms % self.tick_ms:
+            raise ValueError("hour_ms must be a multiple of tick_ms")
+        if self.fine_slots * self.tick_ms < 2 * self.hour_ms:
+            raise ValueError("the fine ring must span at least two hours: raise fine_slots or tick_ms")
+        if max(self.fine_slots, self.hour_slots) > limits.RING_SLOTS_MAX:
+            raise ValueError(f"a ring has at most {limits.RING_SLOTS_MAX} slots")
+
+    @staticmethod
+    def for_tick(tick_ms: int, horizon_ms: int = 400 * 24 * HOUR_MS) -> IndexOptions:
+        """The options of a wheel of two hours of `tick_ms` each and an hour ring up to `horizon_ms`."""
+        fine_slots = -(-2 * HOUR_MS // tick_ms)
+        return IndexOptions(tick_ms=tick_ms, fine_slots=fine_slots, hour_slots=max(1, -(-horizon_ms // HOUR_MS)))
+
+
+def database_options(options: IndexOptions) -> Options:
+    """Options of the database as a whole."""
+    rocks = Options(raw_mode=True)
+    rocks.create_if_missing(True)
+    rocks.create_missing_column_families(True)
+    rocks.set_max_total_wal_size(limits.WAL_SIZE_BYTES_MAX)
+    rocks.set_max_open_files(limits.OPEN_FILES_MAX)
+    # A flush takes all column families at once, so that no cut of the write-ahead log can leave one ahead of another.
+    rocks.set_atomic_flush(True)
+    rocks.set_keep_log_file_num(2)
+    rocks.set_max_log_file_size(1024 * 1024)
+    rocks.set_stats_dump_period_sec(0)
+    rocks.set_stats_persist_period_sec(0)
+    rocks.set_write_buffer_size(options.write_buffer_size_bytes)
+    if options.resources.buffers is not None:
+        rocks.set_write_buffer_manager(options.resources.buffers)
+    return rocks
+
+
+def family_options(options: IndexOptions, bodies: bool) -> Options:
+    """Options of one column family; `bodies` for those that hold messages."""
+    rocks = Options(raw_mode=True)
+    table = BlockBasedOptions()
+    table.set_block_cache(options.resources.cache)
+    table.set_cache_index_and_filter_blocks(True)
+    table.set_pin_l0_filter_and_index_blocks_in_cache(True)
+    table.set_bloom_filter(10, False)
+    rocks.set_block_based_table_factory(table)
+    rocks.set_write_buffer_size(options.write_buffer_size_bytes)
+    rocks.set_compression_type(DBCompressionType.lz4())
+    # A finished prefix is deleted, not overwritten: files full of tombstones are compacted before scans walk them.
+    rocks.add_compact_on_deletion_collector_factory(1024, 512, 0.5)
+    if bodies:
+        rocks.set_enable_blob_files(True)
+        rocks.set_min_blob_size(limits.INLINE_VALUE_SIZE_BYTES_MAX)
+        rocks.set_blob_compression_type(DBCompressionType.lz4())
+        rocks.set_enable_blob_gc(True)
+        rocks.set_blob_gc_age_cutoff(1.0)
+    return rocks

@@ -1,0 +1,327 @@
+"""Both rings and the counters of a wheel, and where an entry is counted.
+
+An entry (due, offset) is counted in exactly one place, decided by its key and four numbers that only grow:
+
+    due 0                                    control
+    key < cursor, tick of due <  window      overdue
+    key < cursor, tick of due >= window      its tick in the fine ring
+    key >= cursor, hour of due < limit       its hour in the hour ring
+    else                                     beyond
+
+`window` is the first tick of the fine ring, `cursor` the key up to which hours were loaded into it, `limit` the first
+hour that the hour ring does not hold. While the wheel is being built only keys below `built` are counted at all.
+
+Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the hour ring holds the hours [hour of cursor,
+limit). When the window passes a tick, its slot goes to overdue in one sum; when it passes a whole hour that was never
+loaded, the hour's slot does, so that a restart after a day off costs O(hours) and not O(entries).
+
+`wrong` is raised by anything that cannot be; the owner then rebuilds.
+Cost: `apply` about 0.2 us an entry in batches and 0.1 ms at least; `advance` O(ticks passed).
+Thread rule: one writer.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from postdate.wheel.keys import CONTROL_DUE
+from postdate.wheel.layout import COUNTERS, COUNTERS_OFFSET, HEADER_SIZE_BYTES, SLOT, Geometry
+from postdate.wheel.ring import Ring
+from postdate.wheel.tally import Column, Tally
+
+MAX_KEY: Final = (2**64 - 1, 2**64 - 1)
+Mask = NDArray[np.bool_]
+
+
+class Zone(IntEnum):
+    """Where an entry is counted."""
+
+    CONTROL = 0
+    OVERDUE = 1
+    FINE = 2
+    HOUR = 3
+    BEYOND = 4
+
+
+class Count:
+    """A number of entries and of their bytes."""
+
+    __slots__ = ("count", "size_bytes")
+
+    def __init__(self, count: int = 0, size_bytes: int = 0) -> None:
+        self.count = count
+        self.size_bytes = size_bytes
+
+    def change(self, count: int, size_bytes: int) -> bool:
+        """Add, or subtract with negative numbers; clamped at 0, and then False."""
+        self.count += count
+        self.size_bytes = max(0, self.size_bytes + size_bytes)
+        right = self.count >= 0
+        if self.count <= 0:
+            self.count = self.size_bytes = 0
+        return right
+
+
+class Rings:
+    """The counts of a wheel over a buffer of its file's layout; `publish` writes the counters into the buffer."""
+
+    def __init__(self, geometry: Geometry, buffer: memoryview) -> None:
+        """Take over what the buffer holds; REQUIRES: it is as long as the geometry says."""
+        self.geometry = geometry
+        self._buffer = buffer
+        fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
+        hours = np.frombuffer(buffer, dtype=SLOT, count=geometry.hour_slots, offset=geometry.hour_offset)
+        self.fine = Ring(fine, geometry.slot_count_max)
+        self.hours = Ring(hours)
+        self.wrong = False
+        (
+            self.sequence,
+            self.window,
+            cursor_due,
+            cursor_offset,
+            self.limit_hour,
+            building,
+            built_due,
+            built_offset,
+            *counts,
+        ) = COUNTERS.unpack_from(buffer, COUNTERS_OFFSET)
+        self.cursor: tuple[int, int] = (cursor_due, cursor_offset)
+        self.built: tuple[int, int] = (built_due, built_offset)
+        self.building = bool(building)
+        self.overdue, self.control, self.parked, self.beyond, self.total = (
+            Count(counts[at], counts[at + 1]) for at in range(0, len(counts), 2)
+        )
+        self._fine_hand = self.window
+        self._hour_hand = 0
+
+    def publish(self) -> None:
+        """Write the counters, the update sequence among them, for readers of the buffer."""
+        counts = (self.overdue, self.control, self.parked, self.beyond, self.total)
+        COUNTERS.pack_into(
+            self._buffer,
+            COUNTERS_OFFSET,
+            self.sequence,
+            self.window,
+            *self.cursor,
+            self.limit_hour,
+            self.building,
+            *self.built,
+            *(number for count in counts for number in (count.count, count.size_bytes)),
+        )
+
+    def reset(self, now_ms: int, building: bool) -> None:
+        """Empty everything, with the window at now; `building` where entries are there to be counted. O(slots)."""
+        geometry = self.geometry
+        self.fine.clear()
+        self.hours.clear()
+        self.wrong = False
+        self.window = now_ms // geometry.tick_ms
+        hour = (self.window + geometry.fine_slots) * geometry.tick_ms // geometry.hour_ms
+        self.cursor = (hour * geometry.hour_ms, 0)
+        self.limit_hour = hour + geometry.hour_slots
+        self.building = building
+        self.built = (0, 0) if building else MAX_KEY
+        self.overdue, self.control, self.parked, self.beyond, self.total = (Count() for _ in range(5))
+        self._fine_hand = self.window
+        self._hour_hand = hour
+
+    # ---- counting
+
+    def apply(self, tally: Tally) -> None:
+        """Count what a write added and took away. O(entries log entries)."""
+        if len(tally.lost):
+            self.count(tally.lost, -1)
+        if len(tally.gained):
+            self.count(tally.gained, 1)
+        parked = len(tally.parked_gained) - len(tally.parked_lost)
+        if len(tally.parked_gained) or len(tally.parked_lost):
+            size_bytes = int(tally.parked_gained.size_bytes.sum() - tally.parked_lost.size_bytes.sum())
+            self._note(self.parked.change(parked, size_bytes))
+
+    def count(self, entries: Column, sign: int) -> None:
+        """Add (sign 1) or take away (sign -1) entries; while building only those below `built`."""
+        if self.building:
+            below = _below(entries, self.built)
+            entries = Column(entries.due[below], entries.offset[below], entries.size_bytes[below])
+        if not len(entries):
+            return
+        self._note(self.total.change(sign * len(entries), sign * int(entries.size_bytes.sum())))
+        geometry = self.geometry
+        due = entries.due
+        control = due == CONTROL_DUE
+        loaded = _below(entries, self.cursor)
+        past = due < np.uint64(self.window * geometry.tick_ms)
+        limited = due < np.uint64(min(self.limit_hour * geometry.hour_ms, MAX_KEY[0]))
+        self._count_number(self.control, entries, control, sign)
+        self._count_number(self.overdue, entries, loaded & past & ~control, sign)
+        self._count_number(self.beyond, entries, ~loaded & ~limited, sign)
+        self._count_ring(self.fine, entries, loaded & ~past, geometry.tick_ms, sign)
+        self._count_ring(self.hours, entries, ~loaded & limited, geometry.hour_ms, sign)
+
+    def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
+        found = int(np.count_nonzero(mask))
+        if found:
+            self._note(number.change(sign * found, sign * int(entries.size_bytes[mask].sum())))
+
+    def _count_ring(self, ring: Ring, entries: Column, mask: Mask, unit_ms: int, sign: int) -> None:
+        if not mask.any():
+            return
+        due, sizes = entries.due[mask], entries.size_bytes[mask]
+        numbers = due // np.uint64(unit_ms)
+        if sign < 0:
+            self._note(ring.remove(numbers, sizes))
+            return
+        self._note(ring.add(numbers, due, sizes))
+        lowest = int(numbers.min())
+        if ring is self.fine:
+            self._fine_hand = min(self._fine_hand, lowest)
+        else:
+            self._hour_hand = min(self._hour_hand, lowest)
+
+    def _note(self, right: bool) -> None:
+        if not right:
+            self.wrong = True
+
+    # ---- time
+
+    def advance(self, now_ms: int) -> bool:
+        """Let the window begin at the present tick, or where loading has come to; True where it moved."""
+        geometry = self.geometry
+        target = now_ms // geometry.tick_ms
+        if target <= self.window:
+            return False
+        hour, target_hour = self.cursor[0] // geometry.hour_ms, target * geometry.tick_ms // geometry.hour_ms
+        if hour < target_hour:  # whole hours that were never loaded, or the rest of one
+            self._to_overdue(*self.hours.take(hour, min(target_hour, self.limit_hour)))
+            self._set_cursor((target_hour * geometry.hour_ms, 0))
+        target = min(target, self.cursor[0] // geometry.tick_ms)
+        if target <= self.window:
+            return False
+        self._to_overdue(*self.fine.take(self.window, target))
+        self.window = target
+        return True
+
+    def _to_overdue(self, count: int, size_bytes: int) -> None:
+        if count:
+            self.overdue.change(count, size_bytes)
+
+    def _set_cursor(self, cursor: tuple[int, int]) -> None:
+        self.cursor = cursor
+        hour = cursor[0] // self.geometry.hour_ms
+        if self.beyond.count == 0:
+            self.limit_hour = max(self.limit_hour, hour + self.geometry.hour_slots)
+        elif hour >= self.limit_hour:
+            self.wrong = True  # what was beyond the horizon is so no longer: only a rebuild can tell it apart
+
+    def next_load(self) -> tuple[tuple[int, int], int] | None:
+        """(cursor, end in ms) of the hour to load next, or None while it does not yet fit the fine ring.
+
+        Passes hours that hold nothing at once.
+        """
+        geometry = self.geometry
+        fine_end_ms = (self.window + geometry.fine_slots) * geometry.tick_ms
+        while not self.building:
+            hour = self.cursor[0] // geometry.hour_ms
+            end_ms = (hour + 1) * geometry.hour_ms
+            if end_ms > fine_end_ms:
+                return None
+            if self.hours.look(hour)[0]:
+                return self.cursor, end_ms
+            self._set_cursor((end_ms, 0))
+        return None
+
+    def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
+        """Move the next keys of the hour being loaded from its slot into the fine ring; `is_last`: it has no more."""
+        hour = self.cursor[0] // self.geometry.hour_ms
+        held, held_bytes = self.hours.look(hour)
+        if len(keys):
+            mean = held_bytes // held if held else 0
+            sized = Column(keys.due, keys.offset, np.full(len(keys), mean, dtype=np.int64))
+            self._note(self.hours.remove(keys.due // np.uint64(self.geometry.hour_ms), sized.size_bytes))
+            last = (int(keys.due[-1]), int(keys.offset[-1]) + 1)
+            self._set_cursor((end_ms, 0) if is_last else last)
+            past = keys.due < np.uint64(self.window * self.geometry.tick_ms)
+            self._count_number(self.overdue, sized, past, 1)
+            self._count_ring(self.fine, sized, ~past, self.geometry.tick_ms, 1)
+        else:
+            self._set_cursor((end_ms, 0))
+        if is_last:
+            left, _ = self.hours.take(hour, hour + 1)
+            self._note(left == 0)
+
+    def build(self, keys: Column, is_last: bool) -> None:
+        """Count the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""
+        if len(keys):
+            self.built = MAX_KEY
+            self.count(keys, 1)
+            self.built = (int(keys.due[-1]), int(keys.offset[-1]) + 1)
+        if is_last:
+            self.building, self.built = False, MAX_KEY
+
+    # ---- questions
+
+    def zone_of(self, due_ms: int, offset: int) -> tuple[Zone, int]:
+        """Where an entry is counted: the zone, and its tick or hour (0 where the zone has none)."""
+        geometry = self.geometry
+        if due_ms == CONTROL_DUE:
+            return Zone.CONTROL, 0
+        if (due_ms, offset) < self.cursor:
+            tick = due_ms // geometry.tick_ms
+            return (Zone.OVERDUE, 0) if tick < self.window else (Zone.FINE, tick)
+        hour = due_ms // geometry.hour_ms
+        return (Zone.HOUR, hour) if hour < self.limit_hour else (Zone.BEYOND, 0)
+
+    def first_message(self) -> tuple[Zone, int, int] | None:
+        """The zone, number and lower bound in ms of the earliest entry that is not a control, or None.
+
+        Amortised O(1): each hand starts where it last stopped.
+        """
+        geometry = self.geometry
+        if self.overdue.count:
+            return Zone.OVERDUE, 0, 0
+        start = max(self._fine_hand, self.window)
+        end = min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
+        tick = self.fine.first_held(start, end)
+        if tick is not None:
+            self._fine_hand = tick
+            return Zone.FINE, tick, max(tick * geometry.tick_ms, self.fine.min_due(tick))
+        self._fine_hand = max(start, end - 1)
+        cursor_hour = self.cursor[0] // geometry.hour_ms
+        start = max(self._hour_hand, cursor_hour)
+        hour = self.hours.first_held(start, min(self.limit_hour, cursor_hour + geometry.hour_slots))
+        if hour is not None:
+            self._hour_hand = hour
+            return Zone.HOUR, hour, max(hour * geometry.hour_ms, self.hours.min_due(hour), self.cursor[0])
+        self._hour_hand = max(start, self.limit_hour - 1)
+        if self.beyond.count:
+            return Zone.BEYOND, 0, self.limit_hour * geometry.hour_ms
+        return None
+
+    def is_sound(self) -> bool:
+        """True unless counters and slots contradict each other: what can be checked without the log. O(slots)."""
+        geometry = self.geometry
+        cursor_hour = self.cursor[0] // geometry.hour_ms
+        end = self.cursor[0] // geometry.tick_ms + 1
+        if self.building or not self.window <= end - 1 <= self.window + geometry.fine_slots:
+            return False
+        if self.limit_hour - cursor_hour > geometry.hour_slots:
+            return False
+        fine, hours = self.fine.sums()[0], self.hours.sums()[0]
+        counted = fine + hours + self.overdue.count + self.control.count + self.beyond.count
+        return (
+            counted == self.total.count
+            and self.fine.is_sound(self.window, end, geometry.tick_ms)
+            and self.hours.is_sound(cursor_hour, self.limit_hour, geometry.hour_ms)
+        )
+
+
+def _below(entries: Column, key: tuple[int, int]) -> Mask:
+    due = np.uint64(key[0])
+    below = entries.due < due
+    if key[1]:
+        below |= (entries.due == due) & (entries.offset < np.uint64(min(key[1], MAX_KEY[1])))
+    return below

@@ -1,0 +1,49 @@
+"""Where an ordered scan may begin: behind everything that has ended.
+
+RocksDB steps over the tombstone of every ended entry between the start of a scan and the first one that is there; queues
+on it crawl for that reason. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a
+key and when a prefix of what it found ends; it falls to an entry that is put below it.
+
+Invariant: no present key is smaller than `at`; `_found` are, ascending, all present keys from `at` to its last.
+Thread rule: that of the timer log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+
+class ScanCursor:
+    """The start of the next scan of one range of keys."""
+
+    def __init__(self, first: bytes) -> None:
+        """REQUIRES: nothing is present below `first`."""
+        self.at = first
+        self._found: list[bytes] = []
+
+    def found(self, keys: list[bytes]) -> None:
+        """A scan from `at` has found these keys first. REQUIRES: not empty, complete, ascending."""
+        self.at = keys[0]
+        self._found = keys
+
+    def found_nothing(self, before: bytes) -> None:
+        """A scan from `at` has found nothing below `before`."""
+        self.at = max(self.at, before)
+        self._found = []
+
+    def ended(self, overlay: Mapping[bytes, bytes | None]) -> None:
+        """Entries were deleted, those that `overlay` maps to None. O(deleted)."""
+        gone = 0
+        for key in self._found:
+            if overlay.get(key, key) is not None:
+                break
+            gone += 1
+        if gone:
+            self.at = self._found[gone - 1] + b"\0"
+            self._found = self._found[gone:]
+
+    def put(self, lowest: bytes) -> None:
+        """Entries were put, `lowest` the smallest of their keys; call it after `ended` for the same write."""
+        self.at = min(self.at, lowest)
+        if self._found and lowest < self._found[-1]:
+            self._found = []

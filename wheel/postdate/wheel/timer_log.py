@@ -1,0 +1,309 @@
+"""The timer log of a shard: a RocksDB that holds the entries in order of due time, and what finds them otherwise.
+
+| column family | key | value |
+| --- | --- | --- |
+| `entries` | due_ms, request offset | encoded entry |
+| `parked` | target, 0 byte, due_ms, request offset | encoded entry |
+| `ids` | id | key of the pending entry |
+| `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
+| `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
+| `ahead` | request offset | mark: fates read before the request |
+| `ended` | id | how the last request of that id ended |
+| `blocks` | block number | see `blocks` |
+| `meta` | name | identity; R, D, seq, takeover and exact counters |
+
+Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
+positions lie in the same batch as what they count.
+
+Errors: Corrupt wherever stored bytes fail a check (close, move the directory aside, start empty); DiskFull and
+StorageError from writes leave everything as it was.
+
+Thread rule: one thread owns it; handles, iterators and the LOCK belong to this object alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocksdict import WriteBatch
+
+from postdate.wheel import limits
+from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
+from postdate.wheel.changes import Changes
+from postdate.wheel.database import Database, create_directory
+from postdate.wheel.entry import Mark, decode_mark
+from postdate.wheel.errors import Corrupt
+from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
+from postdate.wheel.keys import (
+    FIRST_KEY,
+    entry_key,
+    key_number,
+    number_key,
+    parked_prefix,
+)
+from postdate.wheel.options import IndexOptions
+from postdate.wheel.position import POSITION_NAME, Position, decode_position, encode_position
+from postdate.wheel.tally import Tally, tally
+from postdate.wheel.write_batch import fill
+
+NO_FIRST_DUE = 2**64 - 1
+_IDENTITY = b"identity"
+_AFTER = b"\0"
+_NONE_PENDING = -1
+
+
+class TimerLog:
+    """The open timer log of one directory. Counters are attributes; all reads see what was written, nothing else."""
+
+    def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
+        """Open or create.
+
+        Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
+        """
+        create_directory(path)
+        self._db = Database(path, options)
+        try:
+            self._load(identity)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _load(self, identity: Identity) -> None:
+        row = self._db.get("meta", _IDENTITY)
+        self.is_new = row is None
+        if row is None:
+            if self._db.first_key("entries", FIRST_KEY) is not None or self._db.get("meta", POSITION_NAME) is not None:
+                raise Corrupt("the timer log has lost its identity")
+            row = new_identity_row(identity)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(_IDENTITY, row, self._db.handle("meta"))
+            self._db.write(batch)
+            self._db.sync()
+        self.log_id = check_identity_row(row, identity)
+        stored = self._db.get("meta", POSITION_NAME)
+        self.position = Position() if stored is None else decode_position(stored)
+        last_mark = self._db.last_row("ahead")
+        self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
+        self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
+        self._low: int | None = None
+        self._low_block = 0
+        self._trimmed = 0
+        self._range_tombstones = 0
+        self.reclaimable_size_bytes = 0
+
+    # ---- reads: O(log n), one look-up each unless said otherwise
+
+    def entry(self, key: bytes) -> bytes | None:
+        """The encoded entry under an entry key, or None."""
+        return self._db.get("entries", key)
+
+    def parked(self, key: bytes) -> bytes | None:
+        """The encoded entry under a parked key, or None."""
+        return self._db.get("parked", key)
+
+    def id_key(self, caller_id: bytes) -> bytes | None:
+        """The key of the entry that is pending under an id, or None."""
+        return self._db.get("ids", caller_id)
+
+    def place(self, offset: int) -> bytes | None:
+        """The present key of an entry whose key is no longer (first due, offset), or None."""
+        return self._db.get("places", number_key(offset))
+
+    def ended(self, caller_id: bytes) -> bytes | None:
+        """How the last finished request of an id ended, as the sidecar wrote it, or None."""
+        return self._db.get("ended", caller_id)
+
+    def mark(self, offset: int) -> Mark | None:
+        """The mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
+        if offset >= self.marks_end:
+            return None
+        data = self._db.get("ahead", number_key(offset))
+        return None if data is None else decode_mark(data)
+
+    def first_due(self, offset: int) -> int | None:
+        """The first due time of a request that became an entry, or None; valid from the low-water mark on. One seek."""
+        row = self._db.last_row("firsts", at_most=number_key(offset))
+        if row is None:
+            return None
+        at = (offset - key_number(row[0])) * 8
+        if at >= len(row[1]):
+            return None
+        due_ms = int.from_bytes(row[1][at : at + 8], "little")
+        return None if due_ms == NO_FIRST_DUE else due_ms
+
+    def find(self, offset: int) -> bytes | None:
+        """The present key of the entry of a request, or None where it is not pending; up to three look-ups."""
+        place = self.place(offset)
+        if place is not None:
+            return place
+        due_ms = self.first_due(offset)
+        if due_ms is None:
+            return None
+        key = entry_key(due_ms, offset)
+        return key if self.entry(key) is not None else None
+
+    def low_water(self) -> int:
+        """L: no pending entry that is not in STORE has a smaller request offset. Amortised O(1)."""
+        if self._low is None:
+            found = self._db.range("blocks", number_key(self._low_block), None)
+            key, value = found.key(), found.value()
+            found.finish()
+            if key is None:
+                self._low = _NONE_PENDING
+            else:
+                self._low_block, self._low = key_number(key), decode_block(value).lowest
+        return (self.position.next_request or 0) if self._low == _NONE_PENDING else self._low
+
+    # ---- scans
+
+    def scan(
+        self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of the entries in (after, before), ascending: at most `limit`, and no more once their values
+        hold `size_bytes_max` (one entry at least). O(found), about 0.6 us each.
+        """
+        return self._scan("entries", FIRST_KEY if after is None else after + _AFTER, before, limit, size_bytes_max)
+
+    def scan_from(
+        self, start: bytes, before: bytes, limit: int, size_bytes_max: int
+    ) -> tuple[list[bytes], list[bytes]]:
+        """The same for [start, before)."""
+        return self._scan("entries", start, before, limit, size_bytes_max)
+
+    def scan_parked(
+        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is."""
+        prefix = parked_prefix(target)
+        return self._scan("parked", prefix, prefix[:-1] + b"\1", limit, size_bytes_max)
+
+    def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
+        """Parked keys from `start` on, all targets."""
+        return self._scan_keys("parked", start, None, limit)
+
+    def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
+        """Keys of the entries in [start, before), ascending, at most `limit`. O(found), about 0.4 us each."""
+        return self._scan_keys("entries", start, before, limit)
+
+    def first_key(self, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
+        """The first entry key in [start, before), or None; StorageError where over skips_max tombstones lie first."""
+        return self._db.first_key("entries", start, before, skips_max)
+
+    def _scan(
+        self, family: str, start: bytes, before: bytes, limit: int, size_bytes_max: int
+    ) -> tuple[list[bytes], list[bytes]]:
+        found = self._db.range(family, start, before)
+        key, value, step = found.key, found.value, found.next
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        size_bytes = 0
+        while limit > 0 and size_bytes < size_bytes_max and (row := key()) is not None:
+            body = value()
+            keys.append(row)
+            values.append(body)
+            size_bytes += len(body)
+            limit -= 1
+            step()
+        found.finish()
+        return keys, values
+
+    def _scan_keys(self, family: str, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
+        found = self._db.range(family, start, before)
+        key, step = found.key, found.next
+        keys: list[bytes] = []
+        while limit > 0 and (row := key()) is not None:
+            keys.append(row)
+            limit -= 1
+            step()
+        found.finish()
+        return keys
+
+    # ---- writes
+
+    def write(self, changes: Changes) -> Tally:
+        """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
+
+        Returns their tally, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
+        O(changes), about 3 us an entry, most of it RocksDB's.
+        """
+        counted = tally(changes)
+        blocks = self._blocks.changed(counted)
+        position = self._next_position(changes, counted)
+        batch = WriteBatch(raw_mode=True)
+        fill(batch, self._db, changes)
+        put, delete, family = batch.put, batch.delete, self._db.handle("blocks")
+        for number, block in blocks.items():
+            if block.pending:
+                put(number_key(number), encode_block(block), family)
+            else:
+                delete(number_key(number), family)
+        if position != self.position:
+            put(POSITION_NAME, encode_position(position), self._db.handle("meta"))
+        self._db.write(batch)
+        self.position = position
+        self._after_write(changes, counted, blocks)
+        return counted
+
+    def _next_position(self, changes: Changes, counted: Tally) -> Position:
+        old = self.position
+        return Position(
+            next_request=old.next_request if changes.next_request is None else changes.next_request,
+            next_dispatch=old.next_dispatch if changes.next_dispatch is None else changes.next_dispatch,
+            seq=old.seq if changes.seq is None else changes.seq,
+            takeover=old.takeover if changes.takeover is None else changes.takeover,
+            totals=counted.totals(old.totals),
+        )
+
+    def _after_write(self, changes: Changes, counted: Tally, blocks: dict[int, Block]) -> None:
+        self._blocks.keep(blocks)
+        if blocks and (self._low == _NONE_PENDING or min(blocks) <= self._low_block):
+            self._low_block = min(self._low_block, min(blocks))
+            self._low = None
+        for offset, mark in changes.marks.items():
+            if mark is not None:
+                self.marks_end = max(self.marks_end, offset + 1)
+        self.reclaimable_size_bytes += int(counted.lost.size_bytes.sum())
+        self._range_tombstones += len(changes.spans)
+        if self._low_water_moved():
+            self._trim_firsts()
+        if self._range_tombstones >= limits.RANGE_TOMBSTONES_MAX:
+            self._db.flush(wait=False)
+            self._range_tombstones = 0
+
+    def _low_water_moved(self) -> bool:
+        return self.low_water() - self._trimmed >= limits.FIRSTS_TRIM_OFFSETS
+
+    def _trim_firsts(self) -> None:
+        """Delete the rows of `firsts` that lie wholly below the low-water mark: no control can name them any more."""
+        low = self.low_water()
+        row = self._db.last_row("firsts", at_most=number_key(low))
+        if row is not None:
+            batch = WriteBatch(raw_mode=True)
+            batch.delete_range(number_key(self._trimmed), row[0], self._db.handle("firsts"))
+            self._db.write(batch)
+            self._range_tombstones += 1
+        self._trimmed = low
+
+    def sync(self) -> None:
+        """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""
+        self._db.sync()
+
+    def reclaim(self, before: bytes) -> bool:
+        """Give the disk space of ended entries below `before` back, once there is enough of it; True where it was done.
+
+        Takes about 1 s for 600 MB (the GIL is released), so call it when nothing is due.
+        """
+        if self.reclaimable_size_bytes < limits.RECLAIM_SIZE_BYTES_MIN:
+            return False
+        self._db.flush(wait=True)
+        self._db.compact("entries", FIRST_KEY, before)
+        self.reclaimable_size_bytes = 0
+        return True
+
+    def sequence(self) -> int:
+        """RocksDB's count of changes: two equal numbers of one log mean equal contents."""
+        return self._db.sequence()
+
+    def close(self) -> None:
+        """Release the directory; the second call does nothing."""
+        self._db.close()

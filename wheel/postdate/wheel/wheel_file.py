@@ -1,0 +1,161 @@
+"""The memory-mapped file of a wheel: who may believe it, and how an update is made visible.
+
+An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
+A reader that sees an odd or a changed sequence reads again. Whoever opens the file after a crash sees an odd sequence, or
+a stamp that names another state of the timer log, and rebuilds.
+
+Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the sequence
+even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's counters; and
+either clean with the right crc, or written under this boot (the page cache then holds exactly what was written) and
+without a contradiction among its slots. Anything else is replaced by a new file: a reader that still maps the old one
+keeps what it has. Errors of the file system are the only ones raised.
+
+Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and x86-64
+keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+
+from postdate.wheel.errors import from_os_error
+from postdate.wheel.host import NO_BOOT, Host
+from postdate.wheel.layout import (
+    COUNTERS_OFFSET,
+    SEQUENCE,
+    Geometry,
+    Stamp,
+    read_fixed,
+    read_stamp,
+    rings_crc,
+    write_fixed,
+    write_stamp,
+)
+from postdate.wheel.rings import Rings
+from postdate.wheel.tally import Totals
+
+NO_REQUEST = 2**64 - 1
+
+
+class WheelFile:
+    """An open wheel file with its rings. `begin`, change the rings, `commit`: in this order, always."""
+
+    def __init__(self, path: Path, mapped: mmap.mmap, geometry: Geometry, host: Host) -> None:
+        self.path = path
+        self._mapped = mapped
+        self._buffer = memoryview(mapped)
+        self._host = host
+        self._boot_id = host.boot_id()
+        stamp = read_stamp(self._buffer)
+        self._generation = 0 if stamp is None else stamp.generation
+        self.stamp = stamp
+        self.rings = Rings(geometry, self._buffer)
+
+    @staticmethod
+    def create(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile:
+        """A new file with empty rings in the place of whatever is there; raises DiskFull or StorageError.
+
+        The old file, if any, stays as it is for those who map it, and stays in place if there is no room for the new one.
+        """
+        building = path.with_name(path.name + ".new")
+        try:
+            descriptor = os.open(building, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+            try:
+                host.allocate(descriptor, geometry.file_size_bytes)
+                mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
+            finally:
+                os.close(descriptor)
+            with memoryview(mapped) as buffer:
+                write_fixed(buffer, geometry, digest)
+            os.replace(building, path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                building.unlink(missing_ok=True)
+            raise from_os_error(error) from error
+        return WheelFile(path, mapped, geometry, host)
+
+    @staticmethod
+    def open_existing(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile | None:
+        """The file at `path` if it is a wheel of this geometry and timer log, else None; nothing else is checked yet."""
+        try:
+            descriptor = os.open(path, os.O_RDWR)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise from_os_error(error) from error
+        try:
+            if os.fstat(descriptor).st_size != geometry.file_size_bytes:
+                return None
+            host.allocate(descriptor, geometry.file_size_bytes)  # a copy that was made sparse would kill us later
+            mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
+        except OSError as error:
+            raise from_os_error(error) from error
+        finally:
+            os.close(descriptor)
+        with memoryview(mapped) as buffer:
+            fixed = read_fixed(buffer)
+        if fixed is None or fixed[0][:4] != geometry[:4] or fixed[1] != digest:
+            mapped.close()
+            return None
+        return WheelFile(path, mapped, geometry, host)
+
+    def is_believed(self, log_sequence: int, next_request: int | None, totals: Totals) -> bool:
+        """True if the rings are those of the timer log's present state; see the module comment. O(slots)."""
+        stamp, rings = self.stamp, self.rings
+        if stamp is None or rings.sequence % 2:
+            return False
+        if stamp.log_sequence != log_sequence or stamp.next_request != _request_number(next_request):
+            return False
+        if rings.building or not _agrees(rings, totals):
+            return False
+        if stamp.clean:
+            return stamp.rings_crc == rings_crc(self._buffer)
+        return stamp.boot_id == self._boot_id != NO_BOOT and rings.is_sound()
+
+    def begin(self) -> None:
+        """Announce an update; readers wait, and a crash from here on makes the file unbelievable."""
+        self.rings.sequence += 1
+        SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, self.rings.sequence)
+
+    def commit(self, log_sequence: int, next_request: int | None) -> None:
+        """Make the update visible, and say which state of the timer log the rings now agree with."""
+        rings = self.rings
+        self._write_stamp(log_sequence, next_request, clean=False)
+        rings.publish()  # with the odd sequence: counters are part of the update
+        rings.sequence += 1
+        SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, rings.sequence)
+
+    def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
+        """Unmap; `clean` first writes the pages back and then, last, the mark that they are whole.
+
+        Raises StorageError where the write-back failed; the file is unmapped all the same.
+        """
+        try:
+            if clean:
+                self._host.sync(self._mapped)
+                self._write_stamp(log_sequence, next_request, clean=True)
+                self._host.sync(self._mapped)
+        except OSError as error:
+            raise from_os_error(error) from error
+        finally:
+            del self.rings  # numpy's views hold the mapping
+            self._buffer.release()
+            self._mapped.close()
+
+    def _write_stamp(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
+        self._generation += 1
+        crc = rings_crc(self._buffer) if clean else 0
+        request = _request_number(next_request)
+        write_stamp(self._buffer, Stamp(self._generation, log_sequence, request, self._boot_id, clean, crc))
+
+
+def _request_number(next_request: int | None) -> int:
+    return NO_REQUEST if next_request is None else next_request
+
+
+def _agrees(rings: Rings, totals: Totals) -> bool:
+    counted = (rings.total.count, rings.control.count, rings.parked.count)
+    return counted == (totals.entries, totals.controls, totals.parked)

@@ -1,0 +1,149 @@
+"""A wheel as another process sees it: mapped read-only, copied whole, never torn.
+
+`WheelView.snapshot` copies the file between two updates of its owner (a sequence counter in the header tells), so all
+numbers of a snapshot belong to one state. The owner may replace its file at any time; the view then maps the new one.
+
+Thread rule: a view belongs to one thread; any number of processes may hold one. Takes no lock, disturbs nobody.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from pathlib import Path
+
+from postdate.wheel.errors import Corrupt, TornRead, from_os_error
+from postdate.wheel.hand import Load, due_load, next_due_ms, pending_by_horizon
+from postdate.wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
+from postdate.wheel.limits import TORN_READS_MAX
+from postdate.wheel.rings import Rings
+from postdate.wheel.wheel_file import NO_REQUEST
+
+WHEEL_NAME = "wheel"
+
+
+class WheelSnapshot:
+    """One consistent state of a wheel."""
+
+    def __init__(self, geometry: Geometry, copy: bytes) -> None:
+        """`copy` is the whole file, taken between two updates."""
+        self._rings = Rings(geometry, memoryview(copy))
+        stamp = read_stamp(copy)
+        self.geometry = geometry
+        self.sequence = self._rings.sequence
+        self.building = self._rings.building
+        self.clean = stamp is not None and stamp.clean
+        self.next_request = None if stamp is None or stamp.next_request == NO_REQUEST else stamp.next_request
+
+    @property
+    def count(self) -> int:
+        """All that is pending, parked included; while `building` what was counted so far."""
+        return self._rings.total.count + self._rings.parked.count
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of their values, a hint."""
+        return self._rings.total.size_bytes + self._rings.parked.size_bytes
+
+    @property
+    def control_count(self) -> int:
+        """Controls and refused requests that wait for their transaction."""
+        return self._rings.control.count
+
+    @property
+    def parked_count(self) -> int:
+        """Entries whose target is failing."""
+        return self._rings.parked.count
+
+    def next_due_ms(self) -> int | None:
+        """As `TimerIndex.next_due_ms`."""
+        return next_due_ms(self._rings)
+
+    def due(self, now_ms: int) -> Load:
+        """What is due by now and still there."""
+        return due_load(self._rings, now_ms)
+
+    def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
+        """As `TimerIndex.pending_by_horizon`."""
+        return pending_by_horizon(self._rings, now_ms)
+
+    def counted_twice(self) -> tuple[int, int]:
+        """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""
+        rings = self._rings
+        slots = rings.fine.sums()[0] + rings.hours.sums()[0]
+        return rings.total.count, slots + rings.overdue.count + rings.control.count + rings.beyond.count
+
+
+class WheelView:
+    """The wheel file of a timer index, read-only; `close` it, or use it as a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._map()
+
+    @staticmethod
+    def open(path: Path) -> WheelView:
+        """Map the wheel file at `path`, or that of the timer index in the directory `path`.
+
+        Raises StorageError where there is none, Corrupt where it is no wheel of this format.
+        """
+        return WheelView(path / WHEEL_NAME if path.is_dir() else path)
+
+    def snapshot(self) -> WheelSnapshot:
+        """One consistent state; raises TornRead where the owner is always busy, or died in an update (read again later).
+
+        O(file), about 1 ms.
+        """
+        self._follow()
+        for _ in range(TORN_READS_MAX):
+            (before,) = SEQUENCE.unpack_from(self._mapped, COUNTERS_OFFSET)
+            if before % 2 == 0:
+                copy = self._mapped[:]
+                (after,) = SEQUENCE.unpack_from(self._mapped, COUNTERS_OFFSET)
+                if before == after:
+                    return WheelSnapshot(self._geometry, copy)
+            time.sleep(0.0002)
+        raise TornRead(f"{self._path}: no moment between two updates in {TORN_READS_MAX} attempts")
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._mapped.close()
+
+    def __enter__(self) -> WheelView:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _map(self) -> None:
+        try:
+            descriptor = os.open(self._path, os.O_RDONLY)
+            try:
+                status = os.fstat(descriptor)
+                if not status.st_size:
+                    raise Corrupt(f"{self._path} is empty")
+                self._mapped = mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise from_os_error(error) from error
+        self._inode = (status.st_dev, status.st_ino)
+        with memoryview(self._mapped) as buffer:
+            fixed = read_fixed(buffer)
+        if fixed is None or fixed[0].file_size_bytes != len(self._mapped):
+            self._mapped.close()
+            raise Corrupt(f"{self._path} is not a wheel of this format")
+        self._geometry = fixed[0]
+
+    def _follow(self) -> None:
+        """Map the file anew where its owner has replaced it."""
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return  # moved aside: the last state stays readable
+        except OSError as error:
+            raise from_os_error(error) from error
+        if (status.st_dev, status.st_ino) != self._inode:
+            self._mapped.close()
+            self._map()
