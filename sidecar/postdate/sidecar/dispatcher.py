@@ -31,8 +31,8 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Tenure
-from postdate.wheel.entry import Entry, encode_entry
-from postdate.wheel.keys import parked_key, parked_prefix, split_key
+from postdate.wheel.entry import Entry, decode_entry, encode_entry
+from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_parked_key
 
 log = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class Dispatcher:
         """Look after failing targets: probe those that are due, and move back what may go on. True if entries moved."""
         moved = False
         self._targets.refresh()
-        for name in index.parked_targets():
+        for name in _parked_targets(index):
             target = self._targets.get(name)
             if target is None:
                 self._targets.learn([name])
@@ -242,13 +242,13 @@ class Dispatcher:
     def _unpark(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
         """Move entries back: all of a target that works, else those whose retry budget is used up."""
         steady = self._ctx.clock.steady_ms()
-        keys, values = index.scan_parked(parked_prefix(target.name), UNPARK_ENTRIES_MAX)
+        keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)
         draft, moved = Draft(index), 0
         for key, raw in zip(keys, values, strict=True):
             spent = steady - target.failing_since >= self._budget_ms and (split_key(key)[0] + self._budget_ms <= now_ms)
             if not target.works and not spent:
                 break
-            self._rekey(draft, key, index.decode(raw), parked=False)
+            self._rekey(draft, key, decode_entry(raw), parked=False)
             moved += 1
         if moved:
             index.write(draft.changes)
@@ -264,3 +264,13 @@ class Dispatcher:
         else:
             draft.changes.places[offset] = None
             draft.put(offset, due_ms, entry)
+
+
+def _parked_targets(index: TimerIndex) -> list[str]:
+    """The targets that have parked entries, by one seek each."""
+    names: list[str] = []
+    start = b""
+    while keys := index.scan_parked_keys(start, 1):
+        names.append(split_parked_key(keys[0])[0])
+        start = parked_prefix(names[-1])[:-1] + b"\1"
+    return names

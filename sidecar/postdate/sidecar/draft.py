@@ -25,7 +25,8 @@ class Draft:
     def __init__(self, index: TimerIndex) -> None:
         self.index = index
         self.changes: Changes = index.changes()
-        self._first_dues: dict[int, int] = {}
+        self._base = -1
+        self._first_dues: list[int] = []
 
     # ---- reads -----------------------------------------------------------------------------------------------------
 
@@ -53,9 +54,7 @@ class Draft:
         if place is not None:
             return place
         if first_due_ms is None:
-            first_due_ms = self._first_dues.get(offset)
-        if first_due_ms is None:
-            first_due_ms = self.index.first_due(offset)
+            first_due_ms = self._first_due(offset)
         if first_due_ms is None:
             return None
         key = entry_key(first_due_ms, offset)
@@ -106,10 +105,23 @@ class Draft:
         if key is not None and split_key(key)[1] == offset:
             self.changes.ids[caller_id] = None
 
-    def note_first_dues(self, base_offset: int, first_dues_ms: list[int]) -> None:
-        """Record the first due time of each request of a batch, so that a control can name one by its offset."""
-        self.changes.firsts.append((base_offset, struct.pack(f"<{len(first_dues_ms)}Q", *first_dues_ms)))
+    # ---- first due times of the requests of this batch ---------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
-        """Make a request of this very batch findable by its offset."""
-        self._first_dues[offset] = first_due_ms
+        """Note what a request became, so that a control can name it by its offset. Offsets rise; gaps are filled."""
+        if self._base < 0:
+            self._base = offset
+        self._first_dues += [NO_FIRST_DUE] * (offset - self._base - len(self._first_dues))
+        self._first_dues.append(first_due_ms)
+
+    def note_first_dues(self) -> None:
+        """Make the first due times of this batch part of its changes."""
+        if self._base >= 0:
+            packed = struct.pack(f"<{len(self._first_dues)}Q", *self._first_dues)
+            self.changes.firsts.append((self._base, packed))
+
+    def _first_due(self, offset: int) -> int | None:
+        if 0 <= self._base <= offset < self._base + len(self._first_dues):
+            first_due = self._first_dues[offset - self._base]
+            return None if first_due == NO_FIRST_DUE else first_due
+        return self.index.first_due(offset)

@@ -13,7 +13,7 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
-from postdate.sidecar.draft import NO_FIRST_DUE, Draft
+from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.keys import CONTROL_DUE
 
@@ -26,8 +26,7 @@ def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list
     """
     draft = Draft(index)
     expected = index.next_request
-    first_dues: list[int] = []
-    base, used = -1, 0
+    used = 0
     controls, control_bytes = index.control_count, index.control_bytes
     for record in records:
         offset = record.offset
@@ -40,19 +39,14 @@ def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list
             except RequestRefused as refusal:
                 request = refusal
             first_due = apply_request(draft, record, request)
-            if base < 0:
-                base = offset
-            first_dues += [NO_FIRST_DUE] * (offset - base - len(first_dues))
-            first_dues.append(first_due)
+            draft.saw_first_due(offset, first_due)
             if first_due == CONTROL_DUE or (type(request) is Request and request.id):
-                draft.saw_first_due(offset, first_due)
                 controls += 2
                 control_bytes += len(record.value or b"") + 256
             expected = offset + 1
         used += 1
     failpoints.reached("ingest.parsed")
-    if base >= 0:
-        draft.note_first_dues(base, first_dues)
+    draft.note_first_dues()
     draft.changes.next_request = expected
     index.write(draft.changes)
     failpoints.reached("ingest.written")

@@ -42,6 +42,7 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import DiskFull, WheelError
+from postdate.wheel.keys import FIRST_KEY, split_key
 
 log = logging.getLogger(__name__)
 
@@ -240,7 +241,8 @@ class Shard:
                 self._recycle()
             return 0.0
         retry_at = self._dispatcher.retry_at()
-        exact = index.first_due_ms()
+        keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
+        exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
         return self._idle(index, now_ms, exact)

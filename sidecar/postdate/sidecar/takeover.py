@@ -131,7 +131,7 @@ def _beside(directory: Path) -> Path:
 def check(ctx: ShardContext, opened: Opened) -> Checked:
     """Step 2. Compare R and D with the logs. Raises Halted where a log has lost what the index has seen."""
     index = opened.index
-    if index.is_new:
+    if index.next_request is None or index.next_dispatch is None:
         return Checked(index, empty=True, behind=False)
     parts = (ctx.requests, ctx.log)
     starts = ctx.admin.start_offsets(parts)
@@ -182,7 +182,7 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     if checked.behind and not checked.empty:
         _check_behind(ctx, bounded, index)
         checked.empty = True
-    if checked.empty and not index.is_new:
+    if checked.empty and index.next_request is not None:
         index.close()
         kept = move_aside(ctx.directory, "old")
         log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
@@ -229,19 +229,20 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None
                 f"requests from {low} on are needed, but {ctx.name} holds [{req_start}, {req_end}): requests "
                 f"[{min(low, req_end)}, {max(low, req_start)}) are missing",
             )
-        position, seq = _first_dispatch(ctx, bounded, low, req_end)
+        position = _first_dispatch(ctx, bounded, low, req_end)
         draft.changes.next_request, draft.changes.next_dispatch = low, position
-        draft.changes.seq, draft.changes.takeover = seq if position < bounded.end else last.seq, last.takeover
+        draft.changes.takeover = last.takeover
+        if position >= bounded.end:
+            draft.changes.seq = last.seq  # else that of the first record read
         log.info("shard %s: rebuilding from request %d and dispatch-log offset %d", ctx.name, low, position)
     index.write(draft.changes)
 
 
-def _first_dispatch(ctx: ShardContext, bounded: Bounded, low: int, req_end: int) -> tuple[int, int]:
-    """The dispatch-log offset before which no fate of a request at or above `low` can lie, and the `seq` before it
-    (-1: take that of the first record found)."""
+def _first_dispatch(ctx: ShardContext, bounded: Bounded, low: int, req_end: int) -> int:
+    """The dispatch-log offset before which no fate of a request at or above `low` can lie."""
     request = first_record(ctx, ctx.kafka.log_reader(ctx.requests, low, Isolation.READ_COMMITTED), req_end)
     if request is None:
-        return bounded.end, -1
+        return bounded.end
     position: int | None = bounded.start
     if request.log_append:
         since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
@@ -249,7 +250,7 @@ def _first_dispatch(ctx: ShardContext, bounded: Bounded, low: int, req_end: int)
         position = bounded.end if position is None else max(position, bounded.start)
     if position == bounded.start and bounded.start > 0:
         _check_oldest_fate(ctx, bounded, low, request)
-    return position, -1
+    return position
 
 
 def _check_oldest_fate(ctx: ShardContext, bounded: Bounded, low: int, request: Record) -> None:
@@ -301,13 +302,13 @@ def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) 
     seq, takeover = index.seq, index.takeover
     for record in records:
         said = decode(ctx.log, record)
-        if seq >= 0 and said.seq != seq + 1:
+        if seq is not None and said.seq != seq + 1:
             raise Halted(
                 HaltReason.SEQ_BROKEN,
                 f"record {ctx.log.topic}/{ctx.partition}/{record.offset} has seq {said.seq} where {seq + 1} must be: a "
                 "record was lost or written by a stranger; run postdate audit before going on",
             )
-        seq, takeover = said.seq, max(takeover, said.takeover)
+        seq, takeover = said.seq, max(takeover or 0, said.takeover)
         for fate in said.fates:
             apply_fate(draft, fate, index.next_request)
     draft.changes.seq, draft.changes.takeover = seq, takeover
@@ -325,8 +326,8 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock) -> T
     tenure = Tenure(
         producer=recovered.producer,
         log=ctx.log,
-        takeover=max(index.takeover, 0) + 1,
-        seq=max(index.seq, 0),
+        takeover=(index.takeover or 0) + 1,
+        seq=index.seq or 0,
         instance=ctx.instance,
         group=ctx.config.group_id,
         clock=ctx.clock,

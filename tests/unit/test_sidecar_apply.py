@@ -1,0 +1,198 @@
+"""Goal: what requests and fates do to a shard's state is what docs/protocol.md says, rule by rule and trace by trace.
+
+Method: `apply_request` and `apply_fate` over a real timer index in a temporary directory; each test plays one trace.
+The lines of the crash table that need no broker are here: they are states of the index and the fates read after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from postdate.wheel.index import TimerIndex
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.connectors.wire.requests import RequestRules
+from postdate.sidecar.apply import apply_fate
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.ingest import ingest
+from postdate.wheel.entry import Kind, decode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.options import IndexOptions
+
+BASE_MS = 1_000_000_000_000
+RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
+IDENTITY = Identity("cluster", "requests-id", "log-id", 0)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TimerIndex]:
+    timer_index = TimerIndex.open(tmp_path / "0", IDENTITY, IndexOptions(), BASE_MS)
+    draft = Draft(timer_index)
+    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
+    timer_index.write(draft.changes)
+    yield timer_index
+    timer_index.close()
+
+
+def request(offset: int, at_ms: int = BASE_MS, value: bytes | None = b"body", **headers: str | int) -> Record:
+    given = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
+    return Record(offset, at_ms, True, b"key", value, given)
+
+
+def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
+    return request(offset, topic="orders", at=due_ms, **headers)
+
+
+def feed(index: TimerIndex, *records: Record) -> None:
+    assert ingest(index, RULES, 0, list(records)) == len(records)
+
+
+def recover(index: TimerIndex, *fates: Fate) -> None:
+    draft = Draft(index)
+    for fate in fates:
+        apply_fate(draft, fate, index.next_request)
+    index.write(draft.changes)
+
+
+def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:
+    """Request offset -> (kind, due time of its key, first due time)."""
+    keys, values = index.scan(None, b"\xff" * 16, 1000)
+    found = {}
+    for key, value in zip(keys, values, strict=True):
+        due_ms, offset = split_key(key)
+        entry = decode_entry(value)
+        found[offset] = (Kind(entry.kind), due_ms, entry.first_due)
+    return found
+
+
+def test_a_scheduled_request_is_held_under_its_due_time(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500))
+    assert held(index) == {0: (Kind.DELIVER, BASE_MS + 500, BASE_MS + 500)}
+    assert index.next_request == 1
+
+
+def test_a_final_fate_ends_the_entry_and_frees_its_id(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"))
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    assert held(index) == {}
+    assert index.id_key(b"a") is None
+
+
+def test_an_older_local_state_does_not_deliver_again_what_the_log_says_has_ended(index: TimerIndex) -> None:
+    """Without the mark, the request would be ingested after recovery and delivered a second time."""
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 600))
+    assert list(held(index)) == [1]
+
+
+def test_marks_add_up_and_a_final_one_wins(index: TimerIndex) -> None:
+    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 900, 3), (0, BASE_MS + 500, STORED))
+    recover(index, (1, BASE_MS + 500, DELIVERED), (1, BASE_MS + 500, STORED))
+    feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 500))
+    assert held(index) == {0: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 500)}
+    key = index.find(0)
+    assert key is not None
+    raw = index.entry(key)
+    assert raw is not None
+    assert decode_entry(raw).stored
+
+
+def test_a_cancel_rewrites_the_pending_entry_and_both_end_together(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="cancel", id="a"))
+    assert held(index) == {0: (Kind.CANCELLED, 0, BASE_MS + 500), 1: (Kind.APPLIED, 0, 0)}
+    recover(index, (0, BASE_MS + 500, CANCELLED), (1, 0, APPLIED))
+    assert held(index) == {}
+    assert index.place(0) is None
+
+
+def test_a_cancel_names_its_entry_by_origin_in_the_same_and_in_an_earlier_batch(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 600))
+    feed(index, request(2, action="cancel", origin="requests/0/0"))
+    feed(index, schedule(3, BASE_MS + 700), request(4, action="cancel", origin="requests/0/3"))
+    kinds = {offset: kind for offset, (kind, _, _) in held(index).items()}
+    assert kinds == {
+        0: Kind.CANCELLED,
+        1: Kind.DELIVER,
+        2: Kind.APPLIED,
+        3: Kind.CANCELLED,
+        4: Kind.APPLIED,
+    }
+
+
+def test_a_cancel_of_nothing_only_applies(index: TimerIndex) -> None:
+    feed(index, request(0, action="cancel", id="nobody"))
+    assert held(index) == {0: (Kind.APPLIED, 0, 0)}
+
+
+def test_scheduling_a_pending_id_replaces_the_pending_entry(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"), schedule(1, BASE_MS + 900, id="a"))
+    assert held(index) == {0: (Kind.REPLACED, 0, BASE_MS + 500), 1: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 900)}
+    recover(index, (0, BASE_MS + 500, REPLACED))
+    assert index.id_key(b"a") == entry_key(BASE_MS + 900, 1)
+
+
+def test_a_reschedule_moves_the_entry_and_keeps_its_first_due_time(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 100))
+    assert held(index) == {0: (Kind.DELIVER, BASE_MS + 100, BASE_MS + 500), 1: (Kind.APPLIED, 0, 0)}
+    assert index.id_key(b"a") == entry_key(BASE_MS + 100, 0)
+
+
+def test_a_woken_owner_that_moved_an_entry_finds_it_when_the_successor_has_delivered_it(index: TimerIndex) -> None:
+    """The trace behind `places`: the fate names the first due time, the key has changed since."""
+    feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 9_000))
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    assert list(held(index)) == [1]
+    assert index.place(0) is None
+
+
+def test_an_earlier_reschedule_does_not_undo_a_later_one(index: TimerIndex) -> None:
+    """Rule 3: `moved` by a control below R was carried out by the ingest of that control."""
+    feed(
+        index,
+        schedule(0, BASE_MS + 500, id="a"),
+        request(1, action="reschedule", id="a", at=BASE_MS + 600),
+        request(2, action="reschedule", id="a", at=BASE_MS + 700),
+    )
+    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 600, 1), (1, 0, APPLIED))
+    assert held(index)[0] == (Kind.DELIVER, BASE_MS + 700, BASE_MS + 500)
+
+
+def test_moved_by_a_control_not_ingested_yet_moves_the_entry_and_skips_the_control(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a"))
+    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 800, 1), (1, 0, APPLIED))
+    assert held(index) == {0: (Kind.DELIVER, BASE_MS + 800, BASE_MS + 500)}
+    feed(index, request(1, action="reschedule", id="a", at=BASE_MS + 800))
+    assert held(index) == {0: (Kind.DELIVER, BASE_MS + 800, BASE_MS + 500)}
+
+
+def test_a_refused_request_is_held_as_a_dead_letter_with_all_its_headers(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", delay="soon"))
+    assert held(index) == {0: (Kind.DEAD, 0, 0)}
+    raw = index.entry(entry_key(0, 0))
+    assert raw is not None
+    entry = decode_entry(raw)
+    assert entry.reason == "bad-time"
+    assert [name for name, _ in entry.headers] == ["postdate-topic", "postdate-delay"]
+
+
+def test_the_same_records_and_fates_twice_leave_the_same_state(index: TimerIndex) -> None:
+    records = [schedule(0, BASE_MS + 500, id="a"), schedule(1, BASE_MS + 600), request(2, action="cancel", id="a")]
+    feed(index, *records)
+    once = held(index)
+    assert ingest(index, RULES, 0, records) == len(records)
+    assert held(index) == once
+    recover(index, (0, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
+    recover(index, (0, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
+    assert list(held(index)) == [1]
+
+
+def test_a_fate_of_a_request_that_is_long_gone_changes_nothing(index: TimerIndex) -> None:
+    feed(index, schedule(0, BASE_MS + 500))
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    assert held(index) == {}
+    assert index.marks_end == 0
