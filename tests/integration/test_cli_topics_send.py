@@ -1,0 +1,234 @@
+"""Goal: `dev`, `topics` and `send` keep their contract against a real Kafka: what they print, make, refuse and produce.
+
+Method: the broker of this module is `postdate dev` itself, as a process; the other commands run in this process through
+click's runner, and the records are read back through the seam.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.kafka.dev.local import free_port
+from postdate.connectors.kafka.seam import Admin, Isolation, Partition, Record
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.origins import parse_origin
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.cli import postdate
+from postdate.sidecar.cluster import admin_of, kafka_of
+from postdate.sidecar.config import Config, KafkaConfig
+from postdate.sidecar.errors import Exit
+from support.broker import unique_name
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = [sys.executable, "-c", "from postdate.sidecar.cli import main; main()"]
+READY_TIMEOUT_S = 120.0
+
+
+def start_dev(*arguments: str) -> subprocess.Popen[str]:
+    """`postdate dev` as a process of its own."""
+    path = os.pathsep.join(str(ROOT / root) for root in ("sidecar", "wheel", "connectors"))
+    return subprocess.Popen(
+        [*PROGRAM, "dev", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+
+
+def ready_address(process: subprocess.Popen[str]) -> str:
+    """What the process prints once it is ready; blocks until then, the test's time-out is the bound."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+        assert process.stderr is not None
+        pytest.fail(f"postdate dev ended: {process.stderr.read()}")
+    match = re.fullmatch(r"ready: (\S+:\d+)\n", line)
+    assert match is not None, line
+    return match[1]
+
+
+@pytest.fixture(scope="module")
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    process = start_dev("--port", str(free_port()), "--data", str(tmp_path_factory.mktemp("dev")))
+    try:
+        yield ready_address(process)
+        process.send_signal(signal.SIGTERM)
+        _, stderr = process.communicate(timeout=60)
+        assert process.returncode == Exit.OK, stderr
+        assert "Traceback" not in stderr
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with admin_of(kafka_of(Config(kafka=KafkaConfig(bootstrap)))) as admin:
+        yield admin
+
+
+@pytest.fixture
+def requests(bootstrap: str) -> str:
+    """A fresh request topic with all that belongs to it."""
+    name = unique_name("requests")
+    assert call(bootstrap, "topics", "create", "--requests", name).exit_code == 0
+    return name
+
+
+def call(bootstrap: str, *arguments: str, stdin: bytes | None = None) -> Result:
+    return CliRunner().invoke(postdate, [*arguments, "-b", bootstrap], input=stdin)
+
+
+def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
+    """Change a setting and wait until the broker shows it: the controller answers before the broker knows."""
+    admin.alter_topic_config(topic, {setting: value})
+    deadline = time.monotonic() + 30
+    while admin.describe([topic], [setting])[topic].config[setting] != value:
+        assert time.monotonic() < deadline, f"{setting} of {topic} does not become {value}"
+
+
+def read_back(bootstrap: str, origin: str) -> Record:
+    """The committed record that an origin names."""
+    topic, partition, offset = parse_origin(origin.strip().encode())
+    kafka = kafka_of(Config(kafka=KafkaConfig(bootstrap)))
+    reader = kafka.log_reader(Partition(topic, partition), offset, Isolation.READ_COMMITTED)
+    try:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            records = reader.read(1, 1.0)
+            if records:
+                return records[0]
+    finally:
+        reader.close()
+    pytest.fail(f"no record at {origin}")
+
+
+def test_topics_are_created_with_the_wire_formats_settings_and_pass_the_check(bootstrap: str, admin: Admin) -> None:
+    name = unique_name("requests")
+    made = call(bootstrap, "topics", "create", "--requests", name, "--partitions", "3")
+    assert made.exit_code == 0
+    assert set(made.stdout.split()) == OwnTopics.of(name).names()
+    assert "fewer than 3 brokers" in made.stderr
+    live = admin.describe(OwnTopics.of(name).names(), ("cleanup.policy", "retention.ms", "min.insync.replicas"))
+    assert {len(info.partitions) for info in live.values()} == {3}
+    assert {info.config["min.insync.replicas"] for info in live.values()} == {"1"}
+    assert live[f"{name}.store"].config["cleanup.policy"] == "compact"
+    checked = call(bootstrap, "topics", "check", "--requests", name)
+    assert (checked.exit_code, checked.stdout) == (0, f"ok: {name} and the topics beside it follow the rules\n")
+
+
+def test_a_replication_factor_that_was_asked_for_is_not_lowered(bootstrap: str, admin: Admin) -> None:
+    name = unique_name("requests")
+    result = call(bootstrap, "topics", "create", "--requests", name, "--replication-factor", "2")
+    assert result.exit_code == Exit.USAGE
+    assert "replication" in result.stderr.lower()
+    assert admin.describe([name]) == {}
+
+
+def test_existing_topics_are_kept_only_when_told_so(bootstrap: str, requests: str) -> None:
+    again = call(bootstrap, "topics", "create", "--requests", requests)
+    assert again.exit_code == Exit.FAILED
+    assert "--allow-existing" in again.stderr
+    allowed = call(bootstrap, "topics", "create", "--requests", requests, "--allow-existing")
+    assert (allowed.exit_code, allowed.stdout) == (0, "")
+
+
+def test_topics_beside_an_existing_request_topic_follow_it(bootstrap: str, requests: str, admin: Admin) -> None:
+    admin.delete_topics([f"{requests}.dead-letters"])
+    alter(admin, requests, "max.message.bytes", "2000000")
+    admin.add_partitions({requests: 6})
+    result = call(bootstrap, "topics", "create", "--requests", requests, "--allow-existing", "--partitions", "2")
+    assert result.stdout.split() == [f"{requests}.dead-letters"]
+    assert f"{requests} was there already and keeps its 6 partitions" in result.stderr
+    live = admin.describe(OwnTopics.of(requests).names(), ("max.message.bytes",))
+    assert {len(info.partitions) for info in live.values()} == {6}
+    assert live[f"{requests}.dead-letters"].config["max.message.bytes"] == "2065536"
+
+
+def test_check_names_each_violation_and_exits_with_4(bootstrap: str, requests: str, admin: Admin) -> None:
+    alter(admin, f"{requests}.dispatch-log", "retention.ms", "3600000")
+    alter(admin, requests, "message.timestamp.type", "CreateTime")
+    text = call(bootstrap, "topics", "check", "--requests", requests)
+    assert text.exit_code == Exit.VIOLATION
+    assert "violation [dispatch-log-retention]" in text.stdout
+    assert "warning [create-time]" in text.stdout
+    as_json = json.loads(call(bootstrap, "topics", "check", "--requests", requests, "--output", "json").stdout)
+    assert not as_json["ok"]
+    assert [violation["refuses"] for violation in as_json["violations"]] == [True, False]
+    assert all(violation["mend"] for violation in as_json["violations"])
+
+
+def test_check_of_topics_that_do_not_exist(bootstrap: str) -> None:
+    result = call(bootstrap, "topics", "check", "--requests", unique_name("absent"))
+    assert result.exit_code == Exit.VIOLATION
+    assert "postdate topics create" in result.stdout
+
+
+def test_send_prints_the_origin_of_the_record_it_produced(bootstrap: str, requests: str) -> None:
+    arguments = ["send", "--requests", requests, "--topic", requests.replace("requests", "orders"), "--delay", "5s"]
+    result = call(bootstrap, *arguments, "--key", "k", "--value", "v", "-H", "a=1", "-H", "a=2", "-H", "b", "-H", "c=")
+    assert result.exit_code == 0
+    assert "does not exist now" in result.stderr
+    topic, partition, _ = parse_origin(result.stdout.strip().encode())
+    assert (topic, partition) == (requests, partition_for(b"k", 4))
+    record = read_back(bootstrap, result.stdout)
+    assert (record.key, record.value, record.log_append) == (b"k", b"v", True)
+    assert record.headers is not None
+    assert record.headers[:4] == [("a", b"1"), ("a", b"2"), ("b", None), ("c", b"")]
+    assert ("postdate-delay", b"5s") in record.headers
+
+
+def test_send_takes_a_binary_value_from_standard_input(bootstrap: str, requests: str) -> None:
+    value = bytes(range(256))
+    arguments = ["send", "--requests", requests, "--topic", "t", "--level", "0", "--value", "-"]
+    record = read_back(bootstrap, call(bootstrap, *arguments, stdin=value).stdout)
+    assert (record.key, record.value) == (None, value)
+
+
+def test_send_as_json_says_when_the_message_is_due_by_the_brokers_clock(bootstrap: str, requests: str) -> None:
+    arguments = ["send", "--requests", requests, "--topic", "t", "--delay", "90s", "--output", "json", "--id", "i"]
+    result = json.loads(call(bootstrap, *arguments).stdout)
+    assert result["due_ms"] == result["sent_ms"] + 90_000
+    record = read_back(bootstrap, result["origin"])
+    assert record.timestamp_ms == result["sent_ms"]
+    assert record.key == b"i"
+
+
+def test_send_beyond_half_of_what_the_request_topic_keeps_is_refused(bootstrap: str, requests: str) -> None:
+    result = call(bootstrap, "send", "--requests", requests, "--topic", "t", "--delay", "4d")
+    assert result.exit_code == Exit.USAGE
+    assert "beyond-horizon" in result.stderr
+
+
+def test_send_to_a_request_topic_that_does_not_exist_says_how_to_make_it(bootstrap: str) -> None:
+    name = unique_name("absent")
+    result = call(bootstrap, "send", "--requests", name, "--topic", "t", "--delay", "1s")
+    assert result.exit_code == Exit.USAGE
+    assert f"postdate topics create -b {bootstrap} --requests {name}" in result.stderr
+
+
+def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang() -> None:
+    started = time.monotonic()
+    result = call(f"127.0.0.1:{free_port()}", "topics", "check")
+    assert result.exit_code == Exit.FAILED
+    assert result.stderr.startswith("error: ")
+    assert time.monotonic() - started < 60
+
+
+def test_a_port_in_use_is_told_with_what_to_do(bootstrap: str, tmp_path: Path) -> None:
+    process = start_dev("--port", bootstrap.rpartition(":")[2], "--data", str(tmp_path))
+    stdout, stderr = process.communicate(timeout=READY_TIMEOUT_S)
+    assert (process.returncode, stdout) == (Exit.FAILED, "")
+    assert "--port" in stderr

@@ -1,0 +1,227 @@
+"""Goal: the command line keeps its contract where no broker is needed: streams, exit codes, sentences, secrets.
+
+Method: click's runner calls the real commands; `connect_nowhere` makes sure that none of these reaches for a network.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.kafka import errors as kafka_errors
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.reasons import Reason
+from postdate.sidecar import cluster
+from postdate.sidecar.cli import postdate
+from postdate.sidecar.cli.commands import Commands
+from postdate.sidecar.cli.send import accepted, draft_of, partition_of
+from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
+from postdate.sidecar.request_rules import rules_of
+
+NOTHING: dict[str, object] = {
+    "topic": "orders",
+    "key": None,
+    "value": None,
+    "headers": (),
+    "at": None,
+    "delay": None,
+    "level": None,
+    "request_id": None,
+    "partition": None,
+    "grace": None,
+}
+
+
+@pytest.fixture(autouse=True)
+def connect_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(settings: object) -> None:
+        raise AssertionError("this test must not connect")
+
+    monkeypatch.setattr(cluster, "ConfluentKafka", refuse)
+
+
+def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:
+    return CliRunner().invoke(postdate, list(arguments), env=environ)
+
+
+def test_every_command_of_the_contract_exists() -> None:
+    assert {"dev", "topics", "run", "send", "audit", "config", "version"} <= set(postdate.commands)
+    for noun, verbs in {"topics": {"create", "check"}, "config": {"show", "docs"}}.items():
+        group = postdate.commands[noun]
+        assert isinstance(group, click.Group)
+        assert set(group.commands) == verbs
+
+
+def leaf_commands() -> list[list[str]]:
+    found: list[list[str]] = []
+    for name, command in postdate.commands.items():
+        verbs = [[verb] for verb in command.commands] if isinstance(command, click.Group) else [[]]
+        found += [[name, *verb] for verb in verbs]
+    return found
+
+
+@pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
+def test_every_option_says_what_it_is(command: list[str]) -> None:
+    result = call(*command, "-h")
+    assert result.exit_code == 0
+    found: click.Command = postdate
+    for name in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    assert all(option.help for option in found.params if isinstance(option, click.Option))
+
+
+def test_the_list_of_commands_cuts_no_sentence() -> None:
+    for arguments in (["--help"], ["topics", "--help"], ["config", "--help"]):
+        _, commands = call(*arguments).stdout.split("Commands:")
+        assert "..." not in commands
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nonsense"], "No such command"),
+        (["send", "--topic", "t"], "exactly one of --at, --delay, --level"),
+        (["send", "--topic", "t", "--at", "1", "--delay", "1s"], "exactly one of --at, --delay, --level"),
+        (["send", "--topic", "t", "--delay", "5x"], "bad-time"),
+        (["send", "--topic", "__offsets", "--delay", "5s"], "forbidden-target"),
+        (["send", "--topic", "postdate.requests", "--delay", "5s"], "forbidden-target"),
+        (["send", "--topic", "t", "--delay", "5s", "-H", "postdate-dely=6s"], "unknown-header"),
+        (["send", "--topic", "t", "--delay", "5s", "-H", "=x"], "has no name"),
+        (["send", "--topic", "t", "--delay", "5s"], "no broker given"),
+        (["run"], "no broker given"),
+        (["run", "--workers", "0"], "workers must be at least 1"),
+        (["topics", "check"], "no broker given"),
+        (["topics", "create", "--partitions", "0"], "topics.partitions must be at least 1"),
+        (["topics", "create", "--requests", "a b"], "not a name that Kafka accepts"),
+        (["audit"], "no broker given"),
+        (["audit", "--from", "yesterday"], "yesterday"),
+        (["config", "show", "-X", "nonsense"], "not name=value"),
+        (["config", "show", "-X", "transactional.id=x"], "it names the shard"),
+        (["config", "show", "--config", "/nonexistent.toml"], "cannot read /nonexistent.toml"),
+        (["dev", "--docker", "--data", "/x"], "--data is for a broker on this machine"),
+    ],
+)
+def test_a_mistake_of_usage_is_told_on_stderr_with_exit_code_2(arguments: list[str], said: str) -> None:
+    result = call(*arguments)
+    assert result.exit_code == Exit.USAGE
+    assert said in result.stderr
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (PostdateError("x"), 1),
+        (TransientError("x"), 1),
+        (ConfigError("x"), 2),
+        (Fenced("x"), 3),
+        (Halted(HaltReason.SEQ_BROKEN, "x"), 1),
+        (kafka_errors.Unreachable("x"), 1),
+        (kafka_errors.SettingRefused("x"), 2),
+        (kafka_errors.NotAuthorized("x"), 2),
+        (kafka_errors.Fenced("x"), 3),
+        (kafka_errors.RecordRejected("x"), 1),
+        (kafka_errors.UnknownOutcome("x"), 1),
+        (kafka_errors.OffsetOutOfRange("x"), 1),
+    ],
+)
+def test_an_error_ends_as_a_sentence_and_its_exit_code(error: Exception, code: int) -> None:
+    group = Commands("postdate")
+
+    @group.command()
+    def fail() -> None:
+        raise error
+
+    result = CliRunner().invoke(group, ["fail"])
+    assert result.exit_code == code
+    assert result.stderr.startswith("error: ")
+    assert "Traceback" not in result.output
+
+
+def test_a_mistake_of_ours_is_not_dressed_up() -> None:
+    group = Commands("postdate")
+
+    @group.command()
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    assert isinstance(CliRunner().invoke(group, ["fail"]).exception, ZeroDivisionError)
+
+
+def test_config_show_prints_toml_or_one_json_object() -> None:
+    environ = {"POSTDATE_KAFKA_COMMON_SASL_PASSWORD": "swordfish", "POSTDATE_WORKERS": "2"}
+    text = call("config", "show", environ=environ)
+    assert tomllib.loads(text.stdout)["workers"] == 2
+    as_json = call("config", "show", "--output", "json", environ=environ)
+    assert json.loads(as_json.stdout)["kafka"]["common"]["sasl.password"] == "***"
+    assert "swordfish" not in text.output + as_json.output
+
+
+def test_flags_reach_the_configuration(tmp_path: Path) -> None:
+    client = tmp_path / "client.properties"
+    client.write_text("security.protocol=SSL\n")
+    result = call("config", "show", "-b", "h:1", "-F", str(client), "-X", "client.rack=a", "--output", "json")
+    kafka = json.loads(result.stdout)["kafka"]
+    assert kafka["bootstrap_servers"] == "h:1"
+    assert kafka["common"] == {"security.protocol": "SSL", "client.rack": "a"}
+
+
+def test_version_names_the_libraries() -> None:
+    assert call("version").stdout.startswith("postdate ")
+    assert "confluent-kafka" in json.loads(call("version", "--output", "json").stdout)
+
+
+def test_a_message_becomes_the_record_that_any_client_would_produce() -> None:
+    draft = draft_of(
+        {**NOTHING, "key": "k", "value": "v", "delay": "5s", "headers": (("a", b"1"), ("a", None)), "partition": "3"}
+    )
+    assert (draft.key, draft.value) == (b"k", b"v")
+    assert draft.headers[:2] == [("a", b"1"), ("a", None)]
+    assert sorted(draft.headers[2:]) == [
+        (names.DELAY, b"5s"),
+        (names.PARTITION, b"3"),
+        (names.TOPIC, b"orders"),
+    ]
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_an_id_becomes_the_record_key_so_that_a_cancel_finds_the_partition(key: str | None) -> None:
+    draft = draft_of({**NOTHING, "key": key, "level": "1", "request_id": "order-9"})
+    request = accepted(rules_of(Config(), "postdate.requests"), draft, 0, 1_000)
+    assert draft.key == b"order-9"
+    assert (request.id, request.key) == (b"order-9", None if key is None else b"k")
+    assert partition_of(draft.key, 7) == partition_for(b"order-9", 7)
+
+
+def test_a_null_key_may_land_on_any_partition() -> None:
+    assert {partition_of(None, 3) for _ in range(200)} == {0, 1, 2}
+
+
+def test_arguments_that_are_not_utf8_pass_as_the_bytes_they_were() -> None:
+    assert draft_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
+
+
+def test_the_horizon_is_at_most_half_of_what_the_request_topic_keeps() -> None:
+    config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000),))
+    assert [rules_of(config, "r", kept_ms).horizon_ms for kept_ms in (-1, 8_000, 50_000)] == [10_000, 4_000, 10_000]
+    draft = draft_of({**NOTHING, "delay": "5s"})
+    with pytest.raises(ConfigError, match="beyond-horizon") as caught:
+        accepted(rules_of(config, "r", 8_000), draft, 0, 0)
+    assert isinstance(caught.value.__cause__, RequestRefused)
+    assert caught.value.__cause__.reason is Reason.BEYOND_HORIZON
+
+
+def test_topics_of_every_request_topic_are_forbidden_targets() -> None:
+    config = Config(request_topics=(RequestTopicConfig("a"), RequestTopicConfig("b")))
+    draft = draft_of({**NOTHING, "topic": "b.store", "level": "1"})
+    with pytest.raises(ConfigError, match="forbidden-target"):
+        accepted(rules_of(config, "a"), draft, 0, 0)
