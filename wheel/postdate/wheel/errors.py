@@ -32,6 +32,10 @@ class Locked(StorageError):
     """Another process, or an owner of this process that was not closed, holds the directory."""
 
 
+class Unfinished(StorageError):
+    """A seek met more tombstones than it may step over."""
+
+
 class Corrupt(WheelError):
     """Stored bytes fail a check; the directory is of no more use."""
 
@@ -70,6 +74,8 @@ def from_rocksdict(error: Exception) -> WheelError:
         return Locked(text)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return DiskFull(text)
+    if text.startswith("Result incomplete"):
+        return Unfinished(text)
     corrupt = ("Corruption", "Invalid argument: ", "Not implemented: ")
     missing = text.startswith("IO error: No such file or directory")
     if text.startswith(corrupt) or missing or "checksum mismatch" in text:

@@ -28,7 +28,7 @@ PARKED: Final = "parked"
 class Load(NamedTuple):
     """Entries and the bytes of their values; the bytes are a hint, exact for what was added since the last load."""
 
-    count: int
+    entries: int
     size_bytes: int
 
 
@@ -40,13 +40,14 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
     """
     geometry = rings.geometry
     result = {CONTROL: rings.control.count, OVERDUE: rings.overdue.count}
-    ticks_end = rings.cursor[0] // geometry.tick_ms + 1
+    ticks_end = rings.ticks_end
     hour = rings.cursor[0] // geometry.hour_ms
-    now_tick = max(rings.window, now_ms // geometry.tick_ms)
-    result[OVERDUE] += int(rings.fine.counts(rings.window, min(now_tick, ticks_end)).sum())
+    now_tick = min(max(rings.window, now_ms // geometry.tick_ms), ticks_end)
+    result[OVERDUE] += int(rings.fine.counts(rings.window, now_tick).sum())
     tick, now_hour = now_tick, now_ms // geometry.hour_ms
     if hour < now_hour:
-        result[OVERDUE] += int(rings.hours.counts(hour, min(now_hour, rings.limit_hour)).sum())
+        now_hour = min(now_hour, rings.limit_hour)
+        result[OVERDUE] += int(rings.hours.counts(hour, now_hour).sum())
         hour = now_hour
     for name, horizon_ms in HORIZONS_MS:
         tick_end = max(tick, min(ticks_end, -(-(now_ms + horizon_ms) // geometry.tick_ms)))
@@ -70,10 +71,16 @@ def slot_load(rings: Rings, due_ms: int) -> Load:
     return Load(count.count, count.size_bytes)
 
 
+def slot_is_over(rings: Rings, due_ms: int) -> bool:
+    """True where the tick of a due time holds more entries than the options allow; never for hours. O(1)."""
+    zone, number = rings.zone_of(due_ms, 0)
+    return zone == Zone.FINE and rings.fine.is_over(number)
+
+
 def due_load(rings: Rings, before_ms: int) -> Load:
     """What is due before a time, the present tick as a whole: sizes the next transaction. O(ticks since the window)."""
     geometry = rings.geometry
-    end = min(rings.cursor[0] // geometry.tick_ms, before_ms // geometry.tick_ms) + 1
+    end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
     return Load(
         count + rings.control.count + rings.overdue.count,

@@ -1,6 +1,7 @@
 """What the wheel file needs of the machine: which boot this is, room on the disk, and a write-back that has happened.
 
-`LocalHost` is the real one. `PretendHost` is for tests and the simulation: it says which boot it is, and can refuse room.
+`LocalHost` is the real one. `PretendHost` is for tests and the simulation: it says which boot it is, and can refuse
+room.
 
 Thread rule: no state that changes on its own.
 """

@@ -1,74 +1,392 @@
-"""PROVISIONAL by the lead so that the sidecar can be tried; engineer B replaces this file whole (the wheel is missing here)."""
+"""The timer index of a shard: its timer log and its wheel as one thing. This is what the sidecar uses.
+
+Directory: `log/` (RocksDB), `wheel` (the mapped file); created for this user alone.
+
+The timer log decides, always: what `scan_due` returns comes from it, and positions and counters lie in it. The wheel is
+a hint that says when to look. A wrong wheel can make a look superfluous, or late by the second until `confirm` finds
+out; it never changes what is delivered. While it is being rebuilt, `next_due_ms` asks the timer log.
+
+Loop of an owner: `write` what came in; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and
+where that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second; `close`.
+
+Thread rule: one thread owns it; no threads and no clock of its own (`now_ms` is always given). Others use `WheelView`.
+"""
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
+from postdate.wheel import hand, limits
 from postdate.wheel.changes import Changes
-from postdate.wheel.keys import FIRST_KEY, entry_key, split_key
+from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
+from postdate.wheel.hand import Load
+from postdate.wheel.host import Host, LocalHost
+from postdate.wheel.identity import Identity, wheel_digest
+from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
+from postdate.wheel.layout import Geometry
+from postdate.wheel.options import IndexOptions
+from postdate.wheel.position import Position
+from postdate.wheel.scan_cursor import ScanCursor
+from postdate.wheel.tally import Tally, key_column
 from postdate.wheel.timer_log import TimerLog
+from postdate.wheel.wheel_file import WheelFile
+from postdate.wheel.wheel_view import WHEEL_NAME
 
+__all__ = ["Identity", "IndexOptions", "TimerIndex", "move_aside"]
 
-def move_aside(directory: Path, why: str) -> Path:
-    new = directory.with_name(f"{directory.name}.{why}-{time.time_ns():x}")
-    os.rename(directory, new)
-    return new
+LOG_NAME = "log"
+_FIRST_MESSAGE = entry_key(1, 0)
+_NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 
 
 class TimerIndex:
-    def __init__(self, log):
+    """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not believed or proved wrong."""
+
+    def __init__(self, log: TimerLog, wheel: WheelFile) -> None:
         self._log = log
-        self.count = 0
+        self._wheel = wheel
+        self._controls = ScanCursor(FIRST_KEY)
+        self._messages = ScanCursor(_FIRST_MESSAGE)
+        self.rebuilds = 0
+        self.is_new = log.is_new
+        self.wheel_path = wheel.path
+        # The reads of the timer log, as they are.
+        self.entry = log.entry
+        self.parked = log.parked
+        self.id_key = log.id_key
+        self.place = log.place
+        self.ended = log.ended
+        self.mark = log.mark
+        self.first_due = log.first_due
+        self.find = log.find
+        self.low_water = log.low_water
+        self.scan = log.scan
+        self.scan_keys = log.scan_keys
+        self.scan_parked = log.scan_parked
+        self.scan_parked_keys = log.scan_parked_keys
 
-    @classmethod
-    def open(cls, directory, identity, options, now_ms):
-        return cls(TimerLog(Path(directory) / "log", identity, options))
+    @staticmethod
+    def open(
+        directory: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host | None = None
+    ) -> TimerIndex:
+        """Open the timer index of a directory, or create it there.
 
-    def __getattr__(self, name):
-        return getattr(self._log, name)
+        Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then open anew), IdentityMismatch
+        (`.fields`: a re-created topic is for a person), DiskFull, StorageError. Returns at once, however much is held:
+        a wheel that is not believed is rebuilt by `load_step`.
+        """
+        log = TimerLog(directory / LOG_NAME, identity, options)
+        try:
+            return _open(log, directory / WHEEL_NAME, identity, Geometry.of(options), now_ms, host or LocalHost())
+        except BaseException:
+            log.close()
+            raise
+
+    # ---- where it stands
 
     @property
-    def next_request(self):
+    def next_request(self) -> int | None:
+        """R, the next request offset to ingest; None in a new index."""
         return self._log.position.next_request
 
     @property
-    def next_dispatch(self):
+    def next_dispatch(self) -> int | None:
+        """D, the next dispatch-log offset to apply; None in a new index."""
         return self._log.position.next_dispatch
 
     @property
-    def seq(self):
+    def seq(self) -> int:
+        """The seq of the last dispatch-log record applied; 0 in a new index."""
         return self._log.position.seq
 
     @property
-    def takeover(self):
+    def takeover(self) -> int:
+        """The highest takeover number seen; 0 in a new index."""
         return self._log.position.takeover
 
-    def changes(self):
-        return Changes()
+    @property
+    def position(self) -> Position:
+        """All of these, and the counters."""
+        return self._log.position
 
     @property
-    def control_count(self):
-        return len(self._log.scan_keys(FIRST_KEY, entry_key(1, 0), 20000))
+    def marks_end(self) -> int:
+        """The offset above the highest mark ever set; 0 where there was none, so that ingest skips the look-ups."""
+        return self._log.marks_end
 
-    control_bytes = 0
+    @property
+    def count(self) -> int:
+        """All that is pending: entries of every kind, and parked ones. Exact."""
+        return self._log.position.totals.entries + self._log.position.totals.parked
 
-    def scan_due(self, before_ms, limit, size_bytes_max, after=None):
-        return self._log.scan(after, entry_key(before_ms, 0), limit, size_bytes_max)
+    @property
+    def control_count(self) -> int:
+        """Entries under key 0. Exact."""
+        return self._log.position.totals.controls
 
-    def next_due_ms(self):
-        keys = self._log.scan_keys(FIRST_KEY, None, 1)
-        return split_key(keys[0])[0] if keys else None
+    @property
+    def control_bytes(self) -> int:
+        """The bytes of their values. Exact."""
+        return self._log.position.totals.control_bytes
 
-    def advance(self, now_ms):
-        pass
+    @property
+    def parked_count(self) -> int:
+        """Entries whose target is failing. Exact."""
+        return self._log.position.totals.parked
 
-    def load_step(self, now_ms):
+    @property
+    def rebuilding(self) -> bool:
+        """True while the wheel counts only a part; the answers by horizon and slot are then too small."""
+        return self._wheel.rings.building
+
+    # ---- changes
+
+    def changes(self) -> Changes:
+        """An empty set of changes."""
+        return Changes()
+
+    def write(self, changes: Changes) -> None:
+        """Make all changes visible in one write, then count them in the wheel; durable with the next `sync`.
+
+        Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
+        """
+        counted = self._log.write(changes)
+        self._controls.ended(changes.entries)
+        self._messages.ended(changes.entries)
+        self._lower_cursors(counted)
+        self._wheel.begin()
+        self._wheel.rings.apply(counted)
+        self._commit_wheel()
+
+    def sync(self) -> None:
+        """Make everything written so far survive a loss of power; one fsync, without the GIL."""
+        self._log.sync()
+
+    def reclaim(self) -> bool:
+        """Give disk space of ended entries back where there is enough of it; True where it was done. See TimerLog."""
+        return self._log.reclaim(self._messages.at)
+
+    # ---- what is due
+
+    def scan_due(
+        self,
+        before_ms: int,
+        limit: int,
+        size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
+        after: bytes | None = None,
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of what is due before `before_ms`, ascending by due time and offset, behind the key `after`.
+
+        `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due 0, so they come first. At most `limit`, and no more once the values hold
+        `size_bytes_max`. O(found), about 0.6 us each; ended entries are not walked over again.
+        """
+        before = entry_key(max(before_ms, 1), 0)
+        if after is not None:
+            return self._log.scan(after, before, limit, size_bytes_max)
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        if self.control_count:
+            keys, values = self._scan_cursor(self._controls, _FIRST_MESSAGE, limit, size_bytes_max)
+            if not keys and limit > 0:
+                raise Corrupt(f"{self.control_count} controls are counted, and none is there")
+            limit -= len(keys)
+            size_bytes_max -= sum(map(len, values))
+        if limit > 0 and size_bytes_max > 0 and self._messages.at < before:
+            more_keys, more_values = self._scan_cursor(self._messages, before, limit, size_bytes_max)
+            keys += more_keys
+            values += more_values
+        return keys, values
+
+    def next_due_ms(self) -> int | None:
+        """No entry is due before this; 0 where a control waits or something is overdue, None where nothing is pending.
+
+        A hint of the wheel, O(1) amortised; one seek where the wheel promises what cannot be, or is being rebuilt.
+        """
+        if self.control_count:
+            return 0
+        if self._wheel.rings.building:
+            return self._seek_due()
+        first = self._wheel.rings.first_message()
+        if first is None:
+            return None
+        return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
+
+    def due_load(self, before_ms: int) -> Load:
+        """How much is due before a time, by the wheel: for sizing a transaction."""
+        return hand.due_load(self._wheel.rings, before_ms)
+
+    def slot_load(self, due_ms: int) -> Load:
+        """How much the slot of a due time holds: for smoothing bursts."""
+        return hand.slot_load(self._wheel.rings, due_ms)
+
+    def slot_is_over(self, due_ms: int) -> bool:
+        """True where the tick of a due time holds more than `slot_count_max` entries."""
+        return hand.slot_is_over(self._wheel.rings, due_ms)
+
+    def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
+        """How many entries are due in 5 s, 1 min … later; see `hand.pending_by_horizon`."""
+        return hand.pending_by_horizon(self._wheel.rings, now_ms)
+
+    # ---- the wheel's upkeep
+
+    def advance(self, now_ms: int) -> None:
+        """Move the window of the fine ring to the present tick. O(ticks passed); nothing within a tick."""
+        rings = self._wheel.rings
+        if now_ms // rings.geometry.tick_ms > rings.window:
+            self._wheel.begin()
+            rings.advance(now_ms)
+            self._commit_wheel()
+
+    def load_step(self, now_ms: int, keys_max: int = limits.LOAD_KEYS_MAX) -> bool:
+        """Load, or rebuild, one piece of the wheel; True while there is more to do. At most 1 us a key."""
+        self.advance(now_ms)
+        if self._wheel.rings.building:
+            self._build_piece(keys_max)
+        else:
+            self._load_piece(keys_max)
+        return self._wheel.rings.building or self._wheel.rings.next_load() is not None
+
+    def confirm(self, now_ms: int) -> bool:
+        """True if the wheel agrees with the timer log about what comes first and how much there is; else it is rebuilt.
+
+        One seek that steps over a bounded number of tombstones: call it once a second.
+        """
+        if self._wheel.rings.building or self._agrees():
+            return True
+        self.rebuilds += 1
+        self._rebuild(now_ms)
         return False
 
-    def confirm(self, now_ms):
-        return True
+    def close(self, clean: bool = True) -> None:
+        """Release the directory; `clean` leaves a wheel that is believed at the next open, whatever happens between.
 
-    def close(self):
-        self._log.close()
+        Raises StorageError where a write-back failed; everything is released all the same. A second call does nothing.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if clean:
+                self._log.sync()
+        finally:
+            try:
+                self._wheel.close(self._log.sequence(), self.next_request, clean)
+            finally:
+                self._log.close()
+
+    _closed = False
+
+    # ---- inside
+
+    def _scan_cursor(
+        self, cursor: ScanCursor, before: bytes, limit: int, size_bytes_max: int
+    ) -> tuple[list[bytes], list[bytes]]:
+        keys, values = self._log.scan_from(cursor.at, before, limit, size_bytes_max)
+        if keys:
+            cursor.found(keys)
+        elif limit > 0 and size_bytes_max > 0:
+            cursor.found_nothing(before)
+        return keys, values
+
+    def _seek_due(self, skips_max: int = 0) -> int | None:
+        """The due time of the first message, exactly."""
+        if not self._messages.is_exact:
+            key = self._log.first_key(self._messages.at, None, skips_max)
+            if key is None:
+                self._messages.found_nothing(_NOTHING)
+            else:
+                self._messages.found([key])
+        return split_key(self._messages.at)[0] if self._messages.is_exact else None
+
+    def _lower_cursors(self, counted: Tally) -> None:
+        due, offset = counted.gained.due, counted.gained.offset
+        if not len(due):
+            return
+        messages = due != 0
+        if messages.any():
+            lowest = due[messages].min()
+            self._messages.put(entry_key(int(lowest), int(offset[due == lowest].min())))
+        if not messages.all():
+            self._controls.put(entry_key(0, int(offset[~messages].min())))
+
+    def _commit_wheel(self) -> None:
+        self._wheel.commit(self._log.sequence(), self._log.position.next_request)
+
+    def _agrees(self) -> bool:
+        rings, totals = self._wheel.rings, self._log.position.totals
+        if rings.wrong or (rings.total.count, rings.control.count) != (totals.entries, totals.controls):
+            return False
+        try:
+            self._seek_due(limits.CONFIRM_SKIPS_MAX)
+        except Unfinished:
+            return True  # too many tombstones to look past just now
+        first = rings.first_message()
+        if first is None or not self._messages.is_exact:
+            return first is None and not self._messages.is_exact
+        due_ms, offset = split_key(self._messages.at)
+        return first[:2] == rings.zone_of(due_ms, offset) and first[2] <= due_ms
+
+    def _rebuild(self, now_ms: int) -> None:
+        self._wheel.begin()
+        reset(self._wheel, self._log, now_ms)
+        self._commit_wheel()
+
+    def _build_piece(self, keys_max: int) -> None:
+        rings, totals = self._wheel.rings, self._log.position.totals
+        keys = self._log.scan_keys(entry_key(*rings.built), None, keys_max)
+        mean = totals.entries_bytes / totals.entries if totals.entries else 0
+        self._wheel.begin()
+        rings.build(key_column(keys, mean), is_last=len(keys) < keys_max)
+        self._commit_wheel()
+
+    def _load_piece(self, keys_max: int) -> None:
+        rings = self._wheel.rings
+        hour = rings.next_load()
+        if hour is None:
+            return
+        (due_ms, offset), end_ms = hour
+        keys = self._log.scan_keys(entry_key(due_ms, offset), entry_key(end_ms, 0), keys_max)
+        self._wheel.begin()
+        rings.load(key_column(keys, 0), end_ms, is_last=len(keys) < keys_max)
+        self._commit_wheel()
+
+
+def _open(log: TimerLog, path: Path, identity: Identity, geometry: Geometry, now_ms: int, host: Host) -> TimerIndex:
+    digest = wheel_digest(identity, log.log_id)
+    wheel = WheelFile.open_existing(path, geometry, digest, host)
+    sequence, position = log.sequence(), log.position
+    if wheel is not None and wheel.is_believed(sequence, position.next_request, position.totals):
+        index = TimerIndex(log, wheel)
+        wheel.begin()
+        wheel.rings.advance(now_ms)
+    else:
+        if wheel is not None:
+            wheel.close(sequence, position.next_request, clean=False)
+        wheel = WheelFile.create(path, geometry, digest, host)
+        index = TimerIndex(log, wheel)
+        index.rebuilds = 0 if log.is_new else 1
+        wheel.begin()
+        reset(wheel, log, now_ms)
+    wheel.commit(sequence, position.next_request)  # from here on the file is not clean
+    return index
+
+
+def reset(wheel: WheelFile, log: TimerLog, now_ms: int) -> None:
+    """Empty the rings; what the log holds is then counted by `load_step`. Within an update."""
+    totals = log.position.totals
+    wheel.rings.reset(now_ms, building=totals.entries > 0)
+    wheel.rings.parked.change(totals.parked, totals.parked_bytes)
+
+
+def move_aside(directory: Path, why: str) -> Path:
+    """Rename a directory that is of no more use, and return its new path; it stays until a person removes it.
+
+    `why` becomes part of the name. REQUIRES: the index is closed. Raises StorageError.
+    """
+    number = 1
+    while (aside := directory.with_name(f"{directory.name}.{why}-{number}")).exists():
+        number += 1
+    try:
+        return directory.rename(aside)
+    except OSError as error:
+        raise from_os_error(error) from error

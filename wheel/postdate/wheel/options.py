@@ -43,12 +43,13 @@ class IndexOptions:
     """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
 
     tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
-    the next one fit. hour_ms is an hour except in tests. hour_slots * hour_ms is the horizon; what is due later is
-    counted in one number. slot_count_max flags a tick that holds more entries than that; 0 flags none.
+    the next one fit, and fine_slots 0 means as many as that takes. hour_ms is an hour except in tests.
+    hour_slots * hour_ms is the horizon; what is due later is counted in one number. slot_count_max flags a tick that
+    holds more entries than that; 0 flags none.
     """
 
     tick_ms: int = 100
-    fine_slots: int = 72_000
+    fine_slots: int = 0
     hour_slots: int = 9_600
     hour_ms: int = HOUR_MS
     slot_count_max: int = 0
@@ -56,21 +57,20 @@ class IndexOptions:
     resources: Resources = field(default_factory=shared_resources, compare=False)
 
     def __post_init__(self) -> None:
+        if self.fine_slots == 0 and self.tick_ms > 0:
+            object.__setattr__(self, "fine_slots", -(-2 * self.hour_ms // self.tick_ms))
         for name in ("tick_ms", "fine_slots", "hour_slots", "hour_ms"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1")
-        if self.hour_ms % self.tick_ms:
-            raise ValueError("hour_ms must be a multiple of tick_ms")
         if self.fine_slots * self.tick_ms < 2 * self.hour_ms:
             raise ValueError("the fine ring must span at least two hours: raise fine_slots or tick_ms")
         if max(self.fine_slots, self.hour_slots) > limits.RING_SLOTS_MAX:
             raise ValueError(f"a ring has at most {limits.RING_SLOTS_MAX} slots")
 
     @staticmethod
-    def for_tick(tick_ms: int, horizon_ms: int = 400 * 24 * HOUR_MS) -> IndexOptions:
-        """The options of a wheel of two hours of `tick_ms` each and an hour ring up to `horizon_ms`."""
-        fine_slots = -(-2 * HOUR_MS // tick_ms)
-        return IndexOptions(tick_ms=tick_ms, fine_slots=fine_slots, hour_slots=max(1, -(-horizon_ms // HOUR_MS)))
+    def for_horizon(tick_ms: int, horizon_ms: int) -> IndexOptions:
+        """Options whose hour ring reaches as far as `horizon_ms`."""
+        return IndexOptions(tick_ms=tick_ms, hour_slots=max(1, -(-horizon_ms // HOUR_MS)))
 
 
 def database_options(options: IndexOptions) -> Options:

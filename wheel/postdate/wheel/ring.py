@@ -8,13 +8,13 @@ Number n (a tick or an hour since the epoch) lies in slot n mod size. Worked exa
 
 Invariants: a slot with count 0 is all free (state, bytes 0; min_due "none"), else it carries its own number, and
 min_due is a lower bound of the due times in it: it falls on adding and never rises on removal. The caller keeps every
-number within one turn of the ring. What cannot be (a count below 0, another number's slot) is clamped and reported, never
-raised: the ring is a hint, and its owner rebuilds it.
+number within one turn of the ring. What cannot be (a count below 0, another number's slot) is clamped and reported,
+never raised: the ring is a hint, and its owner rebuilds it.
 
 Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `first_held` O(slots passed) once,
 amortised O(1) for a caller that starts where it last stopped; `take` O(slots taken).
 
-Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java of Apache Kafka.
+Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
 Thread rule: none of its own; works on whatever buffer it is given.
 """
 

@@ -80,15 +80,17 @@ class Rings:
         self.wrong = False
         (
             self.sequence,
-            self.window,
+            window,
             cursor_due,
             cursor_offset,
-            self.limit_hour,
+            limit_hour,
             building,
             built_due,
             built_offset,
             *counts,
         ) = COUNTERS.unpack_from(buffer, COUNTERS_OFFSET)
+        self.window: int = window
+        self.limit_hour: int = limit_hour
         self.cursor: tuple[int, int] = (cursor_due, cursor_offset)
         self.built: tuple[int, int] = (built_due, built_offset)
         self.building = bool(building)
@@ -264,6 +266,12 @@ class Rings:
 
     # ---- questions
 
+    @property
+    def ticks_end(self) -> int:
+        """The number behind the last tick of the fine ring that may hold an entry."""
+        geometry = self.geometry
+        return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
+
     def zone_of(self, due_ms: int, offset: int) -> tuple[Zone, int]:
         """Where an entry is counted: the zone, and its tick or hour (0 where the zone has none)."""
         geometry = self.geometry
@@ -284,7 +292,7 @@ class Rings:
         if self.overdue.count:
             return Zone.OVERDUE, 0, 0
         start = max(self._fine_hand, self.window)
-        end = min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
+        end = self.ticks_end
         tick = self.fine.first_held(start, end)
         if tick is not None:
             self._fine_hand = tick
@@ -305,16 +313,16 @@ class Rings:
         """True unless counters and slots contradict each other: what can be checked without the log. O(slots)."""
         geometry = self.geometry
         cursor_hour = self.cursor[0] // geometry.hour_ms
-        end = self.cursor[0] // geometry.tick_ms + 1
-        if self.building or not self.window <= end - 1 <= self.window + geometry.fine_slots:
+        cursor_tick = self.cursor[0] // geometry.tick_ms
+        if self.building or not self.window <= cursor_tick <= self.window + geometry.fine_slots:
             return False
-        if self.limit_hour - cursor_hour > geometry.hour_slots:
+        if not cursor_hour <= self.limit_hour <= cursor_hour + geometry.hour_slots:
             return False
         fine, hours = self.fine.sums()[0], self.hours.sums()[0]
         counted = fine + hours + self.overdue.count + self.control.count + self.beyond.count
         return (
             counted == self.total.count
-            and self.fine.is_sound(self.window, end, geometry.tick_ms)
+            and self.fine.is_sound(self.window, self.ticks_end, geometry.tick_ms)
             and self.hours.is_sound(cursor_hour, self.limit_hour, geometry.hour_ms)
         )
 

@@ -1,8 +1,8 @@
 """Where an ordered scan may begin: behind everything that has ended.
 
-RocksDB steps over the tombstone of every ended entry between the start of a scan and the first one that is there; queues
-on it crawl for that reason. The cursor is a key below which nothing is present. It rises when a scan finds nothing below a
-key and when a prefix of what it found ends; it falls to an entry that is put below it.
+RocksDB steps over the tombstone of every ended entry between the start of a scan and the first one that is there;
+queues on it crawl for that reason. The cursor is a key below which nothing is present. It rises when a scan finds
+nothing below a key and when a prefix of what it found ends; it falls to an entry that is put below it.
 
 Invariant: no present key is smaller than `at`; `_found` are, ascending, all present keys from `at` to its last.
 Thread rule: that of the timer log.
@@ -10,6 +10,7 @@ Thread rule: that of the timer log.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping
 
 
@@ -20,6 +21,11 @@ class ScanCursor:
         """REQUIRES: nothing is present below `first`."""
         self.at = first
         self._found: list[bytes] = []
+
+    @property
+    def is_exact(self) -> bool:
+        """True where `at` is known to be a present key, the first one."""
+        return bool(self._found)
 
     def found(self, keys: list[bytes]) -> None:
         """A scan from `at` has found these keys first. REQUIRES: not empty, complete, ascending."""
@@ -32,18 +38,20 @@ class ScanCursor:
         self._found = []
 
     def ended(self, overlay: Mapping[bytes, bytes | None]) -> None:
-        """Entries were deleted, those that `overlay` maps to None. O(deleted)."""
+        """A write deleted the entries that `overlay` maps to None. O(deleted)."""
         gone = 0
         for key in self._found:
             if overlay.get(key, key) is not None:
                 break
             gone += 1
         if gone:
-            self.at = self._found[gone - 1] + b"\0"
+            last = self._found[gone - 1]
             self._found = self._found[gone:]
+            self.at = self._found[0] if self._found else last + b"\0"
 
     def put(self, lowest: bytes) -> None:
-        """Entries were put, `lowest` the smallest of their keys; call it after `ended` for the same write."""
-        self.at = min(self.at, lowest)
-        if self._found and lowest < self._found[-1]:
-            self._found = []
+        """A write put entries, `lowest` the smallest of their keys; call it after `ended` for the same write."""
+        if lowest < self.at:
+            self.at, self._found = lowest, [lowest]
+        elif self._found and lowest < self._found[-1]:
+            self._found = [*self._found[: bisect_left(self._found, lowest)], lowest]

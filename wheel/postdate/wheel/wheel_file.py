@@ -1,17 +1,17 @@
 """The memory-mapped file of a wheel: who may believe it, and how an update is made visible.
 
 An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
-A reader that sees an odd or a changed sequence reads again. Whoever opens the file after a crash sees an odd sequence, or
-a stamp that names another state of the timer log, and rebuilds.
+A reader that sees an odd or a changed sequence reads again. Whoever opens the file after a crash sees an odd sequence,
+or a stamp that names another state of the timer log, and rebuilds.
 
-Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the sequence
-even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's counters; and
-either clean with the right crc, or written under this boot (the page cache then holds exactly what was written) and
+Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the
+sequence even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's
+counters; and either clean with the right crc, or written under this boot (the page cache then holds exactly what was written) and
 without a contradiction among its slots. Anything else is replaced by a new file: a reader that still maps the old one
 keeps what it has. Errors of the file system are the only ones raised.
 
-Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and x86-64
-keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
+Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
+x86-64 keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class WheelFile:
     def create(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile:
         """A new file with empty rings in the place of whatever is there; raises DiskFull or StorageError.
 
-        The old file, if any, stays as it is for those who map it, and stays in place if there is no room for the new one.
+        The old file, if any, stays as it is for those who map it, and stays in place where there is no room.
         """
         building = path.with_name(path.name + ".new")
         try:
@@ -79,7 +79,7 @@ class WheelFile:
 
     @staticmethod
     def open_existing(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile | None:
-        """The file at `path` if it is a wheel of this geometry and timer log, else None; nothing else is checked yet."""
+        """The file at `path` if it is a wheel of this geometry and timer log, else None; no more is checked yet."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except FileNotFoundError:

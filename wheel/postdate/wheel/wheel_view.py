@@ -91,9 +91,9 @@ class WheelView:
         return WheelView(path / WHEEL_NAME if path.is_dir() else path)
 
     def snapshot(self) -> WheelSnapshot:
-        """One consistent state; raises TornRead where the owner is always busy, or died in an update (read again later).
+        """One consistent state. O(file), about 1 ms.
 
-        O(file), about 1 ms.
+        Raises TornRead where the owner is always busy, or died in an update: read again later.
         """
         self._follow()
         for _ in range(TORN_READS_MAX):
