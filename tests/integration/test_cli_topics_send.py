@@ -120,7 +120,7 @@ def test_topics_are_created_with_the_wire_formats_settings_and_pass_the_check(bo
     made = call(bootstrap, "topics", "create", "--requests", name, "--partitions", "3")
     assert made.exit_code == 0
     assert set(made.stdout.split()) == OwnTopics.of(name).names()
-    assert "fewer than 3 brokers" in made.stderr
+    assert made.stderr.count("only 1 broker(s) there") == 1
     live = admin.describe(OwnTopics.of(name).names(), ("cleanup.policy", "retention.ms", "min.insync.replicas"))
     assert {len(info.partitions) for info in live.values()} == {3}
     assert {info.config["min.insync.replicas"] for info in live.values()} == {"1"}
@@ -221,9 +221,10 @@ def test_send_to_a_request_topic_that_does_not_exist_says_how_to_make_it(bootstr
 
 def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang() -> None:
     started = time.monotonic()
-    result = call(f"127.0.0.1:{free_port()}", "topics", "check")
+    nobody = f"127.0.0.1:{free_port()}"
+    result = call(nobody, "topics", "check")
     assert result.exit_code == Exit.FAILED
-    assert result.stderr.startswith("error: ")
+    assert result.stderr.startswith(f"error: no answer from {nobody}")
     assert time.monotonic() - started < 60
 
 

@@ -14,7 +14,9 @@ from typing import Any, TypeVar
 
 import click
 
+from postdate.connectors.kafka.errors import Unreachable
 from postdate.sidecar.config_load import Flags, Loaded, load
+from postdate.sidecar.errors import TransientError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Loader = Callable[[Mapping[str, object]], Loaded]
@@ -69,11 +71,19 @@ def configured(command: Command) -> Callable[..., Any]:
         config_file: Path | None,
         **rest: Any,
     ) -> Any:
-        def loader(values: Mapping[str, object]) -> Loaded:
-            values = {"kafka.bootstrap_servers": bootstrap, **values}
-            return load(Flags(config_file, properties_file, properties, values), os.environ)
+        servers = ""
 
-        return command(loader, **rest)
+        def loader(values: Mapping[str, object]) -> Loaded:
+            nonlocal servers
+            values = {"kafka.bootstrap_servers": bootstrap, **values}
+            loaded = load(Flags(config_file, properties_file, properties, values), os.environ)
+            servers = loaded.config.kafka.bootstrap_servers
+            return loaded
+
+        try:
+            return command(loader, **rest)
+        except Unreachable as fault:
+            raise TransientError(f"no answer from {servers}; is that the address of a broker? ({fault})") from fault
 
     return wrapped
 

@@ -130,21 +130,29 @@ class _Maker:
     def __init__(self, *, may_fall_back: bool) -> None:
         self._may_fall_back = may_fall_back
         self._replicas_max = 0  # 0: not yet bounded by the number of brokers
+        self._told = True
 
     def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
         """Create what does not exist; the names created. Raises SettingRefused: the cluster does not take a setting."""
         while True:
             try:
-                return admin.create_topics([self._bounded(topic) for topic in wanted])
+                made = admin.create_topics([self._bounded(topic) for topic in wanted])
+                self._tell()
+                return made
             except SettingRefused as refusal:
                 replicas = self._bounded(wanted[0]).replication
                 if not self._may_fall_back or replicas <= 1 or not _is_about_replication(refusal):
                     raise
                 self._replicas_max = replicas - 1
-                warn(
-                    f"there are fewer than {replicas} brokers: topics get {self._replicas_max} replica(s) each; on a"
-                    " cluster that must survive a broker, add brokers or give --replication-factor"
-                )
+                self._told = False
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            warn(
+                f"only {self._replicas_max} broker(s) there: topics get {self._replicas_max} replica(s) each; a cluster"
+                " that must survive the loss of a broker needs 3"
+            )
 
     def _bounded(self, topic: NewTopic) -> NewTopic:
         if not self._replicas_max:
