@@ -7,6 +7,7 @@ tree, at where each value came from, and at the sentences of ConfigError.
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,15 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
 )
 def test_what_kubernetes_adds_for_services_is_passed_over(name: str) -> None:
     assert load(Flags(), {name: "10.0.0.1"}).config == Config()
+
+
+@pytest.mark.parametrize("directory", ["sidecar", "wheel", "connectors", "tests/support"])
+def test_every_variable_that_the_code_reads_itself_is_known_here(directory: str) -> None:
+    root = Path(__file__).parents[2] / directory
+    read = re.compile(r"""environ(?:\.get\(|\[)["'](POSTDATE_\w+)""")
+    found = {name for file in root.rglob("*.py") for name in read.findall(file.read_text())}
+    for name in found - {"POSTDATE_CONFIG"}:
+        assert load(Flags(), {name: "x"}).config == Config()
 
 
 def test_a_service_called_postdate_http_does_not_set_the_port() -> None:
