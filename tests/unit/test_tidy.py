@@ -6,12 +6,15 @@ it: a rule that finds nothing there could find nothing anywhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from postdate.connectors.wire import headers
+from postdate.connectors.wire.reasons import Reason
+from postdate.wheel.database import FAMILIES
 from support import tidy, tidy_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -104,6 +107,17 @@ def test_the_header_table_of_the_readme_equals_the_code() -> None:
     named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
     named.discard(headers.PREFIX)
     assert tidy_docs.table_headers((ROOT / "README.md").read_text(encoding="utf-8")) == named
+
+
+def test_the_formats_name_every_reason_and_every_column_family() -> None:
+    formats = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
+    table = formats.partition("### Reasons")[2].partition("\n## ")[0]
+    assert {*re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))} == {
+        *Reason
+    }
+    families = formats.partition("## Timer log")[2].partition("\nWhy ")[0]
+    assert [*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)] != []
+    assert {*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)} == {*FAMILIES}
 
 
 def test_the_lock_file_holds_exact_versions_only() -> None:
