@@ -113,8 +113,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Received]:
 def as_message(record: Received, postdates: int = 0) -> Message:
     """The record without the last `postdates` headers, which are Postdate's own."""
     headers = cast("list[tuple[str, bytes | None]]", record.headers() or [])
-    key, value = cast("tuple[bytes | None, bytes | None]", (record.key(), record.value()))
-    return Message(key, value, tuple(headers[: len(headers) - postdates]))
+    return Message(record.key(), record.value(), tuple(headers[: len(headers) - postdates]))
 
 
 CLIENTS = [
