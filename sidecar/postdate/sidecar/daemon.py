@@ -12,7 +12,6 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -22,7 +21,7 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError, Exit
-from postdate.sidecar.limits import GROUP_LOOK_TIMEOUT_S, OPEN_FILES_PER_SHARD
+from postdate.sidecar.limits import OPEN_FILES_PER_SHARD
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
@@ -43,7 +42,6 @@ def run(config: Config) -> int:
     consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None)
     factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
     poller = Poller(consumer, factory.start, announce)
-    factory.group_offset = lambda part: consumer.committed([part], GROUP_LOOK_TIMEOUT_S)[part]
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         poller.stop()
@@ -93,7 +91,6 @@ class ShardFactory:
         self._cluster_id = cluster_id
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
-        self.group_offset: Callable[[Partition], int | None] = lambda part: None
 
     def start(self, part: Partition) -> ShardThread:
         """A running shard for `part`."""
@@ -110,7 +107,6 @@ class ShardFactory:
             admin=self._admin,
             clock=self._clock,
             instance=self._config.instance_name,
-            group_offset=self.group_offset,
             stopping=released.is_set,
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import struct
 
-from postdate.wheel.index import TimerIndex
-
 from postdate.wheel.changes import Changes
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 
 NO_FIRST_DUE = 2**64 - 1

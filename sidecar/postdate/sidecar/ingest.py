@@ -6,8 +6,6 @@ put.
 
 from __future__ import annotations
 
-from postdate.wheel.index import TimerIndex
-
 from postdate.connectors.kafka.seam import Record
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
@@ -15,6 +13,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE
 
 

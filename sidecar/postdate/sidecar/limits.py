@@ -136,9 +136,6 @@ POLL_TIMEOUT_S: Final = 0.1
 # The group's offsets are for lag tools only; this often they are fresh enough.
 GROUP_COMMIT_INTERVAL_S: Final = 5.0
 
-# Asking the coordinator for a committed offset, once a takeover of a new shard.
-GROUP_LOOK_TIMEOUT_S: Final = 10.0
-
 # Measured: 64 shards with a producer each hold 518 descriptors; RocksDB keeps some tens of files open beside them.
 OPEN_FILES_PER_SHARD: Final = 16
 

@@ -18,8 +18,6 @@ from __future__ import annotations
 import logging
 from enum import StrEnum
 
-from postdate.wheel.index import TimerIndex
-
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
 from postdate.connectors.kafka.seam import Isolation
 from postdate.sidecar import takeover
@@ -42,6 +40,7 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import DiskFull, WheelError
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, split_key
 
 log = logging.getLogger(__name__)

@@ -29,7 +29,6 @@ class ShardContext:
     admin: Admin
     clock: Clock
     instance: str
-    group_offset: Callable[[Partition], int | None]
     stopping: Callable[[], bool]
 
     @property

@@ -13,8 +13,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from postdate.wheel.index import Identity, IndexOptions, TimerIndex, move_aside
-
 from postdate.connectors.kafka.seam import Isolation, LogReader, Record, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import OWNER
 from postdate.sidecar import failpoints
@@ -32,6 +30,9 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex, move_aside
+from postdate.wheel.options import IndexOptions
 
 log = logging.getLogger(__name__)
 
@@ -212,7 +213,7 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
     draft = Draft(index)
     if last is None:
-        if ctx.group_offset(ctx.requests) is not None:
+        if ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
             raise Halted(
                 HaltReason.DISPATCH_LOG_EMPTY,
                 f"{ctx.log.topic}/{ctx.partition} holds no record, but group {ctx.config.group_id} has read "

@@ -11,7 +11,14 @@ from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
-from confluent_kafka import ConsumerGroupState, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
     AdminClient,
@@ -29,8 +36,8 @@ from postdate.connectors.kafka.errors import FatalClient, Retriable, Unreachable
 from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
 from postdate.connectors.kafka.settings import KafkaSettings
 
-#: s. How often a created topic is looked for.
-_APPEARS_INTERVAL_S = 0.05
+#: s. How often a created topic is looked for, and a passing error is tried again.
+_RETRY_INTERVAL_S = 0.05
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 #: Deletes everything that is there; librdkafka's OFFSET_END.
@@ -152,21 +159,42 @@ class ConfluentAdmin:
             for each in group.members
         ]
 
+    def group_offset(self, group_id: str, part: Partition) -> int | None:
+        asked = ConsumerGroupTopicPartitions(group_id, [Tp(part.topic, part.index)])
+        (future,) = self._open().list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
+        doing = f"read the committed offset of group {group_id}"
+        group = self._answer(future, doing, absent=KafkaError.GROUP_ID_NOT_FOUND)
+        for each in () if group is None else group.topic_partitions:
+            if each.error is not None:
+                raise classify(each.error, doing, otherwise=Unreachable)
+            if each.offset >= 0:
+                offset: int = each.offset
+                return offset
+        return None
+
     def close(self) -> None:
         self._client = None
 
     def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
+        """Asks the leaders; again while leadership is only moving, which the library does not do for this request."""
         wanted = {Tp(part.topic, part.index): spec for part in parts}
-        if not wanted:
-            return {}
         level = IsolationLevel[isolation.name]
-        futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
-        return {
-            Partition(tp.topic, tp.partition): int(
-                self._answer(future, f"ask for offsets of {tp.topic}/{tp.partition}").offset
-            )
-            for tp, future in futures.items()
-        }
+        offsets: dict[Partition, int] = {}
+        deadline = time.monotonic() + self._timeout_s
+        while wanted:
+            futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
+            for tp, future in futures.items():
+                try:
+                    answer = self._answer(future, f"ask for offsets of {tp.topic}/{tp.partition}")
+                except Retriable:
+                    if time.monotonic() >= deadline:
+                        raise
+                    continue
+                offsets[Partition(tp.topic, tp.partition)] = int(answer.offset)
+                del wanted[Tp(tp.topic, tp.partition)]
+            if wanted:
+                time.sleep(_RETRY_INTERVAL_S)
+        return offsets
 
     def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
@@ -194,7 +222,7 @@ class ConfluentAdmin:
             if missing:
                 if time.monotonic() >= deadline:
                     raise Retriable(f"Topics do not appear: {', '.join(sorted(missing))}")
-                time.sleep(_APPEARS_INTERVAL_S)
+                time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
         """The answer, None where the error is `absent`; else the error as a fault. `Any`: the library types none."""

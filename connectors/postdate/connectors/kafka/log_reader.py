@@ -5,11 +5,11 @@ Assigned by hand, in no group. One thread at a time.
 
 from __future__ import annotations
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from postdate.connectors.kafka.classification import AUTHORIZATION_CODES, OUT_OF_RANGE_CODES, classify
-from postdate.connectors.kafka.errors import FatalClient, OffsetOutOfRange, Unreachable
-from postdate.connectors.kafka.records import to_record
+from postdate.connectors.kafka.classification import classify
+from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
+from postdate.connectors.kafka.records import group_records
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.kafka.settings import KafkaSettings, log
 
@@ -35,17 +35,10 @@ class ConfluentLogReader:
             messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
         except KafkaException as error:
             raise classify(error, self._doing) from error
-        records: list[Record] = []
-        for message in messages:
-            error_event = message.error()
-            if error_event is None:
-                records.append(to_record(message))
-            elif error_event.code() in OUT_OF_RANGE_CODES:
-                raise OffsetOutOfRange(f"Could not {self._doing}: {error_event.str()}", error_event.code())
-            elif error_event.fatal() or error_event.code() in AUTHORIZATION_CODES:
-                raise classify(error_event, self._doing)
-            else:
-                log.warning("while trying to %s: %s", self._doing, error_event)
+        grouped, errors = group_records(messages)
+        for _, _, error_event in errors:
+            self._judge(error_event)
+        records = grouped.get(self._part, [])
         self._advance(consumer, records)
         return records
 
@@ -56,6 +49,13 @@ class ConfluentLogReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+    def _judge(self, error: KafkaError) -> None:
+        """Raises what the caller must know; the rest is the library's to repeat, and is logged."""
+        fault = classify(error, self._doing, otherwise=Unreachable)
+        if isinstance(fault, OffsetOutOfRange | NotAuthorized | FatalClient):
+            raise fault
+        log.warning("%s", fault)
 
     def _advance(self, consumer: Consumer, records: list[Record]) -> None:
         """The client's own position passes markers and aborted records; it has none before the first of them."""

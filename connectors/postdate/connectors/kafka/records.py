@@ -1,8 +1,9 @@
 """From the client's messages to the seam's records: the hot path of everything that is read.
 
-Pure functions over one batch; each costs O(messages), about 1 µs a message with three headers, most of it the
-library's accessors, so none is called twice. `headers()` *must* not be called twice where it fails: the second call
-returns a broken list.
+Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
+of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called twice where
+it fails: the second call returns a broken list. The loop is written out, since a call per message would be a tenth of
+the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, TIMESTAMP_NOT_AVAILABLE, KafkaError
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
 
 from postdate.connectors.kafka.seam import Partition, Record
 
@@ -26,7 +27,7 @@ def group_records(messages: Iterable[Any]) -> tuple[dict[Partition, list[Record]
     grouped: dict[Partition, list[Record]] = {}
     errors: list[MessageError] = []
     topic, index = "", -1
-    records: list[Record] = []
+    add = list[Record]().append
     for message in messages:
         error = message.error()
         if error is not None:
@@ -34,28 +35,25 @@ def group_records(messages: Iterable[Any]) -> tuple[dict[Partition, list[Record]
             continue
         if message.partition() != index or message.topic() != topic:
             topic, index = message.topic(), message.partition()
-            records = grouped.setdefault(Partition(topic, index), [])
-        records.append(to_record(message))
+            add = grouped.setdefault(Partition(topic, index), []).append
+        kind, timestamp_ms = message.timestamp()
+        try:
+            headers = message.headers()
+            if headers is None:
+                headers = []
+        except SystemError:  # a header name that is not UTF-8
+            headers = None
+        add(
+            Record(
+                message.offset(),
+                timestamp_ms if kind else -1,  # TIMESTAMP_NOT_AVAILABLE is 0
+                kind == TIMESTAMP_LOG_APPEND_TIME,
+                message.key(),
+                message.value(),
+                headers,
+            )
+        )
     return grouped, errors
-
-
-def to_record(message: Any) -> Record:
-    """One message, which is no error event, as a record."""
-    kind, timestamp_ms = message.timestamp()
-    try:
-        headers = message.headers()
-        if headers is None:
-            headers = []
-    except SystemError:  # a header name that is not UTF-8
-        headers = None
-    return Record(
-        message.offset(),
-        -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
-        kind == TIMESTAMP_LOG_APPEND_TIME,
-        message.key(),
-        message.value(),
-        headers,
-    )
 
 
 def _index(message: Any) -> int:

@@ -224,7 +224,9 @@ class TransactionalProducer(Protocol):
 
     def abort(self) -> None:
         """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome,
-        Fenced, FatalClient."""
+        Fenced, and FatalClient, which is to be expected after records have timed out: the coordinator may refuse to
+        end a transaction that it has given up itself. None of these lets the transaction commit later: destroy this
+        producer and fence anew."""
 
     def settle(self) -> bool:
         """Serves callbacks until none is left; True where the next transaction may begin on this producer.
@@ -300,6 +302,9 @@ class Admin(Protocol):
     def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
         """Deletes everything below the given offsets (-1: everything); returns the new start offsets. Raises
         OffsetOutOfRange where an offset lies above the end."""
+
+    def group_offset(self, group_id: str, part: Partition) -> int | None:
+        """The committed offset of a group for a partition, None where there is none."""
 
     def group_members(self, group_id: str) -> list[GroupMember]:
         """The present members of a consumer group; empty where the group is empty or unknown."""

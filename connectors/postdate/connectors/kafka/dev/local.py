@@ -34,7 +34,7 @@ START_TIMEOUT_S = 90.0
 #: A clean stop takes about 1 s; after this it is killed, which Kafka survives.
 STOP_TIMEOUT_S = 20.0
 #: How much of the log an error message shows.
-_LOG_LINES_SHOWN = 15
+LOG_LINES_SHOWN = 15
 
 
 def free_port() -> int:
@@ -100,7 +100,7 @@ class LocalBroker:
         libs = kafka_libs(self._progress)
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._refuse_a_running_one()
-        _require_free(self.host, self.port)
+        require_free(self.host, self.port)
         properties = self.data_dir / "server.properties"
         write_properties(properties, self._settings())
         if not (self.data_dir / "kafka" / "meta.properties").exists():
@@ -166,7 +166,7 @@ class LocalBroker:
         """The end of the broker's log, for an error message."""
         if not self.log_file.exists():
             return ""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:])
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
     def __enter__(self) -> Self:
         self.start()
@@ -249,7 +249,7 @@ def _die_with_us(command: list[str]) -> list[str]:
     return [setpriv, "--pdeathsig", "TERM", *command]
 
 
-def _require_free(host: str, port: int) -> None:
+def require_free(host: str, port: int) -> None:
     """Raises DevBrokerFailed where something listens on the port; waits a moment for one that is just closing."""
     deadline = time.monotonic() + 2
     while True:
