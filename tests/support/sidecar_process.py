@@ -39,8 +39,12 @@ class SidecarProcess:
         )
         assert self.process.stdout is not None
         assert self.process.stderr is not None
-        threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True).start()
-        threading.Thread(target=self._read_log, args=(self.process.stderr,), daemon=True).start()
+        self._readers = [
+            threading.Thread(target=self._listen, args=(self.process.stdout,), daemon=True),
+            threading.Thread(target=self._read_log, args=(self.process.stderr,), daemon=True),
+        ]
+        for reader in self._readers:
+            reader.start()
 
     def wait_until(self, line: str, timeout_s: float = 60.0) -> None:
         """Returns when the process has printed `line` on stdout since the last call; fails with its log otherwise."""
@@ -56,10 +60,13 @@ class SidecarProcess:
         """Asks the process to stop and returns its exit code; one that does not obey is killed."""
         self.process.terminate()
         try:
-            return self.process.wait(_STOP_TIMEOUT_S)
+            code = self.process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+            code = self.process.wait()
+        for reader in self._readers:
+            reader.join()
+        return code
 
     def __enter__(self) -> Self:
         return self
@@ -70,12 +77,14 @@ class SidecarProcess:
         self.stop()
 
     def _listen(self, lines: IO[str]) -> None:
-        for line in lines:
-            self._said.put(line.strip())
+        with lines:
+            for line in lines:
+                self._said.put(line.strip())
 
     def _read_log(self, lines: IO[str]) -> None:
-        for line in lines:
-            self.log.append(line.rstrip())
+        with lines:
+            for line in lines:
+                self.log.append(line.rstrip())
 
 
 def _command(arguments: Sequence[str]) -> list[str]:
