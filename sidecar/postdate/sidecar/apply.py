@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate
+from postdate.connectors.wire.dispatch_log import FINAL, Fate
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
@@ -159,18 +159,18 @@ def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
     An entry that is held is changed or ended; a request still to be ingested gets a mark (rule 5); anything else is
     past.
     """
-    offset, first_due, name = fate[0], fate[1], fate[2]
+    offset, first_due = fate[0], fate[1]
     key = draft.find(offset, first_due)
     if key is not None:
         _change_entry(draft, key, fate, next_request)
-    elif offset >= next_request and not (name == MOVED and fate[4] < next_request):
+    elif offset >= next_request and not (len(fate) == 5 and fate[4] < next_request):
         _mark(draft, fate)
 
 
 def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
     offset, name = fate[0], fate[2]
     old = draft.entry(key)
-    if name == MOVED:
+    if len(fate) == 5:
         if fate[4] >= next_request:  # rule 3: below R, ingest of the control has moved it already
             reschedule(draft, offset, fate[3])
     elif name in FINAL:
@@ -189,7 +189,7 @@ def _mark(draft: Draft, fate: Fate) -> None:
         return
     if name in FINAL:
         new = Mark(final=True, stored=False, due=-1)
-    elif name == MOVED:
+    elif len(fate) == 5:
         new = Mark(final=False, stored=was.stored, due=fate[3])
     else:
         new = Mark(final=False, stored=True, due=was.due)

@@ -27,6 +27,9 @@ from postdate.wheel.keys import split_key
 #: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
 Refusal = tuple[Reason, str]
 
+#: Not a refusal: the entry is left where it is for now.
+STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
+
 
 @dataclass(slots=True)
 class Batch:
@@ -96,7 +99,7 @@ class BatchBuilder:
                         continue
                 if refusal is None:
                     verdict = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
-                    if verdict is False:
+                    if verdict is STAYS:
                         batch.skip()
                         continue
                     refusal = verdict
@@ -119,14 +122,14 @@ class BatchBuilder:
     def _judge(
         self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
     ) -> Refusal | bool | None:
-        """None: deliver. A refusal: dead letter. False: it stays for now (parked, or its target must be looked at)."""
+        """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked at)."""
         target = self._target_of(entry.target)
         if target is None:
             refusal = self._forbidden(entry.target)
             if refusal is not None:
                 return refusal
             batch.unknown[entry.target] = None
-            return False
+            return STAYS
         if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
             return Reason.EXPIRED, f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
         if not target.works:
@@ -134,7 +137,7 @@ class BatchBuilder:
             if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
                 return target.reason, target.detail
             batch.park.append((key, entry))
-            return False
+            return STAYS
         if entry.partition >= target.partitions:
             detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
             return Reason.BAD_PARTITION, detail

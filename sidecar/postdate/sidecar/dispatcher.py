@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from postdate.wheel.index import TimerIndex
-
 from postdate.connectors.kafka.classification import Blame, blame
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
 from postdate.connectors.wire.dispatch_log import BEAT, FATES
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
 from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
@@ -32,6 +30,7 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_parked_key
 
 log = logging.getLogger(__name__)
@@ -101,7 +100,7 @@ class Dispatcher:
         """Commit a record without fates: it keeps the log alive and samples the broker's clock. Raises as
         `dispatch`."""
         try:
-            offset = tenure.run([], [], BEAT, index.next_request, index.low_water(), due_max_ms=0)
+            offset = tenure.run([], [], BEAT, read_up_to(index), index.low_water(), due_max_ms=0)
         except AbortRequired as fault:
             self._back_off(fault)
             return
@@ -156,7 +155,7 @@ class Dispatcher:
         low_water = index.low_water()
         try:
             offset = tenure.run(
-                batch.messages, batch.fates, FATES, index.next_request, low_water, batch.due_max_ms, report=report
+                batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
             )
         except AbortRequired as fault:
             self._aborted(tenure, batch, fault, alone)

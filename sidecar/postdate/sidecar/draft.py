@@ -18,6 +18,13 @@ from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, sp
 NO_FIRST_DUE = 2**64 - 1
 
 
+def read_up_to(index: TimerIndex) -> int:
+    """R of an index that is in use. REQUIRES: a takeover has given it one."""
+    offset = index.next_request
+    assert offset is not None, "a new index has no R before step 5 of a takeover"
+    return offset
+
+
 class Draft:
     """The timer index as the next WriteBatch will leave it."""
 

@@ -11,7 +11,7 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE
@@ -24,7 +24,7 @@ def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list
     offers the rest again after a dispatch. Records below R are passed over.
     """
     draft = Draft(index)
-    expected = index.next_request
+    expected = read_up_to(index)
     used = 0
     controls, control_bytes = index.control_count, index.control_bytes
     for record in records:

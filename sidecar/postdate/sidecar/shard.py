@@ -24,6 +24,7 @@ from postdate.sidecar import takeover
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch_tail import Stopped, last_committed
 from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.ingest import ingest
@@ -168,15 +169,15 @@ class Shard:
         self._last_committed_at = ctx.clock.steady_ms()
         self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
         if self._unread or checked.empty:
-            self.inbox.restart(index.next_request)
+            self.inbox.restart(read_up_to(index))
             self._unread = False
-        self.next_request = index.next_request
+        self.next_request = read_up_to(index)
         self.state = State.CATCHING_UP
         log.info(
             "shard %s: took over as number %d at request %d with %d pending",
             ctx.name,
             self._tenure.takeover,
-            index.next_request,
+            read_up_to(index),
             index.count,
         )
 
@@ -205,14 +206,14 @@ class Shard:
                 self._seen_ms = max(self._seen_ms, records[used - 1].timestamp_ms)
             if used < len(records):
                 self.inbox.put_back(records[used:])
-            self.next_request = index.next_request
+            self.next_request = read_up_to(index)
             if used < len(records):
                 return False
         if self.state is State.CATCHING_UP:
-            reached = max(index.next_request, self.inbox.position if self.inbox.empty else -1)
+            reached = max(read_up_to(index), self.inbox.position if self.inbox.empty else -1)
             if reached >= self._gate_end:
                 self.state = State.RUNNING
-                log.info("shard %s: caught up at request %d", self.ctx.name, index.next_request)
+                log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
         return True
 
     def _before_ms(self, now_ms: int) -> int:

@@ -19,7 +19,7 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch_tail import decode, last_committed, read_until
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import (
     DISPATCH_LOG_RETENTION_MARGIN_MS,
@@ -36,6 +36,9 @@ from postdate.wheel.options import IndexOptions
 
 log = logging.getLogger(__name__)
 
+#: The seq of an index that was just started empty in the middle of the dispatch log.
+SEQ_UNKNOWN = -1
+
 
 @dataclass(slots=True)
 class Opened:
@@ -51,6 +54,7 @@ class Checked:
     index: TimerIndex
     empty: bool
     behind: bool
+    last_seq: int = 0
 
 
 @dataclass(slots=True)
@@ -189,8 +193,8 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
         index = checked.index = open_index(ctx).index
     if checked.empty:
-        _start_empty(ctx, bounded, index)
-    _replay(ctx, index, bounded.end)
+        _start_empty(ctx, bounded, checked)
+    _replay(ctx, index, bounded.end, checked.last_seq)
     failpoints.reached("takeover.recovered")
     return Recovered(index, bounded.fenced.producer)
 
@@ -207,10 +211,11 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> Non
         )
 
 
-def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None:
+def _start_empty(ctx: ShardContext, bounded: Bounded, checked: Checked) -> None:
     """Step 5. Where to begin without a local state: from the low-water mark that the last committed record carries."""
     last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+    index = checked.index
     draft = Draft(index)
     if last is None:
         if ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
@@ -233,8 +238,8 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None
         position = _first_dispatch(ctx, bounded, low, req_end)
         draft.changes.next_request, draft.changes.next_dispatch = low, position
         draft.changes.takeover = last.takeover
-        if position >= bounded.end:
-            draft.changes.seq = last.seq  # else that of the first record read
+        draft.changes.seq = SEQ_UNKNOWN  # that of the first record read, or of the last where none is left to read
+        checked.last_seq = last.seq
         log.info("shard %s: rebuilding from request %d and dispatch-log offset %d", ctx.name, low, position)
     index.write(draft.changes)
 
@@ -244,11 +249,11 @@ def _first_dispatch(ctx: ShardContext, bounded: Bounded, low: int, req_end: int)
     request = first_record(ctx, ctx.kafka.log_reader(ctx.requests, low, Isolation.READ_COMMITTED), req_end)
     if request is None:
         return bounded.end
-    position: int | None = bounded.start
+    position = bounded.start
     if request.log_append:
         since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
-        position = ctx.admin.offset_for_time(ctx.log, since)
-        position = bounded.end if position is None else max(position, bounded.start)
+        found = ctx.admin.offset_for_time(ctx.log, since)
+        position = bounded.end if found is None else max(found, bounded.start)
     if position == bounded.start and bounded.start > 0:
         _check_oldest_fate(ctx, bounded, low, request)
     return position
@@ -279,15 +284,14 @@ def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | Non
     return found[0] if found else None
 
 
-def _replay(ctx: ShardContext, index: TimerIndex, end: int) -> None:
+def _replay(ctx: ShardContext, index: TimerIndex, end: int, last_seq: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
 
     def take(records: list[Record]) -> None:
         for first in range(0, len(records), RECOVERY_RECORDS_MAX):
             _apply_records(ctx, index, records[first : first + RECOVERY_RECORDS_MAX])
 
-    if index.next_dispatch >= end:
-        return
+    assert index.next_dispatch is not None, "check and _start_empty leave no index without D"
     reader = ctx.kafka.log_reader(ctx.log, index.next_dispatch, Isolation.READ_COMMITTED)
     try:
         read_until(reader, end, ctx.clock, ctx.stopping, take)
@@ -295,6 +299,8 @@ def _replay(ctx: ShardContext, index: TimerIndex, end: int) -> None:
         reader.close()
     draft = Draft(index)
     draft.changes.next_dispatch = end
+    if index.seq == SEQ_UNKNOWN:
+        draft.changes.seq = last_seq
     index.write(draft.changes)
 
 
@@ -303,15 +309,15 @@ def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) 
     seq, takeover = index.seq, index.takeover
     for record in records:
         said = decode(ctx.log, record)
-        if seq is not None and said.seq != seq + 1:
+        if seq != SEQ_UNKNOWN and said.seq != seq + 1:
             raise Halted(
                 HaltReason.SEQ_BROKEN,
                 f"record {ctx.log.topic}/{ctx.partition}/{record.offset} has seq {said.seq} where {seq + 1} must be: a "
                 "record was lost or written by a stranger; run postdate audit before going on",
             )
-        seq, takeover = said.seq, max(takeover or 0, said.takeover)
+        seq, takeover = said.seq, max(takeover, said.takeover)
         for fate in said.fates:
-            apply_fate(draft, fate, index.next_request)
+            apply_fate(draft, fate, read_up_to(index))
     draft.changes.seq, draft.changes.takeover = seq, takeover
     draft.changes.next_dispatch = records[-1].offset + 1
     index.write(draft.changes)
@@ -327,14 +333,14 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock) -> T
     tenure = Tenure(
         producer=recovered.producer,
         log=ctx.log,
-        takeover=(index.takeover or 0) + 1,
-        seq=index.seq or 0,
+        takeover=index.takeover + 1,
+        seq=index.seq,
         instance=ctx.instance,
         group=ctx.config.group_id,
         clock=ctx.clock,
         broker_clock=broker_clock,
     )
-    offset = tenure.run([], [], OWNER, index.next_request, index.low_water(), due_max_ms=0)
+    offset = tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
     draft = Draft(index)
     draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
     draft.changes.next_dispatch = offset + 1
