@@ -1,0 +1,127 @@
+"""Questions to the cluster that Spark's Kafka source cannot answer: which ends, which partitions, which settings.
+
+They go through the admin client of Kafka's Java library, which the connector brings with it, in the driver's JVM: one
+library for questions and reading, so both see the same cluster with the same credentials. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
+from postdate.connectors.spark.limits import ADMIN_TIMEOUT_MS
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+
+class Place(NamedTuple):
+    """An offset, and the timestamp of its record where the question was for a record; -1 otherwise."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Cluster:
+    """The cluster behind `properties`, settings of Kafka's Java clients with `bootstrap.servers` among them."""
+
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._where = properties["bootstrap.servers"]
+        settings = {
+            "default.api.timeout.ms": str(ADMIN_TIMEOUT_MS),
+            "request.timeout.ms": str(ADMIN_TIMEOUT_MS // 2),
+            **properties,
+        }
+        self._admin: Any = self._asked(lambda: self._package().clients.admin.AdminClient.create(settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each topic has; topics that do not exist are left out."""
+        found: dict[str, int] = {}
+        futures = self._asked(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
+        for topic in futures:
+            try:
+                description = futures[topic].get()
+            except Py4JJavaError as error:
+                if "UnknownTopicOrPartition" not in _reason(error) and "InvalidTopic" not in _reason(error):
+                    raise self._failure(error) from error
+                continue
+            found[str(topic)] = int(description.partitions().size())
+        return found
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset that each partition still has."""
+        spec = self._package().clients.admin.OffsetSpec.earliest()
+        return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
+
+    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+        """The high watermark of each partition, or with `committed` its last stable offset."""
+        spec = self._package().clients.admin.OffsetSpec.latest()
+        return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
+
+    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
+        """The first record of each partition that is stamped `timestamp_ms` or later; None where there is none."""
+        spec = self._package().clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
+        places = self._places(partitions, spec, False)
+        return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
+
+    def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
+        """`cleanup.policy` of each topic, all of which exist."""
+        config = self._package().common.config
+        resources = [config.ConfigResource(config.ConfigResource.Type.TOPIC, topic) for topic in topics]
+        answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
+        return {str(resource.name()): str(answers[resource].get("cleanup.policy").value()) for resource in answers}
+
+    def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
+        package = self._package()
+        wanted = {package.common.TopicPartition(topic, number): spec for topic, number in partitions}
+        if not wanted:
+            return {}
+        level = package.common.IsolationLevel
+        isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+        options = package.clients.admin.ListOffsetsOptions(isolation)
+        answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
+        return {
+            Partition(str(key.topic()), int(key.partition())): Place(int(found.offset()), int(found.timestamp()))
+            for key, found in answers.items()
+        }
+
+    def _package(self) -> Any:
+        return self._jvm.org.apache.kafka
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except Py4JJavaError as error:
+            raise self._failure(error) from error
+        except (Py4JError, TypeError) as error:
+            # A class that the JVM does not have is a JavaPackage, which cannot be called.
+            raise ConnectorMissing(f"Kafka's client library is not there for Spark: {error}") from error
+
+    def _failure(self, error: Py4JJavaError) -> CannotJudge:
+        return CannotJudge(f"The cluster at {self._where} does not answer: {_reason(error)}")
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """The innermost cause of a Java exception, in one line."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).splitlines()[0]

@@ -1,0 +1,131 @@
+"""What one audit reads: the ranges in the order in which their ends are fixed, and the small tables about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from postdate.connectors.spark.bounds import NEVER_MS, Offsets, Range, existing, fixed_ranges, margin_before
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.errors import CannotJudge
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.wire.topics import OwnTopics
+
+_PARTITIONS = (
+    "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
+    " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
+    " letters_capped boolean, letters_lost_before_ms bigint"
+)
+_TARGETS = (
+    "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
+    " target_lost_before_ms bigint"
+)
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The ends that are fixed first: requests, then dispatch logs."""
+
+    requests: dict[Partition, Range]
+    log: dict[Partition, Range]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The ends that are fixed after the targets are known, and the dispatch logs once more."""
+
+    targets: dict[Partition, Range]
+    absent_targets: tuple[str, ...]
+    compacted_targets: frozenset[str]
+    letters: dict[Partition, Range]
+    log_again: dict[Partition, Range]
+
+
+def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
+    """Fixes what was asked and what became of it; raises CannotJudge for topics that do not exist."""
+    topics = list(own)
+    request_partitions = existing(cluster, [one.requests for one in topics])
+    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    requests = fixed_ranges(cluster, "requests", request_partitions, from_ms=options.from_ms, to_ms=options.to_ms)
+    since_ms = margin_before(options.from_ms)
+    log = fixed_ranges(cluster, "dispatch-log", log_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    return Causes(requests, log)
+
+
+def fix_effects(
+    cluster: Offsets,
+    own: Iterable[OwnTopics],
+    targets: Iterable[str],
+    options: AuditOptions,
+    compacted_targets: Iterable[str] = (),
+) -> Effects:
+    """Fixes what was delivered, then how far the dispatch logs are read to settle doubts."""
+    topics, wanted = list(own), sorted(set(targets))
+    since_ms = margin_before(options.from_ms)
+    counts = cluster.partition_counts(wanted) if wanted else {}
+    partitions = [Partition(topic, index) for topic, count in counts.items() for index in range(count)]
+    found = fixed_ranges(cluster, "target", partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    letter_partitions = existing(cluster, [one.dead_letters for one in topics])
+    letters = fixed_ranges(cluster, "dead-letters", letter_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    again = fixed_ranges(cluster, "dispatch-log", log_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    absent = tuple(topic for topic in wanted if topic not in counts)
+    return Effects(found, absent, frozenset(compacted_targets), letters, again)
+
+
+def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
+    """The dispatch logs from where they were first looked at to where they were looked at again."""
+    return [
+        replace(first, end=max(first.end, effects.log_again[partition].end))
+        for partition, first in causes.log.items()
+        if partition in effects.log_again
+    ]
+
+
+def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
+    """One row for each request partition with all that `judge` asks about it.
+
+    Raises CannotJudge where a topic of Postdate's has fewer partitions than the requests.
+    """
+    by_requests = {one.requests: one for one in own}
+    rows = []
+    for partition, span in causes.requests.items():
+        names = by_requests[partition.topic]
+        log = _of_same_partition(causes.log, names.dispatch_log, partition)
+        letters = _of_same_partition(effects.letters, names.dead_letters, partition)
+        again = _of_same_partition(effects.log_again, names.dispatch_log, partition)
+        rows.append(
+            (
+                *(partition.topic, partition.number, span.log_start, span.start, span.end),
+                *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
+                *(letters.capped, letters.lost_before_ms),
+            )
+        )
+    return spark.createDataFrame(rows, _PARTITIONS)
+
+
+def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
+    """One row for each target with all that `judge` asks about it; one that is gone has lost everything."""
+    by_topic: dict[str, list[Range]] = {}
+    for partition, span in effects.targets.items():
+        by_topic.setdefault(partition.topic, []).append(span)
+    rows: list[tuple[str, int | None, bool, bool, int]] = [
+        (
+            *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
+            max(span.lost_before_ms for span in spans),
+        )
+        for topic, spans in by_topic.items()
+    ]
+    rows += [(topic, None, False, False, NEVER_MS) for topic in effects.absent_targets]
+    return spark.createDataFrame(rows, _TARGETS)
+
+
+def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:
+    found = ranges.get(Partition(topic, partition.number))
+    if found is None:
+        raise CannotJudge(
+            f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."
+        )
+    return found

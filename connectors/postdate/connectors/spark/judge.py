@@ -1,0 +1,155 @@
+"""The verdicts: requests, fates, delivered records and dead letters of each origin brought together and judged.
+
+One shuffle: every side becomes (origin, struct), all are put under each other and grouped by origin. A row may break
+several rules; each is named. A row that breaks none and hides nothing has exactly one of the verdicts of `ENDINGS`.
+
+`partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` says where
+their columns come from. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.endings import ended_problems, ended_state, unended_problems
+from postdate.connectors.spark.fate_rows import FINAL
+from postdate.connectors.spark.mismatches import mismatch_problems
+from postdate.connectors.spark.verdicts import Problem
+
+_ORIGIN = ["topic", "partition", "offset"]
+
+
+def judge(
+    requests: DataFrame,
+    fates: DataFrame,
+    delivered: DataFrame,
+    dead_letters: DataFrame,
+    claims: DataFrame | None,
+    partitions: DataFrame,
+    targets: DataFrame,
+    *,
+    snapshot_ms: int,
+    slack_ms: int,
+) -> DataFrame:
+    """One row for each origin that lies in the range read: what was asked, what became of it, `verdicts`, `details`.
+
+    `claims` None: there are no fates that name a cause. Cost: one shuffle of all rows, of about 300 bytes each.
+    """
+    together = _together(requests, fates, delivered, dead_letters, claims)
+    found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
+    found = found.withColumn("target", F.col("request.target")).join(F.broadcast(targets), "target", "left")
+    facts = _facts(found.where(_is_in_range()), snapshot_ms - slack_ms)
+    return _judged(facts)
+
+
+def _together(
+    requests: DataFrame, fates: DataFrame, delivered: DataFrame, dead_letters: DataFrame, claims: DataFrame | None
+) -> DataFrame:
+    columns = [name for name in requests.columns if name not in ("topic", "partition", "offset")]
+    union = requests.select(*_ORIGIN, F.struct(*columns).alias("request"))
+    for side in (fates, delivered, dead_letters, claims):
+        if side is not None:
+            union = union.unionByName(side, allowMissingColumns=True)
+    if claims is None:
+        union = union.withColumn("claim", F.lit(None).cast("string"))
+    return union.groupBy(*_ORIGIN).agg(
+        F.first("request", ignorenulls=True).alias("request"),
+        F.sort_array(F.collect_list("fate")).alias("fates"),
+        F.collect_list("record").alias("records"),
+        F.collect_list("letter").alias("letters"),
+        F.collect_list("claim").alias("claims"),
+    )
+
+
+def _is_in_range() -> Column:
+    """Whether this audit may say anything of an origin: a request read, or one that should have been.
+
+    Below the beginning of the topic it has expired; below the window, or at and above the fixed end, it is not asked
+    about. A partition that the topic does not have never held a request.
+    """
+    offset, start = F.col("offset"), F.col("request_start")
+    is_expired = (offset < start) & (start == F.col("request_log_start"))
+    is_inside = (offset >= start) & (offset < F.col("request_end"))
+    known = F.col("request_end").isNotNull()
+    return F.col("request").isNotNull() | F.when(known, is_expired | is_inside).otherwise(F.lit(True))
+
+
+def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
+    """What the rules speak of, by name."""
+    finals = F.filter("fates", lambda row: row.fate_name.isin(*FINAL))
+    moved = F.try_element_at(F.filter("fates", lambda row: row.fate_name == "moved"), F.lit(-1))
+    on_target = F.when(
+        F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
+    ).otherwise(F.col("records"))
+    first_due_ms, request_ms = F.col("request.due_ms"), F.col("request.request_ms")
+    return (
+        found.withColumns({"finals": finals, "moved": moved, "on_target": on_target})
+        .withColumns(
+            {
+                "final": F.get("finals", 0),
+                "first_due_ms": first_due_ms,
+                "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+            }
+        )
+        .withColumns(
+            {
+                "is_request": F.col("request").isNotNull(),
+                "is_ended": F.col("final").isNotNull(),
+                "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
+                "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
+                "is_overdue": F.coalesce(F.col("last_due_ms"), request_ms) < overdue_before_ms,
+                "is_fate_hidden": F.coalesce(
+                    F.col("log_capped") | (request_ms < F.col("fates_lost_before_ms")), F.lit(True)
+                ),
+            }
+        )
+    )
+
+
+def _judged(facts: DataFrame) -> DataFrame:
+    problems: list[Problem] = [*_orphans(), *unended_problems(), *ended_problems(), *mismatch_problems()]
+    rows = F.array_compact(
+        F.array(
+            *(F.when(p.holds, F.struct(F.lit(p.verdict).alias("verdict"), p.detail.alias("detail"))) for p in problems)
+        )
+    )
+    judged = facts.withColumn("problems", rows)
+    state = ended_state()
+    is_lost = F.col("is_request") & (F.col("request.request_ms") < F.col("fates_lost_before_ms")) & ~F.col("is_ended")
+    verdicts = F.array_distinct(F.transform("problems", lambda problem: problem.verdict))
+    is_plain = F.size("problems") == 0
+    places = F.transform(
+        "on_target", lambda record: F.concat_ws("/", record.target, record["partition"], record.offset)
+    )
+    lateness_ms = F.col("final.at_ms") - F.col("last_due_ms")
+    return judged.select(
+        *_ORIGIN,
+        *("target", "first_due_ms", "last_due_ms"),
+        F.col("request.action").alias("action"),
+        F.col("request.request_ms").alias("request_ms"),
+        F.col("final.fate_name").alias("fate"),
+        F.when(is_plain & (F.col("final.fate_name") == "delivered"), lateness_ms).alias("lateness_ms"),
+        F.col("final.at_ms").alias("ended_ms"),
+        places.alias("records"),
+        F.when(is_plain, F.array(state)).otherwise(verdicts).alias("verdicts"),
+        (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
+        F.transform("problems", lambda problem: problem.detail).alias("details"),
+    )
+
+
+def _orphans() -> list[Problem]:
+    is_expired = F.coalesce(F.col("offset") < F.col("request_log_start"), F.lit(False))
+    fates = F.array_join(F.transform("fates", lambda row: row.fate_name), ", ")
+    places = F.array_join(F.transform("records", lambda r: F.concat_ws("/", r.target, r["partition"], r.offset)), ", ")
+    what = F.concat_ws(
+        "; ",
+        F.when(F.size("fates") > 0, F.concat(F.lit("fate "), fates)),
+        F.when(F.size("records") > 0, F.concat(F.lit("record "), places)),
+        F.when(F.size("letters") > 0, F.lit("dead letter")),
+    )
+    is_request = F.col("is_request")
+    return [
+        Problem("orphan", ~is_request & ~is_expired, F.concat(F.lit("no such request: "), what)),
+        Problem("request-expired", ~is_request & is_expired, F.lit("the request has left its topic")),
+    ]

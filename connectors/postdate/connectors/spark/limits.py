@@ -1,0 +1,42 @@
+"""Bounds of the Spark jobs, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A request counts as missing only this long after its due time: more than a takeover takes, less than a person waits.
+SLACK_MS_DEFAULT: Final = 60_000
+
+# How long open transactions are waited for before an end is capped by them: the sidecar's transactions end within
+# transaction.timeout.ms (10 s), and the broker looks for expired ones every 10 s.
+SETTLE_MS_DEFAULT: Final = 25_000
+
+# Brokers' clocks, and the sidecar's where a target keeps CreateTime, may differ; a window reads this much before it.
+CLOCK_MARGIN_MS: Final = 3_600_000
+
+# Origins shown for each kind of violation.
+SAMPLES_DEFAULT: Final = 10
+
+# More would not be read by a person, and every one is held in the driver's memory.
+SAMPLES_MAX: Final = 10_000
+
+# Distinct targets found in requests: each has its partitions described. More is a sign of names made of data.
+TARGETS_MAX: Final = 10_000
+
+# One metadata or offset question to the cluster; the Kafka client's own default is twice as long.
+ADMIN_TIMEOUT_MS: Final = 30_000
+
+# The longest text of a time that the wire format admits; a longer one is refused unread.
+TIME_TEXT_LENGTH_MAX: Final = 64
+
+# Digits of a fraction that are multiplied exactly: 25 digits times the 9 of a week in milliseconds fit a decimal(38).
+FRACTION_DIGITS_MAX: Final = 25
+
+# Partitions of a shuffle in local mode; the default of 200 costs more in tasks than in work.
+LOCAL_SHUFFLE_PARTITIONS: Final = 8
+
+# Driver memory in local mode, where the driver does all the work; cached rows beyond it go to disk.
+LOCAL_MEMORY: Final = "2g"
+
+# Lines of Spark's own output that are kept to explain a start that failed.
+START_LINES_KEPT: Final = 40

@@ -1,0 +1,109 @@
+"""The rules about content: is what was delivered, and what the dispatch log says, what the request asked for?
+
+Expressions over the columns of `judge`'s facts. The partition is the one asked for, else the Java partitioner's for the
+present number of partitions: where partitions were added to a target, audit a window that begins later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.verdicts import Problem
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.reasons import Reason
+
+_HELD = ("delivered", "cancelled", "replaced", "moved", "stored")
+
+
+def mismatch_problems() -> list[Problem]:
+    """Delivered records, dead letters and fates that differ from their request."""
+    request = F.col("request")
+    is_request = F.col("is_request")
+
+    def record_differs(what: str, differs: Callable[[Column], Column]) -> Problem:
+        wrong = F.filter("on_target", differs)
+        where = F.array_join(F.transform(wrong, lambda r: F.concat_ws("/", r.target, r["partition"], r.offset)), ", ")
+        return Problem("mismatch", is_request & (F.size(wrong) > 0), F.concat(F.lit(f"{what} differs in "), where))
+
+    return [
+        record_differs("key", lambda r: r.key_digest != request.key_digest),
+        record_differs("value", lambda r: r.value_digest != request.value_digest),
+        record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
+        record_differs("partition", lambda r: F.coalesce(r["partition"] != _expected_partition(), F.lit(False))),
+        record_differs("Postdate's own headers", _own_headers_differ),
+        *_letter_problems(),
+        *_fate_problems(),
+        *_claim_problems(),
+    ]
+
+
+def _expected_partition() -> Column:
+    by_key = F.col("request.key_hash") % F.col("target_partitions")
+    return F.coalesce(F.col("request.partition_asked"), by_key)
+
+
+def _own_headers_differ(record: Column) -> Column:
+    request_id = F.col("request.id")
+    expected = F.when(request_id.isNull(), F.lit(f"{names.ORIGIN},{names.DUE}")).otherwise(
+        F.lit(f"{names.ORIGIN},{names.DUE},{names.ID}")
+    )
+    same = record.own_headers.eqNullSafe(expected) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
+    return ~(same & record.id.eqNullSafe(request_id))
+
+
+def _letter_problems() -> list[Problem]:
+    """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
+    request = F.col("request")
+
+    def differs(letter: Column) -> Column:
+        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
+        is_unreadable = letter.is_without_headers & (letter.reason == Reason.BAD_HEADERS.value)
+        same_headers = letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
+            is_unreadable, F.lit(False)
+        )
+        same_place = letter["partition"] == F.col("partition")
+        return ~((letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
+
+    def is_unknown(letter: Column) -> Column:
+        return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
+
+    is_request = F.col("is_request")
+    return [
+        Problem(
+            "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
+        ),
+        Problem("mismatch", is_request & F.exists("letters", is_unknown), F.lit("the dead letter has no known reason")),
+    ]
+
+
+def _fate_problems() -> list[Problem]:
+    first_due_ms, action = F.col("first_due_ms"), F.col("request.action")
+
+    def due_differs(row: Column) -> Column:
+        held = row.fate_name.isin(*_HELD) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        dead = (row.fate_name == "dead") & (row.first_due_ms != 0) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        return held | dead | ((row.fate_name == "applied") & (row.first_due_ms != 0))
+
+    def action_differs(row: Column) -> Column:
+        held = row.fate_name.isin(*_HELD) & (action != "schedule")
+        return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
+
+    is_request = F.col("is_request")
+    said = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
+    asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
+    does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
+    return [
+        Problem(
+            "mismatch",
+            is_request & F.exists("fates", due_differs),
+            F.concat(F.lit("first due "), said, F.lit(" in the dispatch log, the request is "), asked),
+        ),
+        Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
+    ]
+
+
+def _claim_problems() -> list[Problem]:
+    return [Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; "))]

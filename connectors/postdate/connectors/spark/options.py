@@ -1,0 +1,68 @@
+"""What an audit is asked to do. Immutable; checked when made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX, SETTLE_MS_DEFAULT, SLACK_MS_DEFAULT
+from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics
+
+_MINUTE_MS: Final = 60_000
+# 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: the table of a request topic unless it has its own.
+LEVELS_MS_DEFAULT: Final = (
+    *(1_000, 5_000, 10_000, 30_000),
+    *(minutes * _MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120)),
+)
+
+
+@dataclass(frozen=True)
+class AuditOptions:
+    """One audit. Raises AuditUsageError where it makes no sense.
+
+    `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
+    `kafka_properties` for those of librdkafka). `from_ms` and `to_ms` choose requests by their timestamp, epoch
+    milliseconds, the upper one excluded. `targets` empty: those that the requests name; otherwise only these are
+    read. `master` None: what `spark-submit` says, else all cores of this machine. `write` is a new directory or URL.
+    `count_aborted` reads the targets a second time to count the copies that aborted.
+    """
+
+    bootstrap_servers: str
+    requests: tuple[str, ...] = (DEFAULT_REQUESTS,)
+    targets: tuple[str, ...] = ()
+    levels_ms: tuple[int, ...] = LEVELS_MS_DEFAULT
+    from_ms: int | None = None
+    to_ms: int | None = None
+    slack_ms: int = SLACK_MS_DEFAULT
+    settle_ms: int = SETTLE_MS_DEFAULT
+    samples: int = SAMPLES_DEFAULT
+    output: Literal["text", "json"] = "text"
+    write: str | None = None
+    count_aborted: bool = False
+    master: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers:
+            raise AuditUsageError("No broker is named: give HOST:PORT.")
+        if not self.requests:
+            raise AuditUsageError("No request topic is named.")
+        if not 0 <= self.samples <= SAMPLES_MAX:
+            raise AuditUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
+        if self.slack_ms < 0 or self.settle_ms < 0:
+            raise AuditUsageError("Slack and settle time are not negative.")
+        if not self.levels_ms or min(self.levels_ms) < 0:
+            raise AuditUsageError("The level table needs at least one level, and none is negative.")
+        if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
+            raise AuditUsageError("The window is empty: its beginning does not lie before its end.")
+        try:
+            self.own_topics()
+        except ValueError as error:
+            raise AuditUsageError(f"{error}.") from error
+
+    def own_topics(self) -> tuple[OwnTopics, ...]:
+        """The topics that belong to each request topic, in the order given."""
+        return tuple(OwnTopics.of(name) for name in dict.fromkeys(self.requests))

@@ -1,0 +1,190 @@
+"""An audit's result for a person (a table on a terminal, plain lines elsewhere) and for a program (one JSON object).
+
+The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.summary import Summary
+from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
+
+_MEANINGS = {
+    "delivered": "one fate, one record, the same message",
+    "pending": "no fate yet, and not overdue",
+    "cancelled": "withdrawn before it was due",
+    "replaced": "a later request of the same id took its place",
+    "applied": "a cancel or reschedule that was carried out",
+    "dead": "refused or undeliverable; a dead letter tells why",
+    "missing": "overdue, without fate or without its record",
+    "duplicate": "more than one final fate, or more than one committed record",
+    "orphan": "a fate or a record without its request",
+    "early": "committed before it was due",
+    "mismatch": "differs from its request",
+    "contradiction": "fate and records, or fate and requests, do not agree",
+    "chain": "the dispatch log has a gap, a repeat, or a record that does not parse",
+    "request-expired": "the request has left its topic by retention",
+    "target-expired": "the delivered record has left its topic",
+    "unsettled": "hidden by an open transaction or by retention",
+}
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Requests whose fates have left the dispatch log: nobody can judge them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    requests: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offsets {self.first_offset} to {self.last_offset} ({self.requests})"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for."""
+
+    requests: tuple[str, ...]
+    snapshot_ms: int
+    from_ms: int | None
+    to_ms: int | None
+    summary: Summary
+    ranges: tuple[Range, ...]
+    holes: tuple[Hole, ...] = ()
+    aborted_copies: int | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    written: str | None = field(default=None)
+
+    @property
+    def exit_code(self) -> int:
+        """4 where a rule was broken, 1 where something could not be judged, else 0."""
+        return 4 if self.summary.violations else 1 if self.holes else 0
+
+
+def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        stream.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        console.print(_table(outcome.summary))
+    else:
+        for verdict in _shown(outcome.summary):
+            console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {_MEANINGS[verdict]}", markup=False)
+    for line in (*_lateness_lines(outcome.summary), *_sample_lines(outcome.summary), *_closing_lines(outcome)):
+        console.print(line, markup=False)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The object that `--output json` prints."""
+    summary = outcome.summary
+    return {
+        "v": 1,
+        "clean": outcome.exit_code == 0,
+        "exit": outcome.exit_code,
+        "requests": list(outcome.requests),
+        "snapshot_ms": outcome.snapshot_ms,
+        "from_ms": outcome.from_ms,
+        "to_ms": outcome.to_ms,
+        "origins": summary.rows,
+        "violations": summary.violations,
+        "counts": summary.counts,
+        "lateness_ms": summary.lateness_ms or None,
+        "samples": {
+            verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
+            for verdict, found in summary.samples.items()
+        },
+        "holes": [vars(hole) for hole in outcome.holes],
+        "aborted_copies": outcome.aborted_copies,
+        "ranges": [_range(span) for span in outcome.ranges],
+        "notes": list(outcome.notes),
+        "written": outcome.written,
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def range_lines(ranges: Iterable[Range]) -> list[str]:
+    """One line for each topic: what is read of it, and what open transactions hide."""
+    by_topic: dict[tuple[str, str], list[Range]] = {}
+    for span in ranges:
+        by_topic.setdefault((span.role, span.partition.topic), []).append(span)
+    lines = []
+    for (role, topic), spans in by_topic.items():
+        ends = " ".join(f"{span.partition.number}:{span.start}-{span.end}" for span in spans[:8])
+        more = f" and {len(spans) - 8} more partitions" if len(spans) > 8 else ""
+        capped = [str(span.partition.number) for span in spans if span.capped]
+        hidden = f" (open transactions cap partitions {', '.join(capped)})" if capped else ""
+        lines.append(f"{role} {topic}: {ends}{more}{hidden}")
+    return lines
+
+
+def _range(span: Range) -> dict[str, Any]:
+    return {
+        "role": span.role,
+        "topic": span.partition.topic,
+        "partition": span.partition.number,
+        "start": span.start,
+        "end": span.end,
+        "log_start": span.log_start,
+        "high_watermark": span.high_watermark,
+        "capped": span.capped,
+    }
+
+
+def _shown(summary: Summary) -> list[str]:
+    """The verdicts worth a line: every kind of violation, of the others those that occur."""
+    return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
+
+
+def _table(summary: Summary) -> Table:
+    table = Table("verdict", "meaning")
+    table.add_column("origins", justify="right")
+    for verdict in _shown(summary):
+        count = summary.counts[verdict]
+        colour = "bold red" if verdict in VIOLATIONS and count else "yellow" if verdict in INFORMATION else None
+        table.add_row(verdict, _MEANINGS[verdict], f"{count:,}", style=colour)
+    return table
+
+
+def _lateness_lines(summary: Summary) -> list[str]:
+    if not summary.lateness_ms:
+        return []
+    spelled = "  ".join(f"{name.replace('_', '.')} {value:,} ms" for name, value in summary.lateness_ms.items())
+    return [f"lateness  {spelled}"]
+
+
+def _sample_lines(summary: Summary) -> list[str]:
+    lines = []
+    for verdict, found in summary.samples.items():
+        lines.append(f"{verdict}:")
+        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in found]
+        if summary.counts[verdict] > len(found):
+            lines.append(f"  and {summary.counts[verdict] - len(found):,} more")
+    return lines
+
+
+def _closing_lines(outcome: Outcome) -> list[str]:
+    lines = list(outcome.notes)
+    if outcome.aborted_copies is not None:
+        lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
+    if outcome.written is not None:
+        lines.append(f"all rows are in {outcome.written}")
+    lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
+    if outcome.summary.violations:
+        lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")
+    elif not outcome.holes:
+        lines.append(f"clean: {outcome.summary.rows:,} requests, no violation")
+    return lines

@@ -1,0 +1,60 @@
+"""What an audit is doing, for a person: sentences on standard error, and a bar while Spark works on a terminal.
+
+The bar's thread only reads Spark's status tracker and ends with its context.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+_LOOK_S = 0.3
+
+
+class Reporter:
+    """Says what is going on; all of it on standard error, so that standard output is the result alone."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
+
+    def say(self, sentence: str) -> None:
+        """Writes one line."""
+        self._console.print(sentence, style="dim", markup=False)
+
+    @contextmanager
+    def working(self, spark: SparkSession, what: str) -> Iterator[None]:
+        """Says `what`, and on a terminal shows how many of Spark's tasks are done until the context ends."""
+        if not self._console.is_terminal:
+            self.say(f"{what} …")
+            yield
+            return
+        columns = TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[tasks]}"), TimeElapsedColumn()
+        ended = threading.Event()
+        with Progress(*columns, console=self._console) as bar:
+            watcher = threading.Thread(
+                target=_watch, args=(spark, bar, what, ended), name="spark-progress", daemon=True
+            )
+            watcher.start()
+            try:
+                yield
+            finally:
+                ended.set()
+                watcher.join()
+
+
+def _watch(spark: SparkSession, bar: Progress, what: str, ended: threading.Event) -> None:
+    task = bar.add_task(what, total=None, tasks="")
+    tracker = spark.sparkContext.statusTracker()
+    while not ended.wait(_LOOK_S):
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        total = sum(stage.numTasks for stage in stages if stage is not None)
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        if total:
+            bar.update(task, total=total, completed=done, tasks=f"{done}/{total} tasks")
+    bar.update(task, total=1, completed=1, tasks="")

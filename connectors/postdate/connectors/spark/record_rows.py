@@ -1,0 +1,79 @@
+"""Records of targets and dead letters to rows: what was delivered for which request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.digests import digest, headers_digest, is_ours, last_of, present
+from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.request_rows import parsed_origin
+from postdate.connectors.wire import headers as names
+
+# What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
+_DEAD_LETTER_HEADERS = 3
+
+
+def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
+    """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`.
+
+    `own_headers` are the names of the last headers, as many as the record has of Postdate's: where other headers stand
+    between or behind them, it differs from what a delivery has.
+    """
+    headers = F.col("headers")
+    found = records.select(
+        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
+    ).withColumn("origin", parsed_origin(last_of(headers, names.ORIGIN).value.cast("string")))
+    count = F.size(F.filter(headers, is_ours))
+    record = F.struct(
+        F.col("topic").alias("target"),
+        F.col("partition"),
+        F.col("offset"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(F.filter(headers, lambda header: ~is_ours(header))).alias("headers_digest"),
+        natural(last_of(headers, names.DUE).value.cast("string")).alias("due_ms"),
+        last_of(headers, names.ID).value.alias("id"),
+        F.array_join(F.transform(F.slice(headers, -count, count), lambda header: header.key), ",").alias("own_headers"),
+    )
+    return _by_origin(found.where(F.col("origin.topic").isin(*requests)), record.alias("record"))
+
+
+def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+    """One row for each dead letter of its own request topic: the origin, and a struct `letter`.
+
+    `requests_of` gives the request topic of each dead-letter topic.
+    """
+    headers = F.col("headers")
+    found = records.select(
+        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
+    ).withColumn("origin", parsed_origin(last_of(headers, names.ORIGIN).value.cast("string")))
+    as_sent = F.when(
+        F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
+    )
+    letter = F.struct(
+        F.col("partition"),
+        F.col("offset"),
+        last_of(headers, names.DEAD_REASON).value.cast("string").alias("reason"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(as_sent).alias("headers_digest"),
+        F.col("value").isNull().alias("is_without_value"),
+        (F.size(headers) == _DEAD_LETTER_HEADERS).alias("is_without_headers"),
+    )
+    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
+    return _by_origin(
+        found.where(F.col("origin.topic") == F.try_element_at(own, F.col("topic"))), letter.alias("letter")
+    )
+
+
+def _by_origin(found: DataFrame, row: Column) -> DataFrame:
+    is_origin = F.col("origin.topic").isNotNull() & F.col("origin.offset").isNotNull()
+    return found.where(is_origin).select(
+        F.col("origin.topic").alias("topic"),
+        F.col("origin.partition").alias("partition"),
+        F.col("origin.offset").alias("offset"),
+        row,
+    )

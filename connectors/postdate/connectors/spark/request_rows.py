@@ -1,0 +1,94 @@
+"""Records of request topics to rows: what each request asks for, worked out from its headers alone.
+
+topic partition offset   the origin
+request_ms               the record's timestamp, epoch ms
+action target            as asked; `schedule` unless another action is named
+due_ms                   first due time; null where the request names none, several, or one that cannot be read
+id acts_on               the caller's id, and the offset that a control names by origin in its own partition
+partition_asked          of `postdate-partition`, null where absent
+key_hash                 positive murmur2 of the target key, null for a null key
+key_digest …             of the message: target key, value, untouched headers
+own_key_digest …         of the record as sent: its own key, all headers; what a dead letter repeats
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.digests import digest, first_of, headers_digest, is_ours, present
+from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.murmur2 import positive_murmur2
+from postdate.connectors.spark.times import due_ms
+from postdate.connectors.wire import headers as names
+
+_ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
+
+
+def request_rows(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
+    """The rows described above, one for each record of request topics; `levels_ms` is their level table."""
+    return _judged_columns(_texts(_split(records)), levels_ms)
+
+
+def parsed_origin(text: Column) -> Column:
+    """An origin's text as a struct of topic, partition, offset, each null where the text is no origin."""
+    return F.struct(
+        F.when(text.rlike(_ORIGIN), F.regexp_extract(text, _ORIGIN, 1)).alias("topic"),
+        F.regexp_extract(text, _ORIGIN, 2).try_cast("int").alias("partition"),
+        F.regexp_extract(text, _ORIGIN, 3).try_cast("bigint").alias("offset"),
+    )
+
+
+def _split(records: DataFrame) -> DataFrame:
+    """Postdate's own headers apart from those of the message."""
+    headers = present(F.col("headers"))
+    return records.select(
+        *("topic", "partition", "offset", "key", "value"),
+        F.unix_millis("timestamp").alias("request_ms"),
+        headers.alias("headers"),
+        F.filter(headers, is_ours).alias("control"),
+        F.filter(headers, lambda header: ~is_ours(header)).alias("data"),
+    )
+
+
+def _texts(split: DataFrame) -> DataFrame:
+    """The values that count, as texts; a step of its own so that each is looked up once."""
+    control = F.col("control")
+
+    def text(name: str) -> Column:
+        return first_of(control, name).value.cast("string")
+
+    times = F.size(F.filter(control, lambda header: header.key.isin(*names.TIMES)))
+    target_key = first_of(control, names.KEY)
+    return split.select(
+        *("topic", "partition", "offset", "request_ms", "value", "headers", "data"),
+        F.col("key").alias("own_key"),
+        F.when(target_key.isNotNull(), target_key.value).otherwise(F.col("key")).alias("key"),
+        F.coalesce(text(names.ACTION), F.lit("schedule")).alias("action"),
+        text(names.TOPIC).alias("target"),
+        *(F.when(times == 1, text(name)).alias(name.removeprefix(names.PREFIX)) for name in names.TIMES),
+        text(names.PARTITION).alias("partition_text"),
+        text(names.ORIGIN).alias("origin_text"),
+        first_of(control, names.ID).value.alias("id"),
+    )
+
+
+def _judged_columns(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
+    acts_on = parsed_origin(F.col("origin_text"))
+    is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
+    is_control = F.col("action").isin("cancel", "reschedule")
+    at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
+    return texts.select(
+        *("topic", "partition", "offset", "request_ms", "action", "target", "id"),
+        due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
+        F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
+        natural(F.col("partition_text")).alias("partition_asked"),
+        positive_murmur2(F.col("key")).alias("key_hash"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(F.col("data")).alias("headers_digest"),
+        digest(F.col("own_key")).alias("own_key_digest"),
+        headers_digest(F.col("headers")).alias("own_headers_digest"),
+    )

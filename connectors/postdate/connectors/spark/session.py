@@ -1,0 +1,127 @@
+"""A Spark session with the Kafka connector, quiet, and the sentence to say where one of them is not to be had.
+
+A session that exists already (a notebook's, or `spark-submit`'s) is used as it is and left running. Otherwise one is
+made: all cores of this machine unless `master` says more, the connector by `spark.jars.packages` at the version of the
+running Spark, fetched on first use by Spark's own Ivy, whose output becomes a few lines of progress.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
+from postdate.connectors.spark.limits import LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
+from postdate.connectors.spark.start_output import StartOutput
+
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_QUIET = Path(__file__).with_name("quiet-log4j2.properties")
+
+Say = Callable[[str], None]
+
+
+def connector_package(version: str = pyspark.__version__) -> str:
+    """The Maven coordinates of Spark's Kafka connector for a Spark of this version; Spark 4 is built for Scala 2.13."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
+
+@contextmanager
+def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iterator[SparkSession]:
+    """A session that can read Kafka; one that was made here is stopped at the end.
+
+    Raises CannotJudge where Spark does not start, ConnectorMissing where it has no Kafka connector.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        _require_connector(running)
+        yield running
+        return
+    spark = _started(master, conf, say)
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        _require_connector(spark)
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSession:
+    builder = SparkSession.builder.appName("postdate audit")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    for name, value in (_submitted_settings() if is_submitted else _own_settings(master)).items():
+        builder = builder.config(name, value)
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    if is_submitted:
+        return builder.getOrCreate()
+    _require_java()
+    with StartOutput(say) as output:
+        try:
+            return builder.getOrCreate()
+        except (PySparkRuntimeError, Py4JJavaError) as error:
+            raise CannotJudge(_start_failed(output.last_lines(), error)) from error
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Under `spark-submit` the JVM runs already; only what may still be set is."""
+    return {"spark.sql.session.timeZone": "UTC"}
+
+
+def _own_settings(master: str | None) -> dict[str, str]:
+    settings = {
+        "spark.master": master or "local[*]",
+        "spark.jars.packages": connector_package(),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET}",
+    }
+    if settings["spark.master"].startswith("local"):
+        settings |= {
+            "spark.driver.memory": LOCAL_MEMORY,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
+        }
+    return settings
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
+        raise CannotJudge("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
+
+
+def _require_connector(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(_PROVIDER, False, loader)
+    except Py4JJavaError as error:
+        package = connector_package(spark.version)
+        raise ConnectorMissing(
+            "This Spark cannot read Kafka: its connector is missing. Add it with "
+            f"`spark-submit --packages {package} …`, or with `spark.jars.packages={package}` in the session's "
+            "configuration before it starts; without a network, give the jar and its dependencies with `--jars`."
+        ) from error
+
+
+def _start_failed(last_lines: list[str], error: Exception) -> str:
+    said = [line for line in last_lines if line.strip()]
+    unresolved = [line for line in said if "unresolved dependency" in line or "not found" in line.lower()]
+    if any("unresolved dependenc" in line.lower() for line in said):
+        return (
+            f"Spark's Kafka connector {connector_package()} could not be fetched from Maven Central. Is it reachable? "
+            "Behind a mirror set `spark.jars.ivySettings`; without a network put the jars somewhere and set "
+            "`spark.jars.packages` to nothing and `spark.jars` to them. Ivy's last words: " + "; ".join(unresolved[-3:])
+        )
+    return "Spark did not start: " + ("\n".join(said[-5:]) or str(error).splitlines()[0])

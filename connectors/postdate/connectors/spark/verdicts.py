@@ -1,0 +1,23 @@
+"""The verdicts by name, and how a rule is written down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column
+
+ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "applied", "dead")
+VIOLATIONS: Final = ("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain")
+INFORMATION: Final = ("request-expired", "target-expired", "unsettled")
+VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
+"""All of them, in the order of every output."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A rule: where the condition `holds`, a row gets the verdict, and the detail as a sentence for a person."""
+
+    verdict: str
+    holds: Column
+    detail: Column
