@@ -220,3 +220,41 @@ class TestGroup:
         (named,) = admin.group_members(group)
         assert (named.member_id, named.instance_id) == (member.consumer.member_id(), "pod-0")
         assert set(named.partitions) == {Partition(topic, 0), Partition(topic, 1)}
+
+
+class TestOwnership:
+    def test_a_position_passes_markers_and_is_none_before_the_first_fetch(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        producer = open_producer(kafka)
+        commit_values(producer, topic, [b"a", b"b"])
+        abort_values(producer, topic, [b"x"])
+        member = join(unique_name("group"), topic, first_offset=None)
+        assert member.consumer.position(part) is None
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        member.consumer.start(part, 0)
+        poll_until([member], lambda: member.consumer.position(part) == 5, "the position behind the abort marker")
+        assert member.offsets(part) == [0, 1]
+        producer.destroy()
+
+    def test_the_coordinator_confirms_what_a_member_holds(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        group = unique_name("group")
+        member = join(group, topic)
+        assert not member.consumer.confirm(part, 10)
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        assert member.consumer.confirm(part, 10)
+        assert not member.consumer.confirm(Partition("elsewhere", 0), 10)
+
+    def test_the_group_offset_can_be_asked_from_outside(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        part = Partition(topic, 0)
+        group = unique_name("group")
+        admin = kafka.admin()
+        assert admin.group_offset(group, part) is None
+        member = join(group, topic)
+        poll_until([member], lambda: len(member.consumer.assignment()) == 2, "an assignment")
+        member.consumer.commit({part: 7})
+        poll_until([member], lambda: admin.group_offset(group, part) == 7, "the commit")
+        assert admin.group_offset(group, Partition(topic, 1)) is None

@@ -176,7 +176,9 @@ class ConfluentAdmin:
         self._client = None
 
     def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
-        """Asks the leaders; again while leadership is only moving, which the library does not do for this request."""
+        """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
+        with the leader epoch that it remembers: so its memory is refreshed first (*measured*: FENCED_LEADER_EPOCH stays
+        for good otherwise, after a broker was paused)."""
         wanted = {Tp(part.topic, part.index): spec for part in parts}
         level = IsolationLevel[isolation.name]
         offsets: dict[Partition, int] = {}
@@ -194,7 +196,16 @@ class ConfluentAdmin:
                 del wanted[Tp(tp.topic, tp.partition)]
             if wanted:
                 time.sleep(_RETRY_INTERVAL_S)
+                self._refresh({tp.topic for tp in wanted})
         return offsets
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        """Makes the library forget what it knew of these topics' leaders."""
+        for topic in topics:
+            try:
+                self._open().list_topics(topic, timeout=self._timeout_s)
+            except KafkaException as error:
+                raise classify(error, f"look up {topic}", otherwise=Unreachable) from error
 
     def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]

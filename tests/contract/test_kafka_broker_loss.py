@@ -1,0 +1,151 @@
+"""Goal: when the broker is paused, killed or restarted, clients say what the caller must do, and nothing hangs.
+
+Method: a local broker of this module's own, stopped by SIGSTOP or SIGKILL while clients are at work. Only the real
+implementation: a simulated broker has its own ways to be away. In this module tests share the broker, so each leaves it
+running.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.dev.local import LocalBroker
+from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.settings import KafkaSettings
+from support.broker import local_broker, unique_name
+from support.kafka_steps import (
+    PATIENCE_S,
+    Member,
+    append,
+    commit_values,
+    new_topic,
+    open_producer,
+    poll_until,
+    read_committed,
+)
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[LocalBroker]:
+    with local_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka(own: LocalBroker) -> ConfluentKafka:
+    return ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=3))
+
+
+@contextmanager
+def paused(own: LocalBroker) -> Iterator[None]:
+    own.pause()
+    try:
+        yield
+    finally:
+        own.resume()
+
+
+def test_nothing_is_destroyed_or_closed_slowly_while_the_broker_hangs(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    producer = open_producer(kafka)
+    commit_values(producer, topic, [b"x"])
+    reader = kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
+    member = Member(kafka.group_consumer(unique_name("group")))
+    member.consumer.subscribe([topic], member)
+    poll_until([member], lambda: bool(member.events), "an assignment")
+    with paused(own):
+        producer.begin()
+        producer.produce(topic, b"y", None, [], 0)
+        assert producer.flush(0.2) == 1
+        took_s = {}
+        for name, end in (("producer", producer.destroy), ("reader", reader.close), ("member", member.consumer.close)):
+            started = time.monotonic()
+            end()
+            took_s[name] = time.monotonic() - started
+    assert max(took_s.values()) < 10, took_s
+
+
+def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    part = Partition(topic, 0)
+    producer = open_producer(kafka)
+    commit_values(producer, topic, [b"before"])
+    producer.begin()
+    producer.produce(topic, b"hangs", None, [], 0)
+    started = time.monotonic()
+    with paused(own), pytest.raises(AbortRequired):
+        producer.commit()
+    assert time.monotonic() - started < 15
+    try:
+        producer.abort()
+        assert not producer.settle()  # slow, and a connection timed out: this producer is not to be trusted again
+    except FatalClient:
+        pass  # the coordinator may have had enough of it before
+    producer.destroy()
+    successor = open_producer(kafka)
+    commit_values(successor, topic, [b"after"])
+    assert [r.value for r in read_committed(kafka, part)] == [b"before", b"after"]
+    successor.destroy()
+
+
+def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    producer = open_producer(kafka)
+    commit_values(producer, topic, [b"before"])
+    assert producer.settle()
+    own.restart(hard=True)
+    deadline = time.monotonic() + PATIENCE_S
+    while producer.settle():
+        assert time.monotonic() < deadline, "the broken connection was never reported"
+        time.sleep(0.05)
+    producer.destroy()
+    assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"before"]
+
+
+def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    part = Partition(topic, 0)
+    append(kafka, topic, b"before")
+    member = Member(kafka.group_consumer(unique_name("group")))
+    member.consumer.subscribe([topic], member)
+    poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
+    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
+    assert [r.value for r in reader.read(10, PATIENCE_S)] == [b"before"]
+    own.restart(hard=True)
+    append(kafka, topic, b"after")
+    poll_until([member], lambda: len(member.offsets(part)) == 2, "the second record")
+    deadline = time.monotonic() + PATIENCE_S
+    while reader.position() < 2:
+        assert time.monotonic() < deadline
+        reader.read(10, 0.2)
+    assert any(isinstance(fault, Unreachable) for _, fault in member.consumer.errors())
+    member.consumer.close()
+    reader.close()
+
+
+def test_an_admin_that_gets_no_answer_says_so_in_time(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    admin = kafka.admin()
+    admin.cluster_id()
+    with paused(own):
+        started = time.monotonic()
+        with pytest.raises(Unreachable):
+            admin.end_offsets([Partition(topic, 0)], Isolation.READ_UNCOMMITTED)
+        assert time.monotonic() - started < 6
+    assert admin.end_offsets([Partition(topic, 0)], Isolation.READ_UNCOMMITTED) == {Partition(topic, 0): 0}
+
+
+def test_without_a_broker_init_gives_up_in_time() -> None:
+    producer = ConfluentKafka(KafkaSettings("127.0.0.1:1")).producer(unique_name("tid"))
+    started = time.monotonic()
+    with pytest.raises(KafkaFault) as refused:
+        producer.init(2)
+    assert refused.value.retriable
+    assert time.monotonic() - started < 5
+    producer.destroy()

@@ -1,0 +1,171 @@
+"""Goal: whoever lacks something for the development broker is told what, and what to do about it.
+
+Method: an environment without the thing, made by PATH and variables; the messages and commands are pure or need no JVM.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.dev.docker import DockerBroker, run_command
+from postdate.connectors.kafka.dev.jars import cache_dir, find_ivy, kafka_libs
+from postdate.connectors.kafka.dev.java import find_java, major_version
+from postdate.connectors.kafka.dev.local import LocalBroker, free_port, require_free
+from postdate.connectors.kafka.dev.properties import container_environment, node_settings, write_properties
+from postdate.connectors.kafka.errors import DevBrokerFailed
+
+
+def _script(directory: Path, name: str, text: str) -> None:
+    program = directory / name
+    program.write_text(f"#!/bin/sh\n{text}\n")
+    program.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_292"', 8),
+        ('openjdk version "25-ea" 2025-09-16', 25),
+        ("no such thing", None),
+    ],
+)
+def test_the_major_version_is_read(text: str, version: int | None) -> None:
+    assert major_version(text) == version
+
+
+class TestJava:
+    def test_none_at_all(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(DevBrokerFailed, match=r"no java on PATH.*Install a Java runtime of version 17"):
+            find_java()
+
+    def test_a_home_without_it(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        with pytest.raises(DevBrokerFailed, match="JAVA_HOME is"):
+            find_java()
+
+    def test_too_old(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        _script(tmp_path, "java", "echo 'openjdk version \"11.0.2\" 2019' >&2")
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+        with pytest.raises(DevBrokerFailed, match="is version 11"):
+            find_java()
+
+    def test_the_home_comes_first(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "bin").mkdir()
+        _script(tmp_path / "bin", "java", "echo 'openjdk version \"21.0.1\" 2023' >&2")
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+        assert find_java() == str(tmp_path / "bin" / "java")
+
+
+class TestJars:
+    def test_without_pyspark(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        real = importlib.util.find_spec
+
+        def find_spec(name: str, package: str | None = None) -> ModuleSpec | None:
+            return None if name == "pyspark" else real(name, package)
+
+        monkeypatch.setattr(importlib.util, "find_spec", find_spec)
+        with pytest.raises(DevBrokerFailed, match=r"pip install 'postdate\[spark\]'"):
+            find_ivy()
+
+    def test_given_libs_are_used(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(tmp_path))
+        with pytest.raises(DevBrokerFailed, match="holds no kafka"):
+            kafka_libs()
+        (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+        assert kafka_libs() == tmp_path
+
+    def test_a_failed_fetch_says_so_and_leaves_nothing_behind(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        settings = tmp_path / "nowhere.xml"
+        settings.write_text(
+            '<ivysettings><settings defaultResolver="none"/><resolvers>'
+            f'<filesystem name="none"><artifact pattern="{tmp_path}/none/[artifact].[ext]"/></filesystem>'
+            "</resolvers></ivysettings>"
+        )
+        monkeypatch.delenv("POSTDATE_KAFKA_LIBS", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+        monkeypatch.setenv("POSTDATE_IVY_SETTINGS", str(settings))
+        told: list[str] = []
+        with pytest.raises(DevBrokerFailed, match="could not be fetched") as failed:
+            kafka_libs(lambda what, done, total: told.append(what))
+        assert told
+        assert "kafka_2.13" in str(failed.value)
+        assert not list(cache_dir().glob("kafka-4*.jar"))
+        assert not (cache_dir() / "kafka-4.3.1").exists()
+
+
+class TestPort:
+    def test_one_in_use_is_named(self, tmp_path: Path) -> None:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            with pytest.raises(DevBrokerFailed, match=rf"Port {port} cannot be used .* --port"):
+                require_free("127.0.0.1", port)
+
+    def test_a_free_one_is_free(self) -> None:
+        require_free("127.0.0.1", free_port())
+
+
+class TestDataDirectory:
+    def test_a_broker_that_is_running_there_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        (tmp_path / "libs").mkdir()
+        (tmp_path / "libs" / "kafka_2.13-4.3.1.jar").touch()
+        monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(tmp_path / "libs"))
+        properties = str(tmp_path / "server.properties")
+        idle = "import time; time.sleep(60)"
+        with subprocess.Popen([sys.executable, "-c", idle, properties]) as other:
+            (tmp_path / "broker.pid").write_text(str(other.pid))
+            with pytest.raises(DevBrokerFailed, match=f"kill {other.pid}"):
+                LocalBroker(0, tmp_path).start()
+            other.kill()
+
+
+class TestSettings:
+    def test_a_properties_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "server.properties"
+        write_properties(path, {"a.b": "1", "c": "x\\y"})
+        assert path.read_text() == "a.b=1\nc=x\\\\y\n"
+
+    def test_a_containers_environment(self) -> None:
+        assert container_environment({"process.roles": "broker"}) == {"KAFKA_PROCESS_ROLES": "broker"}
+
+    def test_every_internal_topic_has_one_replica(self) -> None:
+        replicas = {name: v for name, v in node_settings("h", 1, 2).items() if name.endswith((".factor", ".isr"))}
+        assert set(replicas.values()) == {"1"}
+        assert len(replicas) == 5
+
+    @pytest.mark.parametrize(("port", "controller"), [(9092, 9093), (9093, 9094)])
+    def test_the_container_publishes_its_port_and_keeps_the_controllers(self, port: int, controller: int) -> None:
+        command = run_command("docker", "name", "image", "127.0.0.1", port)
+        assert command[-1] == "image"
+        assert f"127.0.0.1:{port}:{port}" in command
+        assert f"KAFKA_ADVERTISED_LISTENERS=PLAINTEXT://127.0.0.1:{port}" in command
+        assert f"KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:{controller}" in command
+
+
+class TestDocker:
+    def test_none_at_all(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(DevBrokerFailed, match="no docker on PATH"):
+            DockerBroker(0).start()
+
+    def test_an_engine_that_does_not_answer(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        _script(tmp_path, "docker", "exit 1")
+        monkeypatch.setenv("PATH", str(tmp_path))
+        with pytest.raises(DevBrokerFailed, match="engine does not answer"):
+            DockerBroker(0).start()

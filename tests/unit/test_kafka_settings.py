@@ -1,0 +1,82 @@
+"""Goal: clients get what the protocol needs; what would break it is refused with the reason, the rest passes through.
+
+Method: the properties of each client, and a real client made of them: librdkafka itself refuses what it does not know.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.settings import KafkaSettings
+
+NOWHERE = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize("section", ["common", "consumer", "producer", "admin"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("bootstrap.servers", "x:1"),
+        ("transactional.id", "mine"),
+        ("isolation.level", "read_uncommitted"),
+        ("enable.auto.commit", "true"),
+        ("auto.offset.reset", "latest"),
+        ("partitioner", "consistent_random"),
+        ("acks", "1"),
+        ("transaction.timeout.ms", "10"),
+        ("message.timeout.ms", "soon"),
+    ],
+)
+def test_what_breaks_the_protocol_is_refused_with_a_reason(section: str, name: str, value: str) -> None:
+    with pytest.raises(SettingRefused, match=rf"kafka\.{section}: {name} "):
+        KafkaSettings(NOWHERE, **{section: {name: value}})  # type: ignore[arg-type]  # one section by its name
+
+
+def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
+    settings = KafkaSettings(
+        NOWHERE,
+        common={"client.id": "mine", "message.timeout.ms": "3000"},
+        producer={"message.timeout.ms": "4000", "transaction.timeout.ms": "20000"},
+        consumer={"session.timeout.ms": 30_000},
+    )
+    producer = settings.producer_conf("tid", 5_000_000)
+    assert producer["client.id"] == "mine"
+    assert producer["message.timeout.ms"] == "4000"
+    assert producer["transaction.timeout.ms"] == settings.transaction_timeout_ms == 20_000
+    assert producer["message.max.bytes"] == 5_000_000
+    assert settings.group_consumer_conf("g", None)["session.timeout.ms"] == 30_000
+
+
+def test_each_client_has_what_the_protocol_says() -> None:
+    settings = KafkaSettings(NOWHERE)
+    producer = settings.producer_conf("tid", 1_048_588)
+    assert producer["transactional.id"] == "tid"
+    assert producer["partitioner"] == "murmur2_random"
+    assert producer["allow.auto.create.topics"] is False
+    assert producer["enable.metrics.push"] is False
+    member = settings.group_consumer_conf("g", "pod-0")
+    assert member["isolation.level"] == "read_committed"
+    assert member["partition.assignment.strategy"] == "cooperative-sticky"
+    assert member["auto.offset.reset"] == "error"
+    assert member["group.instance.id"] == "pod-0"
+    assert "group.instance.id" not in settings.group_consumer_conf("g", None)
+    assert settings.reader_conf("read_uncommitted")["isolation.level"] == "read_uncommitted"
+
+
+def test_librdkafka_knows_every_property_of_every_client() -> None:
+    kafka = ConfluentKafka(KafkaSettings(NOWHERE))
+    kafka.group_consumer("g", "pod-0").close()
+    kafka.log_reader(Partition("t", 0), 0, Isolation.READ_COMMITTED).close()
+    kafka.producer("tid").destroy()
+    kafka.plain_producer().destroy()
+    kafka.admin().close()
+
+
+def test_a_property_that_nobody_knows_is_refused_when_a_client_is_made() -> None:
+    with pytest.raises(SettingRefused, match=r"no\.such\.thing"):
+        ConfluentKafka(KafkaSettings(NOWHERE, producer={"no.such.thing": "1"})).producer("tid")
+    with pytest.raises(SettingRefused, match="sasl"):
+        ConfluentKafka(KafkaSettings(NOWHERE, common={"sasl.mechanism": "PLAIN", "sasl.nonsense": "x"})).admin()
