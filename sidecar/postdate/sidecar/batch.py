@@ -121,7 +121,7 @@ class BatchBuilder:
 
     def _judge(
         self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
-    ) -> Refusal | bool | None:
+    ) -> Refusal | None:
         """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked at)."""
         target = self._target_of(entry.target)
         if target is None:
