@@ -21,15 +21,14 @@ from postdate.wheel.changes import Changes
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
 from postdate.wheel.hand import Load
 from postdate.wheel.host import Host, LocalHost
-from postdate.wheel.identity import Identity, wheel_digest
+from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
-from postdate.wheel.layout import Geometry
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.position import Position
 from postdate.wheel.scan_cursor import ScanCursor
-from postdate.wheel.tally import Tally, key_column
+from postdate.wheel.tally import Tally
 from postdate.wheel.timer_log import TimerLog
-from postdate.wheel.wheel_file import WheelFile
+from postdate.wheel.upkeep import Upkeep, open_wheel
 from postdate.wheel.wheel_view import WHEEL_NAME
 
 __all__ = ["Identity", "IndexOptions", "TimerIndex", "move_aside"]
@@ -42,12 +41,12 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 class TimerIndex:
     """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not believed or proved wrong."""
 
-    def __init__(self, log: TimerLog, wheel: WheelFile) -> None:
+    def __init__(self, log: TimerLog, wheel: Upkeep, rebuilds: int) -> None:
         self._log = log
         self._wheel = wheel
         self._controls = ScanCursor(FIRST_KEY)
         self._messages = ScanCursor(_FIRST_MESSAGE)
-        self.rebuilds = 0
+        self.rebuilds = rebuilds
         self.is_new = log.is_new
         self.wheel_path = wheel.path
         # The reads of the timer log, as they are.
@@ -77,7 +76,8 @@ class TimerIndex:
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
-            return _open(log, directory / WHEEL_NAME, identity, Geometry.of(options), now_ms, host or LocalHost())
+            wheel, believed = open_wheel(log, directory / WHEEL_NAME, identity, options, now_ms, host or LocalHost())
+            return TimerIndex(log, wheel, rebuilds=0 if believed or log.is_new else 1)
         except BaseException:
             log.close()
             raise
@@ -154,9 +154,7 @@ class TimerIndex:
         self._controls.ended(changes.entries)
         self._messages.ended(changes.entries)
         self._lower_cursors(counted)
-        self._wheel.begin()
-        self._wheel.rings.apply(counted)
-        self._commit_wheel()
+        self._wheel.count(counted)
 
     def sync(self) -> None:
         """Make everything written so far survive a loss of power; one fsync, without the GIL."""
@@ -177,8 +175,9 @@ class TimerIndex:
     ) -> tuple[list[bytes], list[bytes]]:
         """Keys and values of what is due before `before_ms`, ascending by due time and offset, behind the key `after`.
 
-        `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due 0, so they come first. At most `limit`, and no more once the values hold
-        `size_bytes_max`. O(found), about 0.6 us each; ended entries are not walked over again.
+        `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due
+        0, so they come first. At most `limit`, and no more once the values hold `size_bytes_max`.
+        O(found), about 1 us each; ended entries are not walked over again.
         """
         before = entry_key(max(before_ms, 1), 0)
         if after is not None:
@@ -231,20 +230,11 @@ class TimerIndex:
 
     def advance(self, now_ms: int) -> None:
         """Move the window of the fine ring to the present tick. O(ticks passed); nothing within a tick."""
-        rings = self._wheel.rings
-        if now_ms // rings.geometry.tick_ms > rings.window:
-            self._wheel.begin()
-            rings.advance(now_ms)
-            self._commit_wheel()
+        self._wheel.advance(now_ms)
 
     def load_step(self, now_ms: int, keys_max: int = limits.LOAD_KEYS_MAX) -> bool:
         """Load, or rebuild, one piece of the wheel; True while there is more to do. At most 1 us a key."""
-        self.advance(now_ms)
-        if self._wheel.rings.building:
-            self._build_piece(keys_max)
-        else:
-            self._load_piece(keys_max)
-        return self._wheel.rings.building or self._wheel.rings.next_load() is not None
+        return self._wheel.load_step(now_ms, keys_max)
 
     def confirm(self, now_ms: int) -> bool:
         """True if the wheel agrees with the timer log about what comes first and how much there is; else it is rebuilt.
@@ -254,7 +244,7 @@ class TimerIndex:
         if self._wheel.rings.building or self._agrees():
             return True
         self.rebuilds += 1
-        self._rebuild(now_ms)
+        self._wheel.rebuild(now_ms)
         return False
 
     def close(self, clean: bool = True) -> None:
@@ -270,7 +260,7 @@ class TimerIndex:
                 self._log.sync()
         finally:
             try:
-                self._wheel.close(self._log.sequence(), self.next_request, clean)
+                self._wheel.close(clean)
             finally:
                 self._log.close()
 
@@ -300,7 +290,9 @@ class TimerIndex:
 
     def _lower_cursors(self, counted: Tally) -> None:
         due, offset = counted.gained.due, counted.gained.offset
-        if not len(due):
+        if counted.gained.is_short:
+            for due_ms, request, _ in counted.gained.rows():
+                (self._messages if due_ms else self._controls).put(entry_key(due_ms, request))
             return
         messages = due != 0
         if messages.any():
@@ -308,9 +300,6 @@ class TimerIndex:
             self._messages.put(entry_key(int(lowest), int(offset[due == lowest].min())))
         if not messages.all():
             self._controls.put(entry_key(0, int(offset[~messages].min())))
-
-    def _commit_wheel(self) -> None:
-        self._wheel.commit(self._log.sequence(), self._log.position.next_request)
 
     def _agrees(self) -> bool:
         rings, totals = self._wheel.rings, self._log.position.totals
@@ -325,57 +314,6 @@ class TimerIndex:
             return first is None and not self._messages.is_exact
         due_ms, offset = split_key(self._messages.at)
         return first[:2] == rings.zone_of(due_ms, offset) and first[2] <= due_ms
-
-    def _rebuild(self, now_ms: int) -> None:
-        self._wheel.begin()
-        reset(self._wheel, self._log, now_ms)
-        self._commit_wheel()
-
-    def _build_piece(self, keys_max: int) -> None:
-        rings, totals = self._wheel.rings, self._log.position.totals
-        keys = self._log.scan_keys(entry_key(*rings.built), None, keys_max)
-        mean = totals.entries_bytes / totals.entries if totals.entries else 0
-        self._wheel.begin()
-        rings.build(key_column(keys, mean), is_last=len(keys) < keys_max)
-        self._commit_wheel()
-
-    def _load_piece(self, keys_max: int) -> None:
-        rings = self._wheel.rings
-        hour = rings.next_load()
-        if hour is None:
-            return
-        (due_ms, offset), end_ms = hour
-        keys = self._log.scan_keys(entry_key(due_ms, offset), entry_key(end_ms, 0), keys_max)
-        self._wheel.begin()
-        rings.load(key_column(keys, 0), end_ms, is_last=len(keys) < keys_max)
-        self._commit_wheel()
-
-
-def _open(log: TimerLog, path: Path, identity: Identity, geometry: Geometry, now_ms: int, host: Host) -> TimerIndex:
-    digest = wheel_digest(identity, log.log_id)
-    wheel = WheelFile.open_existing(path, geometry, digest, host)
-    sequence, position = log.sequence(), log.position
-    if wheel is not None and wheel.is_believed(sequence, position.next_request, position.totals):
-        index = TimerIndex(log, wheel)
-        wheel.begin()
-        wheel.rings.advance(now_ms)
-    else:
-        if wheel is not None:
-            wheel.close(sequence, position.next_request, clean=False)
-        wheel = WheelFile.create(path, geometry, digest, host)
-        index = TimerIndex(log, wheel)
-        index.rebuilds = 0 if log.is_new else 1
-        wheel.begin()
-        reset(wheel, log, now_ms)
-    wheel.commit(sequence, position.next_request)  # from here on the file is not clean
-    return index
-
-
-def reset(wheel: WheelFile, log: TimerLog, now_ms: int) -> None:
-    """Empty the rings; what the log holds is then counted by `load_step`. Within an update."""
-    totals = log.position.totals
-    wheel.rings.reset(now_ms, building=totals.entries > 0)
-    wheel.rings.parked.change(totals.parked, totals.parked_bytes)
 
 
 def move_aside(directory: Path, why: str) -> Path:

@@ -11,8 +11,8 @@ min_due is a lower bound of the due times in it: it falls on adding and never ri
 number within one turn of the ring. What cannot be (a count below 0, another number's slot) is clamped and reported,
 never raised: the ring is a hint, and its owner rebuilds it.
 
-Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `first_held` O(slots passed) once,
-amortised O(1) for a caller that starts where it last stopped; `take` O(slots taken).
+Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `add_one` and `remove_one` 2 us;
+`first_held` O(slots passed) once, amortised O(1) for a caller that starts where it last stopped; `take` O(slots taken).
 
 Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
 Thread rule: none of its own; works on whatever buffer it is given.
@@ -80,6 +80,32 @@ class Ring:
         self._min_due[at] = np.where(empty, np.uint64(NO_DUE), self._min_due[at])
         return right
 
+    def add_one(self, number: int, due_ms: int, size_bytes: int) -> bool:
+        """`add` for one entry, without the fixed cost of numpy's calls."""
+        at = number % self.size
+        count = int(self._count[at])
+        right = not count or int(self._tick[at]) == number
+        self._tick[at] = number
+        self._count[at] = count + 1
+        self._state[at] = STATE_OVER if self._count_max and count >= self._count_max else STATE_HELD
+        self._bytes[at] = size_bytes + int(self._bytes[at]) if count else size_bytes
+        self._min_due[at] = min(due_ms, int(self._min_due[at])) if count else due_ms
+        return right
+
+    def remove_one(self, number: int, size_bytes: int) -> bool:
+        """`remove` for one entry."""
+        at = number % self.size
+        count = int(self._count[at]) - 1
+        right = count >= 0 and int(self._tick[at]) == number
+        if count <= 0:
+            self._slots[at] = FREE_SLOT
+            self._tick[at] = number
+        else:
+            self._count[at] = count
+            self._state[at] = STATE_OVER if self._count_max and count > self._count_max else STATE_HELD
+            self._bytes[at] = max(0, int(self._bytes[at]) - size_bytes)
+        return right
+
     def take(self, first: int, end: int) -> tuple[int, int]:
         """Empty the slots of the numbers [first, end); returns the count and the bytes that they held."""
         count = size_bytes = 0
@@ -110,6 +136,8 @@ class Ring:
     def first_held(self, first: int, end: int) -> int | None:
         """The smallest number in [first, end) whose slot holds an entry, or None. REQUIRES: end - first <= size."""
         number = first
+        if number < end and self._count[number % self.size]:
+            return number
         while number < end:
             at = number % self.size
             stretch = self._count[at : at + min(_STRETCH, end - number)]

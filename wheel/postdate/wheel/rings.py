@@ -149,7 +149,9 @@ class Rings:
         if self.building:
             below = _below(entries, self.built)
             entries = Column(entries.due[below], entries.offset[below], entries.size_bytes[below])
-        if not len(entries):
+        if entries.is_short:
+            for due_ms, offset, size_bytes in entries.rows():
+                self._count_one(due_ms, offset, size_bytes, sign)
             return
         self._note(self.total.change(sign * len(entries), sign * int(entries.size_bytes.sum())))
         geometry = self.geometry
@@ -163,6 +165,29 @@ class Rings:
         self._count_number(self.beyond, entries, ~loaded & ~limited, sign)
         self._count_ring(self.fine, entries, loaded & ~past, geometry.tick_ms, sign)
         self._count_ring(self.hours, entries, ~loaded & limited, geometry.hour_ms, sign)
+
+    def _count_one(self, due_ms: int, offset: int, size_bytes: int, sign: int) -> None:
+        zone, number = self.zone_of(due_ms, offset)
+        self._note(self.total.change(sign, sign * size_bytes))
+        if zone in (Zone.FINE, Zone.HOUR):
+            ring = self.fine if zone == Zone.FINE else self.hours
+            if sign < 0:
+                self._note(ring.remove_one(number, size_bytes))
+                return
+            self._note(ring.add_one(number, due_ms, size_bytes))
+            self._lower_hand(ring, number)
+        else:
+            self._note(self._counts[zone].change(sign, sign * size_bytes))
+
+    def _lower_hand(self, ring: Ring, number: int) -> None:
+        if ring is self.fine:
+            self._fine_hand = min(self._fine_hand, number)
+        else:
+            self._hour_hand = min(self._hour_hand, number)
+
+    @property
+    def _counts(self) -> dict[Zone, Count]:
+        return {Zone.CONTROL: self.control, Zone.OVERDUE: self.overdue, Zone.BEYOND: self.beyond}
 
     def _count_number(self, number: Count, entries: Column, mask: Mask, sign: int) -> None:
         found = int(np.count_nonzero(mask))
@@ -178,11 +203,7 @@ class Rings:
             self._note(ring.remove(numbers, sizes))
             return
         self._note(ring.add(numbers, due, sizes))
-        lowest = int(numbers.min())
-        if ring is self.fine:
-            self._fine_hand = min(self._fine_hand, lowest)
-        else:
-            self._hour_hand = min(self._hour_hand, lowest)
+        self._lower_hand(ring, int(numbers.min()))
 
     def _note(self, right: bool) -> None:
         if not right:

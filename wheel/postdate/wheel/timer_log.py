@@ -262,7 +262,8 @@ class TimerLog:
         for offset, mark in changes.marks.items():
             if mark is not None:
                 self.marks_end = max(self.marks_end, offset + 1)
-        self.reclaimable_size_bytes += int(counted.lost.size_bytes.sum())
+        if len(counted.lost):
+            self.reclaimable_size_bytes += int(counted.lost.size_bytes.sum())
         self._range_tombstones += len(changes.spans)
         if self._low_water_moved():
             self._trim_firsts()

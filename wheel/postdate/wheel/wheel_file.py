@@ -6,9 +6,9 @@ or a stamp that names another state of the timer log, and rebuilds.
 
 Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the
 sequence even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's
-counters; and either clean with the right crc, or written under this boot (the page cache then holds exactly what was written) and
-without a contradiction among its slots. Anything else is replaced by a new file: a reader that still maps the old one
-keeps what it has. Errors of the file system are the only ones raised.
+counters; and either clean with the right crc, or written under this boot (the page cache then holds exactly what was
+written) and without a contradiction among its slots. Anything else is replaced by a new file: a reader that still maps
+the old one keeps what it has. Errors of the file system are the only ones raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
 x86-64 keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.

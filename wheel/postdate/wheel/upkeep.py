@@ -1,0 +1,114 @@
+"""Keeping the wheel in step with the timer log: counting what was written, loading hours, rebuilding.
+
+Every change of the rings happens here, between `begin` and `commit` of the file. A rebuild empties the rings and then
+counts the entries of the timer log piece by piece, in order of their keys; what is written meanwhile is counted where
+the scan has passed and left to it where it has not, so the rings are right at the end, and nobody waited.
+
+Thread rule: that of the timer index.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from postdate.wheel.host import Host
+from postdate.wheel.identity import Identity, wheel_digest
+from postdate.wheel.keys import entry_key
+from postdate.wheel.layout import Geometry
+from postdate.wheel.options import IndexOptions
+from postdate.wheel.rings import Rings
+from postdate.wheel.tally import Tally, key_column
+from postdate.wheel.timer_log import TimerLog
+from postdate.wheel.wheel_file import WheelFile
+
+
+class Upkeep:
+    """The wheel file of a timer log, and what changes it."""
+
+    def __init__(self, log: TimerLog, file: WheelFile) -> None:
+        self._log = log
+        self._file = file
+        self.path = file.path
+
+    @property
+    def rings(self) -> Rings:
+        """The rings, for questions only."""
+        return self._file.rings
+
+    def count(self, written: Tally) -> None:
+        """Count what the timer log has just written."""
+        self._file.begin()
+        self._file.rings.apply(written)
+        self._commit()
+
+    def advance(self, now_ms: int) -> None:
+        """Move the window of the fine ring to the present tick."""
+        rings = self._file.rings
+        if now_ms // rings.geometry.tick_ms > rings.window:
+            self._file.begin()
+            rings.advance(now_ms)
+            self._commit()
+
+    def load_step(self, now_ms: int, keys_max: int) -> bool:
+        """Rebuild or load one piece; True while there is more to do."""
+        self.advance(now_ms)
+        if self._file.rings.building:
+            self._build_piece(keys_max)
+        else:
+            self._load_piece(keys_max)
+        return self._file.rings.building or self._file.rings.next_load() is not None
+
+    def rebuild(self, now_ms: int) -> None:
+        """Empty the rings, and begin to count the timer log anew."""
+        self._file.begin()
+        totals = self._log.position.totals
+        self._file.rings.reset(now_ms, building=totals.entries > 0)
+        self._file.rings.parked.change(totals.parked, totals.parked_bytes)
+        self._commit()
+
+    def close(self, clean: bool) -> None:
+        """Unmap the file; `clean` marks it as whole. REQUIRES: the timer log is still open."""
+        self._file.close(self._log.sequence(), self._log.position.next_request, clean)
+
+    def _build_piece(self, keys_max: int) -> None:
+        rings, totals = self._file.rings, self._log.position.totals
+        keys = self._log.scan_keys(entry_key(*rings.built), None, keys_max)
+        mean = totals.entries_bytes / totals.entries if totals.entries else 0
+        self._file.begin()
+        rings.build(key_column(keys, mean), is_last=len(keys) < keys_max)
+        self._commit()
+
+    def _load_piece(self, keys_max: int) -> None:
+        rings = self._file.rings
+        hour = rings.next_load()
+        if hour is None:
+            return
+        (due_ms, offset), end_ms = hour
+        keys = self._log.scan_keys(entry_key(due_ms, offset), entry_key(end_ms, 0), keys_max)
+        self._file.begin()
+        rings.load(key_column(keys, 0), end_ms, is_last=len(keys) < keys_max)
+        self._commit()
+
+    def _commit(self) -> None:
+        self._file.commit(self._log.sequence(), self._log.position.next_request)
+
+
+def open_wheel(
+    log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host
+) -> tuple[Upkeep, bool]:
+    """The wheel at `path` if it is believed, else a new one to be built by `load_step`; and which of the two it is.
+
+    From here on the file is not clean. Raises DiskFull or StorageError.
+    """
+    geometry, digest, position = Geometry.of(options), wheel_digest(identity, log.log_id), log.position
+    file = WheelFile.open_existing(path, geometry, digest, host)
+    if file is not None and file.is_believed(log.sequence(), position.next_request, position.totals):
+        file.begin()
+        file.rings.advance(now_ms)
+        file.commit(log.sequence(), position.next_request)
+        return Upkeep(log, file), True
+    if file is not None:
+        file.close(log.sequence(), position.next_request, clean=False)
+    upkeep = Upkeep(log, WheelFile.create(path, geometry, digest, host))
+    upkeep.rebuild(now_ms)
+    return upkeep, False
