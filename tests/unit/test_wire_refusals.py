@@ -178,6 +178,21 @@ def test_the_allow_list_is_named_when_it_refuses() -> None:
         parse_request(rules, 0, 0, None, with_topic(b"billing"))
 
 
+@pytest.mark.parametrize(
+    ("value", "sentence"),
+    [
+        (None, "postdate-delay null has no value"),
+        (b"\xff", r"postdate-delay '\ufffd' is too long or not ASCII"),
+        (b"soon", "postdate-delay 'soon' is not a duration such as 1500, 90s, 2h30m or PT5M"),
+        (b"x" * 500, "postdate-delay '" + "x" * 80 + "'... is too long or not ASCII"),
+    ],
+)
+def test_a_detail_is_a_sentence_that_quotes_what_was_sent(value: bytes | None, sentence: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RULES, 3, NOW_MS, None, with_time("postdate-delay", value))
+    assert refused.value.detail == sentence
+
+
 def test_a_refusal_is_repeated_the_same() -> None:
     details = set()
     for _ in range(3):

@@ -97,7 +97,13 @@ def test_an_origin_reads_back() -> None:
     assert parse_origin(longest) == ("t" * 249, 2**31 - 1, 2**63 - 1)
 
 
-@pytest.mark.parametrize("text", [b"R/3/1017\n", b"./1/1", b"a b/1/1", b"\xff/1/1", b"R//1", b"/1/1", b"R/ 1/1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"R/3/1017\n", b"./1/1", b"a b/1/1", b"\xff/1/1", b"R//1", b"/1/1", b"R/ 1/1"),
+        *(b"R/2147483648/1", b"R/1/9223372036854775808"),
+    ],
+)
 def test_what_is_no_origin(text: bytes) -> None:
     with pytest.raises(ValueError, match="is not an origin"):
         parse_origin(text)
