@@ -87,6 +87,14 @@ def requests(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) ->
         yield name
 
 
+@pytest.fixture(scope="module")
+def partition_by_java(broker: RunningBroker, new_topic: Callable[[str], str]) -> dict[bytes, int]:
+    """Where the Java client puts each key on a topic with PARTITIONS partitions, as acknowledged by the broker."""
+    messages = [message for message in (*ALL, INTERLEAVED) if message.key is not None]
+    sent = send_with_java(broker.bootstrap_servers, new_topic("interop.reference"), messages)
+    return {m.key: partition for m, (partition, _) in zip(messages, sent, strict=True) if m.key is not None}
+
+
 def read(bootstrap: str, topic: str, count: int) -> list[Received]:
     """The first `count` committed records of a topic; fails when they do not come in time."""
     consumer = Consumer(
@@ -128,21 +136,21 @@ def test_a_message_arrives_as_it_was_sent_and_where_java_would_put_it(
     broker: RunningBroker,
     requests: str,
     new_topic: Callable[[str], str],
+    partition_by_java: dict[bytes, int],
     produce: Producer,
     messages: tuple[Message, ...],
 ) -> None:
     bootstrap = broker.bootstrap_servers
-    target, reference = new_topic("interop.target"), new_topic("interop.reference")
+    target = new_topic("interop.target")
     produce(bootstrap, requests, [m.with_headers((TOPIC, target.encode()), (DELAY, b"1s")) for m in messages])
-    expected = send_with_java(bootstrap, reference, messages)
 
     delivered = read(bootstrap, target, len(messages))
 
     partitions = {as_message(record, postdates=2): record.partition() for record in delivered}
     assert set(partitions) == set(messages)
-    keyed = {m: partition for m, (partition, _) in zip(messages, expected, strict=True) if m.key is not None}
-    assert {m: partitions[m] for m in keyed} == keyed
-    assert len(set(keyed.values())) > 1, "keys that all fall on one partition prove nothing"
+    by_key = {message.key: partition for message, partition in partitions.items() if message.key is not None}
+    assert by_key == {key: partition_by_java[key] for key in by_key}
+    assert len(set(by_key.values())) > 1, "keys that all fall on one partition prove nothing"
 
 
 def test_the_headers_that_postdate_adds_stand_last_and_tell_origin_and_due_time(
@@ -165,10 +173,10 @@ def test_a_delivered_record_sent_back_with_all_its_headers_is_delivered_again(
 ) -> None:
     bootstrap = broker.bootstrap_servers
     first, second = new_topic("interop.first"), new_topic("interop.second")
-    produce_with_java(bootstrap, requests, [FULL.with_headers((TOPIC, first.encode()), (LEVEL, b"0"))])
+    produce_with_kcat(bootstrap, requests, [FULL.with_headers((TOPIC, first.encode()), (LEVEL, b"0"))])
     (record,) = read(bootstrap, first, 1)
     retry = as_message(record).with_headers((TOPIC, second.encode()), (DELAY, b"100"))
-    produce_with_java(bootstrap, requests, [retry])
+    produce_with_kcat(bootstrap, requests, [retry])
 
     (again,) = read(bootstrap, second, 1)
 

@@ -66,8 +66,8 @@ def send_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> l
     """As `produce_with_java`; returns partition and offset of each message as the broker acknowledged them."""
     java = need_program("java", "openjdk-17-jdk-headless")
     need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
-    classpath = f"{kafka_libs()}/*"
-    command = [java, "-Xmx128m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
+    command = [java, "-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    command += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", f"{kafka_libs()}/*"]
     return _acknowledged(_run([*command, str(_CLIENTS / "Produce.java"), bootstrap, topic], _lines(messages)))
 
 
