@@ -1,0 +1,25 @@
+"""What integration tests share: the real broker of the session, and a bed of each test's own on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker, running_broker
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[RunningBroker]:
+    """The real broker, once a session."""
+    with running_broker() as running:
+        yield running
+
+
+@pytest.fixture
+def bed(broker: RunningBroker, tmp_path: Path) -> Iterator[Bed]:
+    """Topics and processes of the test's own; its processes end with it."""
+    with new_bed(broker.bootstrap_servers, tmp_path) as made:
+        yield made

@@ -1,0 +1,153 @@
+"""Goal: whatever a producer sends, it never stops a shard; each mistake ends as one dead letter that names its reason.
+
+Method: for every reason that exists without parking and limits, one request that deserves it, mixed with good ones,
+to one real sidecar. The oracle then wants each dead letter once, with its request's bytes, and the good ones on time.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from postdate.connectors.wire.headers import (
+    ACTION,
+    AT,
+    DEAD_DETAIL,
+    DEAD_REASON,
+    DELAY,
+    GRACE,
+    ID,
+    LEVEL,
+    ORIGIN,
+    PARTITION,
+    TOPIC,
+    Headers,
+)
+from postdate.connectors.wire.reasons import Reason
+from support.bed import Bed
+from support.broker import unique_name
+from support.oracle import Sent
+from support.programs import need_program
+
+_RETRY_BUDGET_MS = 1000
+_SMALL_TARGET_BYTES = 20_000
+
+#: Reasons that this producer cannot deserve: any bytes are a key, its library refuses names that are not UTF-8 (kcat
+#: does not, below), limits do not exist yet, and the others take brokers with ACLs or without leaders.
+_WITHOUT_A_CAUSE_HERE = frozenset(
+    {
+        Reason.BAD_KEY,
+        Reason.BAD_HEADERS,
+        Reason.LIMIT_EXCEEDED,
+        Reason.UNAUTHORIZED,
+        Reason.TARGET_UNAVAILABLE,
+        Reason.RECORD_REFUSED,
+    }
+)
+
+
+def _bad_requests(target: bytes, small: bytes, requests: bytes) -> list[tuple[Reason, Headers]]:
+    """A request for each reason, some in several ways; the target `small` takes no large record."""
+    to, now = (TOPIC, target), (DELAY, b"0")
+    return [
+        (Reason.MISSING_TARGET, [now]),
+        (Reason.BAD_TARGET, [(TOPIC, b"no topic name"), now]),
+        (Reason.BAD_TARGET, [(TOPIC, None), now]),
+        (Reason.BAD_TARGET, [(TOPIC, b"\xff\xfe"), now]),
+        (Reason.FORBIDDEN_TARGET, [(TOPIC, b"__consumer_offsets"), now]),
+        (Reason.FORBIDDEN_TARGET, [(TOPIC, requests), now]),
+        (Reason.FORBIDDEN_TARGET, [(TOPIC, requests + b".dispatch-log"), now]),
+        (Reason.FORBIDDEN_TARGET, [(TOPIC, b"not-on-the-list"), now]),
+        (Reason.MISSING_TIME, [to]),
+        (Reason.CONFLICTING_TIME, [to, now, (LEVEL, b"1")]),
+        (Reason.BAD_TIME, [to, (DELAY, b"-5")]),
+        (Reason.BAD_TIME, [to, (AT, b"9" * 400)]),
+        (Reason.BAD_TIME, [to, (AT, b"tomorrow")]),
+        (Reason.BAD_TIME, [to, (DELAY, None)]),
+        (Reason.BEYOND_HORIZON, [to, (DELAY, b"5000d")]),
+        (Reason.BAD_LEVEL, [to, (LEVEL, b"two")]),
+        (Reason.BAD_PARTITION, [to, now, (PARTITION, b"-1")]),
+        (Reason.BAD_PARTITION, [to, now, (PARTITION, b"7")]),
+        (Reason.BAD_ID, [to, now, (ID, b"")]),
+        (Reason.BAD_ID, [to, now, (ID, b"i" * 257)]),
+        (Reason.BAD_ID, [(ACTION, b"cancel"), (ORIGIN, b"elsewhere/0/0")]),
+        (Reason.MISSING_ID, [(ACTION, b"cancel")]),
+        (Reason.BAD_ACTION, [to, now, (ACTION, b"postpone")]),
+        (Reason.BAD_ACTION, [(ACTION, b"cancel"), (ID, b"x"), to]),
+        (Reason.DUPLICATE_HEADER, [to, now, now]),
+        (Reason.UNKNOWN_HEADER, [to, now, ("postdate-dealy", b"5s")]),
+        (Reason.UNKNOWN_HEADER, [to, ("Postdate-Delay", b"5s")]),
+        (Reason.TOO_LARGE, [(TOPIC, small), now]),
+        (Reason.EXPIRED, [to, (AT, b"1000"), (GRACE, b"1h")]),
+        (Reason.UNKNOWN_TARGET, [(TOPIC, b"allowed-" + unique_name("nowhere").encode()), now]),
+    ]
+
+
+def test_every_reason_ends_as_one_dead_letter_and_stops_nobody(bed: Bed) -> None:
+    requests, target, small = bed.new_requests(), bed.new_target(2), bed.new_target(max_message_bytes="20000")
+    bad = _bad_requests(target.encode(), small.encode(), requests.encode())
+    assert {reason for reason, _ in bad} == set(Reason) - _WITHOUT_A_CAUSE_HERE
+    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}, allow=("target-*", "allowed-*", "__*"))
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    sender = bed.sender()
+    good: list[Sent] = []
+    dead: list[tuple[Reason, Sent]] = []
+    now_ms = int(time.time() * 1000)
+    for index, (reason, headers) in enumerate(bad):
+        value = b"%d " % index * (_SMALL_TARGET_BYTES // 2)
+        bad_headers: Headers = [("kept", b"1"), *headers, ("kept", None)]
+        dead.append((reason, sender.send(requests, Sent("", b"bad", value, bad_headers))))
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (now_ms + 200))]
+        good.append(sender.send(requests, Sent(target, b"good", b"%d" % index, given, now_ms + 200)))
+    sender.flush()
+    bed.wait_for_ends(len(good) + len(dead))
+    outcome = bed.judge(good, dead=[sent for _, sent in dead])
+    letters = {seen.origin: seen for seen in outcome.dead}
+    for reason, sent in dead:
+        letter = letters[sent.origin]
+        assert letter.last(DEAD_REASON).decode() == reason, (sent.headers, letter.last(DEAD_DETAIL))
+        assert letter.last(DEAD_DETAIL), "a person is told what was wrong"
+        assert (letter.key, letter.value, letter.headers[:-3]) == (sent.key, sent.value, sent.headers)
+    assert sidecar.shards() == 1
+    assert "HALTED" not in sidecar.log_text()
+
+
+@pytest.mark.parametrize("value_bytes", [_SMALL_TARGET_BYTES, 900_000])
+def test_a_request_that_no_target_takes_comes_back_whole(bed: Bed, value_bytes: int) -> None:
+    """Its dead letter is larger than itself, and still fits."""
+    requests, small = bed.new_requests(), bed.new_target(max_message_bytes="20000")
+    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 200})
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    sender = bed.sender()
+    given: Headers = [(TOPIC, small.encode()), (DELAY, b"0")]
+    sent = sender.send(requests, Sent(small, b"k", b"x" * value_bytes, given))
+    sender.flush()
+    bed.wait_for_ends(1)
+    outcome = bed.judge([], dead=[sent])
+    assert dict(outcome.reasons()) == {"too-large": 1}
+    assert outcome.dead[0].value == sent.value
+
+
+def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(bed: Bed) -> None:
+    kcat = need_program("kcat", "kcat")
+    requests, target = bed.new_requests(), bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    command: list[str | bytes] = [kcat, "-P", "-b", bed.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
+    for header in (b"postdate-topic=" + target.encode(), b"postdate-delay=0", b"not\xffUTF-8=1"):
+        command += ["-H", header]
+    subprocess.run(command, input=b"value", check=True, timeout=30)
+    sender = bed.sender()
+    given: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
+    good = sender.send(requests, Sent(target, b"k", b"v", given, 1000), 0)
+    sender.flush()
+    bed.wait_for_ends(2)
+    bad = Sent("", b"key", b"value", [], origin=requests.encode() + b"/0/0")
+    outcome = bed.judge([good], dead=[bad])
+    assert dict(outcome.reasons()) == {"bad-headers": 1}
+    assert (outcome.dead[0].key, outcome.dead[0].value, len(outcome.dead[0].headers)) == (b"key", b"value", 3)

@@ -1,0 +1,232 @@
+"""Goal: whatever is asked for arrives as asked: every byte, every header, at its time, in order, once.
+
+Method: one real sidecar process for the module's bed, requests by a plain producer, and the oracle over everything that
+Kafka holds afterwards.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, KEY, LEVEL, ORIGIN, PARTITION, TOPIC, Headers
+from postdate.connectors.wire.murmur2 import partition_for
+from support.bed import Bed
+from support.broker import unique_name
+from support.oracle import Outcome, Seen, Sent
+
+_BINARY = bytes(range(256))
+_HEADERS: Sequence[Headers] = (
+    [],
+    [("plain", b"text"), ("traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")],
+    [("null", None), ("empty", b""), ("binary", _BINARY)],
+    [("twice", b"1"), ("between", b"x"), ("twice", b"2"), ("twice", b"1")],
+    [
+        ("", b"a name without a character"),
+        ("gr\u00fc\u00df", b"beyond ASCII"),
+        ("post", b"date-"),
+        ("ostdate-id", b"7"),
+    ],
+)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+def _at(target: str, due_ms: int, key: bytes | None, value: bytes | None, *more: tuple[str, bytes | None]) -> Sent:
+    """A request by instant; `more` are further headers, ours among them."""
+    given = [(TOPIC, target.encode()), *more, (AT, b"%d" % due_ms)]
+    return Sent(target, key, value, given, due_ms)
+
+
+def _serve(bed: Bed, shards: int, **dispatch: int) -> None:
+    sidecar = bed.new_sidecar(dispatch=dispatch)
+    sidecar.start()
+    sidecar.wait_for_shards(shards)
+
+
+def test_every_byte_arrives_on_the_partition_of_java(bed: Bed) -> None:
+    requests, target = bed.new_requests(2), bed.new_target(5)
+    due_ms = _now_ms() + 1500
+    messages = [(key, value) for key in (None, b"", b"key", _BINARY) for value in (None, b"", b"value", _BINARY * 400)]
+    asked = [_at(target, due_ms, key, value, *headers) for key, value in messages for headers in _HEADERS]
+    other_key = _at(target, due_ms, b"the request's own", b"v", (KEY, b"the target's"))
+    other_key.target_key = b"the target's"
+    placed = _at(target, due_ms, b"key", b"v", (PARTITION, b"3"), (ID, b"order-9"))
+    asked += [other_key, placed]
+    _serve(bed, 2)
+    sender = bed.sender()
+    for sent in asked:
+        sender.send(requests, sent)
+    sender.flush()
+    bed.wait_for_ends(len(asked))
+    seen = {record.origin: record for record in bed.judge(asked).delivered}
+    for sent in asked:
+        key = sent.target_key or sent.key
+        if sent is not placed and key is not None:
+            assert seen[sent.origin].partition == partition_for(key, 5), sent
+    assert seen[placed.origin].partition == 3
+
+
+def test_a_null_target_key_replaces_the_key_of_the_request(bed: Bed) -> None:
+    requests, target = bed.new_requests(), bed.new_target(2)
+    _serve(bed, 1)
+    sender = bed.sender()
+    sender.send(requests, _at(target, _now_ms(), b"key", b"v", (KEY, None)))
+    sender.flush()
+    bed.wait_for_ends(1)
+    reader = bed.reader(target)
+    reader.until(lambda: len(reader.records) == 1, "the message arrives", 10)
+    assert reader.records[0].key is None
+    reader.close()
+
+
+def test_every_way_to_say_when_is_kept(bed: Bed) -> None:
+    requests, target = bed.new_requests(), bed.new_target()
+    _serve(bed, 1)
+    base_ms = _now_ms()
+    ways: list[tuple[str, bytes, int]] = [
+        (DELAY, b"0", 0),
+        (DELAY, b"700", 700),
+        (DELAY, b"1500ms", 1500),
+        (DELAY, b"PT1.25S", 1250),
+        (DELAY, b"1s", 1000),
+        (LEVEL, b"0", 0),
+        (LEVEL, b"1", 1000),
+    ]
+    sender = bed.sender()
+    asked = [Sent(target, b"k", b"v", [(TOPIC, target.encode()), (name, text)]) for name, text, _ in ways]
+    past = _at(target, base_ms - 86_400_000, b"k", b"from yesterday")
+    instant = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(base_ms // 1000 + 2)).encode()
+    spoken = Sent(target, b"k", b"v", [(TOPIC, target.encode()), (AT, instant)], (base_ms // 1000 + 2) * 1000)
+    for sent in (*asked, past, spoken):
+        sender.send(requests, sent)
+    sender.flush()
+    for sent, (_, _, delay_ms) in zip(asked, ways, strict=True):
+        sent.due_ms = sent.appended_ms + delay_ms
+    bed.wait_for_ends(len(asked) + 2)
+    bed.judge([*asked, past, spoken])
+
+
+def test_messages_of_one_key_leave_in_order_of_due_time_then_of_request(bed: Bed) -> None:
+    requests, target = bed.new_requests(2), bed.new_target(3)
+    _serve(bed, 2)
+    base_ms = _now_ms() + 1500
+    keys = [b"a", b"b", b"c", b"d"]
+    asked = [_at(target, base_ms + (index * 7919 % 50) * 10, keys[index % 4], b"%d" % index) for index in range(2_000)]
+    sender = bed.sender()
+    for sent in asked:
+        sender.send(requests, sent)
+    sender.flush()
+    bed.wait_for_ends(len(asked))
+    outcome = bed.judge(asked)
+    due = {sent.origin: sent.due_ms for sent in asked}
+
+    def place(seen: Seen) -> tuple[int, int]:
+        return due[seen.origin], int(seen.origin.rpartition(b"/")[2])
+
+    for key in keys:
+        arrived = [place(seen) for seen in sorted(outcome.delivered, key=lambda seen: seen.offset) if seen.key == key]
+        assert len(arrived) == 500
+        assert arrived == sorted(arrived), key
+
+
+def test_replace_cancel_and_reschedule_do_what_they_say(bed: Bed) -> None:
+    requests, target = bed.new_requests(), bed.new_target()
+    _serve(bed, 1)
+    sender = bed.sender()
+    soon_ms, far_ms = _now_ms() + 2500, _now_ms() + 3_600_000
+
+    def control(action: bytes, *headers: tuple[str, bytes | None]) -> Sent:
+        return sender.send(requests, Sent("", b"k", None, [(ACTION, action), *headers]), 0)
+
+    first = sender.send(requests, _at(target, far_ms, b"k", b"replaced", (ID, b"debounce")), 0)
+    second = sender.send(requests, _at(target, soon_ms, b"k", b"the last one wins", (ID, b"debounce")), 0)
+    by_id = sender.send(requests, _at(target, soon_ms, b"k", b"cancelled by id", (ID, b"order-1")), 0)
+    by_origin = sender.send(requests, _at(target, soon_ms, b"k", b"cancelled by origin"), 0)
+    moved = sender.send(requests, _at(target, far_ms, b"k", b"moved nearer", (ID, b"order-2")), 0)
+    moved_twice = sender.send(requests, _at(target, soon_ms, b"k", b"moved away and back"), 0)
+    sender.flush()
+    silent = [first, by_id, by_origin, control(b"cancel", (ID, b"order-1")), control(b"cancel", (ID, b"never seen"))]
+    silent.append(control(b"cancel", (ORIGIN, by_origin.origin)))
+    silent.append(control(b"reschedule", (ID, b"order-2"), (AT, b"%d" % (soon_ms + 200))))
+    silent.append(control(b"reschedule", (ORIGIN, moved_twice.origin), (AT, b"%d" % far_ms)))
+    silent.append(control(b"reschedule", (ORIGIN, moved_twice.origin), (AT, b"%d" % (soon_ms + 400))))
+    sender.flush()
+    moved.due_ms, moved_twice.due_ms = soon_ms + 200, soon_ms + 400
+    bed.wait_for_ends(3 + len(silent))
+    outcome = bed.judge([second, moved, moved_twice], silent=silent)
+    ends = {origin: fates[0][0] for origin, fates in outcome.fates.items()}
+    assert [ends[sent.origin] for sent in (first, by_id, by_origin)] == ["replaced", "cancelled", "cancelled"]
+    assert {ends[sent.origin] for sent in silent[3:]} == {"applied"}
+
+
+def test_an_aborted_request_does_not_exist(bed: Bed) -> None:
+    requests, target = bed.new_requests(), bed.new_target()
+    _serve(bed, 1)
+    producer = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": unique_name("shop")})
+    producer.init_transactions(30)
+    due_ms = _now_ms() + 500
+
+    def ask(value: bytes) -> Sent:
+        sent = _at(target, due_ms, b"k", value)
+        producer.produce(requests, value, b"k", headers=list(sent.headers))
+        return sent
+
+    producer.begin_transaction()
+    for index in range(50):
+        ask(b"aborted %d" % index)
+    assert producer.flush(10) == 0
+    producer.abort_transaction(30)
+    producer.begin_transaction()
+    ask(b"committed")
+    producer.commit_transaction(30)
+    last = bed.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
+    bed.wait_for_ends(2)
+    reader = bed.reader(target)
+    assert [seen.value for seen in reader.to_end()] == [b"committed", last.value]
+    reader.close()
+
+
+def test_several_request_topics_share_a_process(bed: Bed) -> None:
+    topics = [bed.new_requests(2), bed.new_requests(3)]
+    target = bed.new_target(2)
+    _serve(bed, 5)
+    due_ms = _now_ms() + 1000
+    sender = bed.sender()
+    asked = [
+        sender.send(topics[index % 2], _at(target, due_ms + index % 300, b"%d" % index, b"v%d" % index), partition)
+        for partition in range(2)
+        for index in range(600)
+    ]
+    sender.flush()
+    bed.wait_for_ends(len(asked))
+    bed.judge(asked)
+
+
+def _reason_of(outcome: Outcome) -> dict[str, int]:
+    return dict(outcome.reasons())
+
+
+@pytest.mark.parametrize("budget_ms", [1500])
+def test_an_unknown_target_ends_as_dead_letter_and_holds_nobody_up(bed: Bed, budget_ms: int) -> None:
+    requests, target = bed.new_requests(), bed.new_target()
+    _serve(bed, 1, retry_budget_ms=budget_ms)
+    sender, due_ms = bed.sender(), _now_ms() + 300
+    lost = [sender.send(requests, _at(unique_name("nowhere"), due_ms, b"k", b"v")) for _ in range(5)]
+    asked = [sender.send(requests, _at(target, due_ms + index, b"k", b"%d" % index)) for index in range(1000)]
+    sender.flush()
+    reader = bed.reader(target)
+    reader.until(lambda: len(reader.records) == len(asked), "the others arrive", 20)
+    reader.close()
+    late_ms = max(seen.arrived_ms - sent.due_ms for seen, sent in zip(reader.records, asked, strict=True))
+    bed.wait_for_ends(len(lost) + len(asked))
+    outcome = bed.judge(asked, dead=lost)
+    assert _reason_of(outcome) == {"unknown-target": 5}
+    ended = {origin: at for origin, fates in outcome.fates.items() for _, at in fates}
+    assert min(ended[sent.origin] for sent in lost) >= due_ms + budget_ms
+    assert late_ms < budget_ms, f"the others waited {late_ms:.0f} ms"

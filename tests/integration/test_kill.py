@@ -1,0 +1,90 @@
+"""Goal: processes die at any moment, and still every message is delivered once, none early.
+
+Method: two processes share four partitions and are killed with SIGKILL at random moments, each started again on its own
+disk; requests are due all through it. Then the oracle judges everything that Kafka holds. The seed is printed, and given
+back by POSTDATE_KILL_SEED; POSTDATE_KILL_MESSAGES, POSTDATE_KILL_KILLS and POSTDATE_KILL_SECONDS make the run larger.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Seen, Sent
+from support.sidecars import Sidecar
+
+_MESSAGES = int(os.environ.get("POSTDATE_KILL_MESSAGES", "10000"))
+_KILLS = int(os.environ.get("POSTDATE_KILL_KILLS", "6"))
+_SECONDS = float(os.environ.get("POSTDATE_KILL_SECONDS", "12"))
+#: s. How long after the last kill everything has ended: each death costs at most a session time-out and a takeover.
+_SETTLE_S = 60.0 + 5.0 * _KILLS
+
+
+def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> list[Sent]:
+    """Requests due at random moments of the time of the killing, of keys and sizes that differ."""
+    sender, first_due_ms = bed.sender(), int(time.time() * 1000) + 1000
+    asked = []
+    for index in range(_MESSAGES):
+        due_ms = first_due_ms + int(chance.random() * _SECONDS * 1000)
+        given: Headers = [(TOPIC, target.encode()), ("n", b"%d" % index), (AT, b"%d" % due_ms)]
+        asked.append(sender.send(requests, Sent(target, b"%d" % (index % 97), b"v%d" % index, given, due_ms)))
+    sender.flush()
+    return asked
+
+
+def _kill(processes: list[Sidecar], chance: random.Random) -> None:
+    """Kills one of the processes at a time, at random moments, and starts it again at once."""
+    first, step = time.monotonic(), _SECONDS / _KILLS
+    for number in range(_KILLS):
+        at = first + (number + chance.random()) * step
+        threading.Event().wait(max(at - time.monotonic(), 0.0))
+        victim = chance.choice(processes)
+        victim.kill()
+        victim.start()
+
+
+# The run grows with the environment; as it stands here it takes half a minute.
+@pytest.mark.timeout(120 + 4 * _SETTLE_S + 2 * _SECONDS)
+def test_killed_processes_deliver_each_message_once(bed: Bed) -> None:
+    seed = int(os.environ.get("POSTDATE_KILL_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}: {_MESSAGES} requests over {_SECONDS:.0f} s, {_KILLS} kills")
+    chance = random.Random(seed)
+    requests, target = bed.new_requests(4), bed.new_target(4, message_timestamp_type="LogAppendTime")
+    processes = [bed.new_sidecar(), bed.new_sidecar()]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.wait_for_shards(2)
+    killer = threading.Thread(target=_kill, args=(processes, chance))
+    began = time.monotonic()
+    killer.start()
+    asked = _send(bed, requests, target, random.Random(seed + 1))
+    killer.join()
+    killed = time.monotonic()
+    bed.wait_for_ends(len(asked), _SETTLE_S + _SECONDS)
+    settled = time.monotonic()
+    exits = [process.stop() for process in processes]
+    outcome = bed.judge(asked)
+    late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, asked))
+    print(
+        f"killed {_KILLS} in {killed - began:.1f} s, settled {settled - killed:.1f} s after the last; takeovers "
+        f"{outcome.takeovers()}, transactions {len(outcome.log)}; lateness ms p50 {late_ms[len(late_ms) // 2]}, "
+        f"p99 {late_ms[len(late_ms) * 99 // 100]}, most {late_ms[-1]}"
+    )
+    assert min(late_ms) >= 0, "the target's own clock says early"
+    assert outcome.takeovers() > 4, "no shard was ever taken over: the run proves nothing"
+    assert exits == [0, 0]
+    for process in processes:
+        assert "HALTED" not in process.all_logs()
+        assert "Traceback" not in process.all_logs()
+
+
+def _pairs(delivered: list[Seen], asked: list[Sent]) -> list[tuple[Seen, Sent]]:
+    by_origin = {sent.origin: sent for sent in asked}
+    return [(seen, by_origin[seen.origin]) for seen in delivered]

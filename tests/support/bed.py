@@ -1,0 +1,117 @@
+"""A bed for integration tests: request topics and targets on a real broker, and sidecars that serve them.
+
+Everything has names of its own, so one broker serves all tests; whatever was started ends with the bed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from postdate.connectors.wire.dispatch_log import decode_record
+from support.broker import unique_name
+from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
+from support.sidecars import QUICK_SESSION, Sidecar, postdate
+
+#: s. How long after the last due time everything must have been delivered, killed processes included.
+CATCH_UP_S = 90.0
+
+
+@dataclass
+class Bed:
+    """Request topics, targets and the processes between them."""
+
+    bootstrap: str
+    directory: Path
+    group_id: str = field(default_factory=lambda: unique_name("group"))
+    requests: list[str] = field(default_factory=list)
+    targets: list[str] = field(default_factory=list)
+    sidecars: list[Sidecar] = field(default_factory=list)
+
+    def new_requests(self, partitions: int = 1, *options: str) -> str:
+        """Creates a request topic with the topics beside it, as an operator would."""
+        name = unique_name("requests")
+        postdate(
+            "topics",
+            "create",
+            "-b",
+            self.bootstrap,
+            "--requests",
+            name,
+            "--partitions",
+            str(partitions),
+            "--replication-factor",
+            "1",
+            *options,
+        )
+        self.requests.append(name)
+        return name
+
+    def new_target(self, partitions: int = 1, **config: str) -> str:
+        name = unique_name("target")
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        self.targets.append(name)
+        return name
+
+    def new_sidecar(
+        self,
+        name: str = "",
+        dispatch: Mapping[str, int] | None = None,
+        consumer: Mapping[str, str] = QUICK_SESSION,
+        allow: Sequence[str] = ("*",),
+    ) -> Sidecar:
+        """A process that serves all request topics of this bed; not started yet."""
+        name = name or f"sidecar-{len(self.sidecars)}"
+        made = Sidecar(
+            name, self.bootstrap, list(self.requests), self.directory, self.group_id, dispatch or {}, consumer, allow
+        )
+        self.sidecars.append(made)
+        return made
+
+    def sender(self, **properties: str | int) -> Sender:
+        return Sender(self.bootstrap, **properties)
+
+    def reader(self, *topics: str) -> Reader:
+        """A read_committed reader of these topics, or of all targets and dead letters."""
+        return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
+
+    def wait_for_ends(self, count: int, timeout_s: float = CATCH_UP_S) -> None:
+        """Returns when `count` different requests have ended, by what the dispatch logs say."""
+        reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
+        ended = Outcome([], [], [])
+
+        def enough() -> bool:
+            fresh = reader.records[len(ended.log) :]
+            ended.log += [(seen, decode_record(seen.value)) for seen in fresh]
+            return len(ended.fates) >= count
+
+        try:
+            reader.until(enough, f"{count} requests have ended; see {self.directory}", timeout_s)
+        finally:
+            reader.close()
+
+    def judge(self, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> Outcome:
+        """Everything on Kafka against what was asked; fails with what is wrong."""
+        outcome = gather(self.bootstrap, self.requests, self.targets)
+        judge(outcome, expected, dead, silent)
+        return outcome
+
+    def close(self) -> None:
+        for sidecar in self.sidecars:
+            sidecar.kill()
+
+
+@contextmanager
+def new_bed(bootstrap: str, directory: Path) -> Iterator[Bed]:
+    bed = Bed(bootstrap, directory)
+    try:
+        yield bed
+    finally:
+        bed.close()

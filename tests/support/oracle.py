@@ -1,0 +1,288 @@
+"""The judge of exactly once: what was asked, against what a read_committed reader finds.
+
+It shares no state with the sidecar: requests are noted as the broker acknowledged them, and everything else is read
+from Kafka. Verdicts are the promises O1 to O6 of docs/guarantees.md: no origin twice, each request one end, an end and
+its record together, bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from postdate.connectors.wire.delivered import delivered_headers
+from postdate.connectors.wire.dispatch_log import DEAD, DELIVERED, FINAL, DispatchRecord, decode_record
+from postdate.connectors.wire.headers import DEAD_REASON, ID, ORIGIN, PREFIX, Headers
+from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.connectors.wire.topics import OwnTopics
+
+#: How many violations a failed test shows of each kind.
+_SHOWN = 10
+
+
+@dataclass(slots=True)
+class Sent:
+    """A request as it was acknowledged. `due_ms` and `target` are what the test expects of it."""
+
+    target: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    due_ms: int = -1
+    target_key: bytes | None = None
+    origin: bytes = b""
+    appended_ms: int = -1
+
+    @property
+    def data_headers(self) -> Headers:
+        return [header for header in self.headers if not header[0].lower().startswith(PREFIX)]
+
+    @property
+    def id(self) -> bytes:
+        return next((value or b"" for name, value in self.headers if name == ID), b"")
+
+
+@dataclass(slots=True)
+class Seen:
+    """A record that a reader was given, and when (epoch ms of this machine)."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+    arrived_ms: float
+
+    def last(self, name: str) -> bytes:
+        """The last header of this name, as readers of dead letters take it."""
+        return next(value or b"" for header, value in reversed(self.headers) if header == name)
+
+    @property
+    def origin(self) -> bytes:
+        return self.last(ORIGIN)
+
+
+class Sender:
+    """Produces requests as any client would, and notes where they landed."""
+
+    def __init__(self, bootstrap: str, **properties: str | int) -> None:
+        conf = {"bootstrap.servers": bootstrap, "partitioner": "murmur2_random", "linger.ms": 2, **properties}
+        self._producer = Producer(conf)
+        self.failures: list[KafkaError] = []
+
+    def send(self, requests: str, sent: Sent, partition: int = -1) -> Sent:
+        """Hands the request over; `flush` says when it was acknowledged."""
+
+        def acknowledged(error: KafkaError | None, message: Message) -> None:
+            if error is not None:
+                self.failures.append(error)
+                return
+            where, offset = message.partition(), message.offset()
+            assert where is not None
+            assert offset is not None
+            sent.origin = format_origin(requests, where, offset)
+            sent.appended_ms = message.timestamp()[1]
+
+        while True:
+            try:
+                self._producer.produce(
+                    requests, sent.value, sent.key, partition, acknowledged, headers=list(sent.headers)
+                )
+                break
+            except BufferError:
+                self._producer.poll(0.1)
+        self._producer.poll(0)
+        return sent
+
+    def flush(self) -> None:
+        assert self._producer.flush(30) == 0, "requests were not acknowledged"
+        assert not self.failures, self.failures[:3]
+
+
+class Reader:
+    """Reads topics from their beginning as a read_committed consumer without a group."""
+
+    def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
+        self.records: list[Seen] = []
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "oracle",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        known = self._admin.list_topics(timeout=15).topics
+        self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
+        self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
+
+    def take(self, timeout_s: float = 0.1) -> list[Seen]:
+        """What has come since; waits for the first record only."""
+        first = self._consumer.poll(timeout_s)
+        if first is None:
+            return []
+        messages = [first, *self._consumer.consume(2000, 0)]
+        arrived_ms = time.time() * 1000
+        taken = [_seen(message, arrived_ms) for message in messages]
+        self.records += taken
+        return taken
+
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+        """Reads until the condition holds; fails with `what` where it does not come to hold in time."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({len(self.records)} seen)"
+            self.take()
+
+    def to_end(self, timeout_s: float = 30.0) -> list[Seen]:
+        """Reads on to the present end of every partition; returns everything read since the beginning."""
+        ends = {part: self._consumer.get_watermark_offsets(TopicPartition(*part), 15)[1] for part in self._parts}
+
+        def reached() -> bool:
+            positions = self._consumer.position([TopicPartition(*part) for part in self._parts])
+            return all(p.offset >= ends[(p.topic, p.partition)] or ends[(p.topic, p.partition)] == 0 for p in positions)
+
+        self.until(reached, f"the ends {ends} are reached", timeout_s)
+        return self.records
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _seen(message: Message, arrived_ms: float) -> Seen:
+    assert message.error() is None, message.error()
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None
+    assert partition is not None
+    assert offset is not None
+    return Seen(
+        topic,
+        partition,
+        offset,
+        message.key(),
+        message.value(),
+        cast(Headers, message.headers() or []),
+        message.timestamp()[1],
+        arrived_ms,
+    )
+
+
+@dataclass
+class Outcome:
+    """Everything that Kafka holds about some request topics, and what is wrong with it."""
+
+    delivered: list[Seen]
+    dead: list[Seen]
+    log: list[tuple[Seen, DispatchRecord]]
+    wrong: list[str] = field(default_factory=list)
+
+    @property
+    def fates(self) -> dict[bytes, list[tuple[str, int]]]:
+        """Origin -> its final fates, each with the time at which the broker appended the record that says so."""
+        found: dict[bytes, list[tuple[str, int]]] = {}
+        for seen, record in self.log:
+            requests = seen.topic.removesuffix(".dispatch-log")
+            for fate in record.fates:
+                if fate[2] in FINAL:
+                    origin = format_origin(requests, seen.partition, fate[0])
+                    found.setdefault(origin, []).append((fate[2], seen.timestamp_ms))
+        return found
+
+    def reasons(self) -> Counter[str]:
+        return Counter(letter.last(DEAD_REASON).decode() for letter in self.dead)
+
+    def takeovers(self) -> int:
+        return sum(record.kind == "owner" for _, record in self.log)
+
+
+def gather(bootstrap: str, requests: Sequence[str], targets: Iterable[str]) -> Outcome:
+    """Reads targets, dead letters and dispatch logs to their ends."""
+    own = [OwnTopics.of(name) for name in requests]
+    logs, letters = {each.dispatch_log for each in own}, {each.dead_letters for each in own}
+    reader = Reader(bootstrap, [*targets, *letters, *logs])
+    try:
+        records = reader.to_end()
+    finally:
+        reader.close()
+    return Outcome(
+        delivered=[seen for seen in records if seen.topic not in logs | letters],
+        dead=[seen for seen in records if seen.topic in letters],
+        log=[(seen, decode_record(seen.value)) for seen in records if seen.topic in logs],
+    )
+
+
+def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (), silent: Sequence[Sent] = ()) -> None:
+    """Fails unless each of `expected` was delivered and each of `dead` dead-lettered exactly once, each of `silent`
+    (cancelled, replaced, controls) ended without a record, and everything else the log and the topics say agrees."""
+    wrong = outcome.wrong
+    _judge_ends(outcome, expected, dead, silent)
+    by_origin = {seen.origin: seen for seen in outcome.delivered}
+    fates = outcome.fates
+    for sent in expected:
+        seen = by_origin.get(sent.origin)
+        if seen is not None:
+            wrong += _differences(sent, seen)
+            wrong += _early(sent, seen, fates.get(sent.origin, []))
+    wrong += _sequence(outcome)
+    assert not wrong, f"{len(wrong)} violations:\n" + "\n".join(wrong[:_SHOWN])
+
+
+def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent], silent: Sequence[Sent]) -> None:
+    """O1 to O3: the origins on the topics, those that the log names, and those that were asked for, all once."""
+    fates = outcome.fates
+    for name, found, wanted, fate in (
+        ("delivered", outcome.delivered, expected, DELIVERED),
+        ("dead letters", outcome.dead, dead, DEAD),
+    ):
+        counts = Counter(seen.origin for seen in found)
+        asked = {sent.origin for sent in wanted}
+        said = {origin for origin, ends in fates.items() if fate in [end for end, _ in ends]}
+        outcome.wrong += _some(f"{name} twice", [origin for origin, count in counts.items() if count > 1])
+        outcome.wrong += _some(f"{name}: lost", asked - counts.keys())
+        outcome.wrong += _some(f"{name} though not expected", counts.keys() - asked)
+        outcome.wrong += _some(f"{name} without a fate", counts.keys() - said)
+        outcome.wrong += _some(f"{name}: fate without a record", said - counts.keys())
+    outcome.wrong += _some("two fates", [origin for origin, ends in fates.items() if len(ends) > 1])
+    outcome.wrong += _some("no fate", {sent.origin for sent in silent} - fates.keys())
+
+
+def _differences(sent: Sent, seen: Seen) -> list[str]:
+    """O4: where the delivered record is not the message that was sent."""
+    headers = delivered_headers(sent.data_headers, sent.origin, sent.due_ms, sent.id)
+    key = sent.key if sent.target_key is None else sent.target_key
+    wanted = (sent.target, key, sent.value, headers)
+    found = (seen.topic, seen.key, seen.value, seen.headers)
+    return [] if wanted == found else [f"{sent.origin!r} differs: sent {wanted}, seen {found}"]
+
+
+def _early(sent: Sent, seen: Seen, ends: list[tuple[str, int]]) -> list[str]:
+    """O5, by the time at which the broker appended the record of the dispatch log."""
+    appended = min((at for _, at in ends), default=-1)
+    return [f"{sent.origin!r} due {sent.due_ms} was dispatched at {appended}"] if appended < sent.due_ms else []
+
+
+def _sequence(outcome: Outcome) -> list[str]:
+    """O6: `seq` rises by one from 1 on in each partition, in the order of offsets."""
+    wrong: list[str] = []
+    last: dict[tuple[str, int], int] = {}
+    for seen, record in sorted(outcome.log, key=lambda pair: (pair[0].topic, pair[0].partition, pair[0].offset)):
+        part = (seen.topic, seen.partition)
+        if record.seq != last.get(part, 0) + 1:
+            wrong.append(f"{part} offset {seen.offset}: seq {record.seq} after {last.get(part, 0)}")
+        last[part] = record.seq
+    return wrong
+
+
+def _some(what: str, origins: Iterable[bytes]) -> list[str]:
+    listed = sorted(origins, key=lambda origin: parse_origin(origin))
+    return [f"{what}: {len(listed)}, among them {listed[:5]}"] if listed else []

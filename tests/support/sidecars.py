@@ -1,0 +1,150 @@
+"""Real `postdate run` processes for tests: started, stopped, killed, paused and woken, and waited for.
+
+A process writes its stdout and its log to files of its own, which is also where a failed test looks. Waiting means to
+look at those files until a condition holds, with a deadline. Settings of the machine never leak in: every POSTDATE_
+variable is taken out of the environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
+
+#: s. Longer than a member that died is waited for (6 s here) and a takeover together, on a slow machine.
+PATIENCE_S = 60.0
+#: The shortest session time-out that a broker accepts by default: a member that was killed is missed soon.
+QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
+
+
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    """Returns when the condition holds; fails with `what` where it does not come to hold in time."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(0.02)
+
+
+def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
+    """What the program `postdate` prints; its failure is the test's, in its own words."""
+    done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=_environment())
+    assert done.returncode == 0, done.stderr.decode(errors="replace")
+    return done.stdout.decode()
+
+
+@dataclass
+class Sidecar:
+    """One `postdate run`; the same object started again is the same place with the same disk, as a new process."""
+
+    name: str
+    bootstrap: str
+    requests: Sequence[str]
+    directory: Path
+    group_id: str
+    dispatch: Mapping[str, int] = field(default_factory=dict)
+    consumer: Mapping[str, str] = field(default_factory=lambda: QUICK_SESSION)
+    allow: Sequence[str] = ("*",)
+    starts: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def data_dir(self) -> Path:
+        """Where its timer indexes lie."""
+        return self.directory / self.name / "data"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Returns at once; `wait_for_shards` says when it serves."""
+        assert not self.is_alive(), f"{self.name} runs already"
+        self.starts += 1
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.directory / self.name / "postdate.toml"
+        config.write_text(self._toml())
+        command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
+        command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
+        with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=_environment())
+
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def shards(self) -> int:
+        """For how many shards it last said that it may deliver; 0 before it said anything."""
+        said = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
+        return int(said[-1]) if said else 0
+
+    def wait_for_shards(self, count: int, timeout_s: float = PATIENCE_S) -> None:
+        def reached() -> bool:
+            assert self.is_alive(), f"{self.name} ended by itself:\n{self.log_text()[-4000:]}"
+            return self.shards() == count
+
+        wait_until(reached, f"{self.name} delivers for {count} shards (see {self._log()})", timeout_s)
+
+    def log_text(self) -> str:
+        """What this process has logged so far."""
+        return self._log().read_text(errors="replace") if self._log().exists() else ""
+
+    def wait_for_log(self, pattern: str, timeout_s: float = PATIENCE_S) -> None:
+        wait_until(lambda: re.search(pattern, self.log_text()) is not None, f"{self.name} logs {pattern!r}", timeout_s)
+
+    def all_logs(self) -> str:
+        """The logs of all its processes one after the other."""
+        paths = [self._log(number) for number in range(1, self.starts + 1)]
+        return "".join(path.read_text(errors="replace") for path in paths if path.exists())
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; returns the exit code."""
+        assert self._process is not None, f"{self.name} was not started"
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout_s)
+
+    def kill(self) -> None:
+        """SIGKILL: what it was doing stays half done. Nothing happens where it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(30)
+
+    def pause(self) -> None:
+        """SIGSTOP: no thread of it runs, and its connections stay open."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+    def _toml(self) -> str:
+        lines = [f"{name} = {value}" for name, value in self.dispatch.items()]
+        text = "\n".join(["[dispatch]", *lines, "[kafka.consumer]"]) + "\n"
+        text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
+        for topic in self.requests:
+            text += f"[[request_topics]]\nname = {json.dumps(topic)}\nallow = {json.dumps(list(self.allow))}\n"
+        return text
+
+    def _stdout(self) -> Path:
+        return self.directory / self.name / f"stdout-{self.starts}"
+
+    def _log(self, number: int = 0) -> Path:
+        return self.directory / self.name / f"log-{number or self.starts}"
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    return {**given, "PYTHONPATH": path}
