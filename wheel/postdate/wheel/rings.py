@@ -157,14 +157,15 @@ class Rings:
         geometry = self.geometry
         due = entries.due
         control = due == CONTROL_DUE
-        loaded = _below(entries, self.cursor)
+        loaded = _below(entries, self.cursor) & ~control
+        later = ~loaded & ~control
         past = due < np.uint64(self.window * geometry.tick_ms)
         limited = due < np.uint64(min(self.limit_hour * geometry.hour_ms, MAX_KEY[0]))
         self._count_number(self.control, entries, control, sign)
-        self._count_number(self.overdue, entries, loaded & past & ~control, sign)
-        self._count_number(self.beyond, entries, ~loaded & ~limited, sign)
+        self._count_number(self.overdue, entries, loaded & past, sign)
+        self._count_number(self.beyond, entries, later & ~limited, sign)
         self._count_ring(self.fine, entries, loaded & ~past, geometry.tick_ms, sign)
-        self._count_ring(self.hours, entries, ~loaded & limited, geometry.hour_ms, sign)
+        self._count_ring(self.hours, entries, later & limited, geometry.hour_ms, sign)
 
     def _count_one(self, due_ms: int, offset: int, size_bytes: int, sign: int) -> None:
         zone, number = self.zone_of(due_ms, offset)

@@ -1,0 +1,94 @@
+"""Timer indexes for tests: tiny rings that wrap after milliseconds, short ways to fill them, and a heap as model."""
+
+from __future__ import annotations
+
+import heapq
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+
+from postdate.wheel.host import Host
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.options import IndexOptions
+
+IDENTITY = Identity("cluster-1", "requests-id", "dispatch-log-id", 3)
+TINY = IndexOptions(tick_ms=1, fine_slots=4, hour_ms=2, hour_slots=4)
+NOW_MS = 1_000
+
+
+def open_index(
+    directory: Path,
+    options: IndexOptions = TINY,
+    now_ms: int = NOW_MS,
+    identity: Identity = IDENTITY,
+    host: Host | None = None,
+) -> TimerIndex:
+    """A timer index of the identity that all tests share."""
+    return TimerIndex.open(directory, identity, options, now_ms, host)
+
+
+def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:
+    """Put entries of one size in one write; R follows the highest offset."""
+    changes = index.changes()
+    pairs = list(keys)
+    for due_ms, offset in pairs:
+        changes.insert(entry_key(due_ms, offset), bytes(size_bytes))
+    changes.next_request = max((offset for _, offset in pairs), default=-1) + 1
+    index.write(changes)
+
+
+def note_firsts(index: TimerIndex, first_offset: int, dues_ms: list[int]) -> None:
+    """Note the first dues of consecutive requests in one write."""
+    changes = index.changes()
+    changes.firsts.append((first_offset, struct.pack(f"<{len(dues_ms)}Q", *dues_ms)))
+    index.write(changes)
+
+
+def finish_wheel(index: TimerIndex, now_ms: int) -> None:
+    """Load or rebuild until nothing is left to do; fails rather than go on for ever."""
+    for _ in range(100_000):
+        if not index.load_step(now_ms, keys_max=7):
+            return
+    raise AssertionError("the wheel is never finished")
+
+
+def drain(index: TimerIndex, before_ms: int, limit: int = 1_000_000) -> list[tuple[int, int]]:
+    """What a dispatcher would deliver: all that is due, scanned and ended piece by piece."""
+    result: list[tuple[int, int]] = []
+    while True:
+        keys, values = index.scan_due(before_ms, limit)
+        if not keys:
+            return result
+        changes = index.changes()
+        changes.delete_span(keys[0], keys[-1], keys, [len(value) for value in values])
+        index.write(changes)
+        result += [split_key(key) for key in keys]
+
+
+class HeapTimer:
+    """The reference: all entries in a heap, and in a dict for what else is asked."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[int, int], int] = {}
+        self._heap: list[tuple[int, int]] = []
+
+    def put(self, due_ms: int, offset: int, size_bytes: int) -> None:
+        """Hold an entry."""
+        self.held[due_ms, offset] = size_bytes
+        heapq.heappush(self._heap, (due_ms, offset))
+
+    def remove(self, due_ms: int, offset: int) -> int:
+        """Hold it no more; returns its size."""
+        return self.held.pop((due_ms, offset))
+
+    def first(self) -> tuple[int, int] | None:
+        """The earliest entry."""
+        while self._heap and self._heap[0] not in self.held:
+            heapq.heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+    def due(self, before_ms: int) -> list[tuple[int, int]]:
+        """All entries due before a time, in order."""
+        return sorted(key for key in self.held if key[0] < before_ms)
