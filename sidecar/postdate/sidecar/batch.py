@@ -18,7 +18,7 @@ from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import restore_headers
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.draft import Draft
-from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
+from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_PARTITIONS_PER_TRANSACTION_MAX
 from postdate.sidecar.targets import Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import Entry, Kind, decode_entry
@@ -44,6 +44,7 @@ class Batch:
     unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
     due_max_ms: int = 0
     stayed: int = 0
+    targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
 
     def skip(self) -> None:
         """An entry between the ended ones stays: the next ended one begins a new run."""
@@ -104,6 +105,8 @@ class BatchBuilder:
                         continue
                     refusal = verdict
                 if refusal is None:
+                    if not self._fits(batch, entry.target):
+                        break
                     self._deliver(batch, entry, offset)
                 else:
                     self._bury(batch, entry, offset, refusal)
@@ -144,6 +147,16 @@ class BatchBuilder:
         if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
             return self._oversize(entry, target)
         return None
+
+    def _fits(self, batch: Batch, name: str) -> bool:
+        """True where the transaction may write to this target too: each of its partitions is added to it first."""
+        if name not in batch.targets:
+            target = self._target_of(name)
+            count = target.partitions if target is not None else 0
+            if batch.targets and sum(batch.targets.values()) + count > TARGET_PARTITIONS_PER_TRANSACTION_MAX:
+                return False
+            batch.targets[name] = count
+        return True
 
     def _oversize(self, entry: Entry, target: Target) -> Refusal | None:
         headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)

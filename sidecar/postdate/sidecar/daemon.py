@@ -15,13 +15,14 @@ import threading
 from pathlib import Path
 from types import FrameType
 
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Admin, Kafka, Partition
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError, Exit
-from postdate.sidecar.limits import OPEN_FILES_PER_SHARD
+from postdate.sidecar.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
@@ -49,8 +50,12 @@ def run(config: Config) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     gc.freeze()
+    ended = threading.Event()
+    watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
+    watch.start()
     served = poller.run(config.request_topic_names)
-    admin.close()
+    ended.set()
+    watch.join()
     return Exit.OK if served else Exit.FENCED
 
 
@@ -78,6 +83,17 @@ def check_topics(config: Config, admin: Admin) -> dict[str, int]:
         if limit != resource.RLIM_INFINITY and limit < needed:
             raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
     return retentions
+
+
+def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
+    """Look at the live topics every ten minutes until `ended`: anybody may change their settings at any time."""
+    while not ended.wait(TOPIC_CHECK_INTERVAL_MS / 1000):
+        for name in config.request_topic_names:
+            try:
+                for violation in violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers):
+                    log.error("%s", violation)
+            except KafkaFault as fault:
+                log.warning("the topics of %s could not be checked: %s", name, fault)
 
 
 class ShardFactory:

@@ -9,7 +9,6 @@ from typing import Final
 
 # Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record; half leaves room for long offsets.
 FATES_PER_TRANSACTION_MAX: Final = 10_000
-DISPATCH_RECORD_SIZE_BYTES_MAX: Final = 512 * 1024
 
 # Entries under key 0 must all fit one transaction together with what they act on, so ingest stops at either of these.
 CONTROL_ENTRIES_MAX: Final = 5_000
@@ -30,9 +29,6 @@ RECOVERY_STALL_MS_MAX: Final = 180_000
 
 # All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
-
-# Draining the producer between two transactions: slower than this, an old request may still be under way (recycle).
-SETTLE_MS_MAX: Final = 1_000
 
 # A data directory that another process holds for longer belongs to it: a fresh one is taken beside it.
 LOCK_WAIT_MS_MAX: Final = 30_000

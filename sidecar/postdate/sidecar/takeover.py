@@ -9,6 +9,7 @@ Thread rule: runs on the thread of its shard, off the poll thread; the request p
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from postdate.sidecar.dispatch_tail import decode, last_committed, read_until
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import (
+    ASIDE_DIRECTORIES_MAX,
     DISPATCH_LOG_RETENTION_MARGIN_MS,
     FENCE_TIMEOUT_S,
     LOCK_WAIT_MS_MAX,
@@ -116,7 +118,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
             else:
                 time.sleep(0.1)
         except (Corrupt, FormatMismatch) as error:
-            kept = move_aside(directory, "unusable")
+            kept = _keep(directory, "unusable")
             log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)
         except IdentityMismatch as error:
             if any("topic_id" in name for name in error.fields):
@@ -125,8 +127,18 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
                     f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
                     f"from Kafka. If that was meant, remove {directory} and start again",
                 ) from error
-            kept = move_aside(directory, "foreign")
+            kept = _keep(directory, "foreign")
             log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
+
+
+def _keep(directory: Path, why: str) -> Path:
+    """Move a directory aside for a person to look at, and remove the oldest of those kept before, beyond a few."""
+    kept = move_aside(directory, why)
+    aside = [path for path in directory.parent.glob(f"{directory.name}.*") if path.is_dir()]
+    for old in sorted(aside, key=lambda path: path.stat().st_mtime)[:-ASIDE_DIRECTORIES_MAX]:
+        if ".beside-" not in old.name:
+            shutil.rmtree(old)
+    return kept
 
 
 def _beside(directory: Path) -> Path:
@@ -189,7 +201,7 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         checked.empty = True
     if checked.empty and index.next_request is not None:
         index.close()
-        kept = move_aside(ctx.directory, "old")
+        kept = _keep(ctx.directory, "old")
         log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
         index = checked.index = open_index(ctx).index
     if checked.empty:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Protocol
 
 import click
@@ -17,6 +15,7 @@ from rich.console import Console
 from rich.status import Status
 
 from postdate.sidecar.cli.commands import say
+from postdate.sidecar.cli.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import PostdateError
 
 POLL_S = 0.2
@@ -46,7 +45,7 @@ def dev(port: int, data: Path | None, docker: bool) -> None:
     if docker and data is not None:
         raise click.UsageError("--data is for a broker on this machine; the container keeps its own")
     screen = Screen()
-    with _data_directory(data) as directory, _interruptible():
+    with _data_directory(data) as directory, interruptible():
         broker = _docker_broker(port, screen) if docker else _local_broker(port, directory, screen)
         try:
             broker.start()
@@ -73,10 +72,6 @@ def _docker_broker(port: int, screen: Screen) -> DevBroker:
     from postdate.connectors.kafka.dev.docker import DockerBroker
 
     return DockerBroker(port, progress=screen)
-
-
-class Interrupted(BaseException):
-    """SIGINT or SIGTERM arrived: stop the broker and end well."""
 
 
 class Screen:
@@ -112,21 +107,3 @@ def _data_directory(given: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="postdate-dev-") as made:
         yield Path(made)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """The first SIGINT or SIGTERM raises Interrupted where the program stands; later ones change nothing, since the
-    broker is being stopped already."""
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_IGN)
-        raise Interrupted
-
-    earlier = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in earlier.items():
-            signal.signal(number, handler)
