@@ -1,7 +1,7 @@
 """Goal: processes die at any moment, and still every message is delivered once, none early.
 
-Method: two processes share four partitions and are killed with SIGKILL at random moments, each started again on its own
-disk; requests are due all through it. Then the oracle judges everything that Kafka holds. The seed is printed, and given
+Method: two processes share four partitions and are killed with SIGKILL at random moments, each started again on its
+own disk; requests are due all through it. Then the oracle judges all that Kafka holds. The seed is printed, and given
 back by POSTDATE_KILL_SEED; POSTDATE_KILL_MESSAGES, POSTDATE_KILL_KILLS and POSTDATE_KILL_SECONDS make the run larger.
 """
 
