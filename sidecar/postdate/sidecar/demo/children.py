@@ -1,0 +1,93 @@
+"""The processes that the demo starts: each known by its process id, its words in a file, ended when the demo ends.
+
+Children get a session of their own, so that Ctrl-C in the terminal reaches the demo alone, which then stops them in
+order. Where the system has `setpriv`, the kernel ends them also when the demo is killed. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+#: s. A sidecar lets go of its shards within this time; after it, it is killed.
+_STOP_TIMEOUT_S = 15.0
+_LINES_SHOWN = 20
+_RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
+
+
+class Child:
+    """One command of Postdate as a process. Its stdout and stderr go to files in `directory`."""
+
+    def __init__(self, name: str, directory: Path, arguments: Sequence[str], *, show_stderr: bool = False) -> None:
+        self.name = name
+        self.stdout_file = directory / f"{name}.out"
+        self.log_file = directory / f"{name}.log"
+        self._arguments = arguments
+        self._show_stderr = show_stderr
+        self.was_killed = False
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id. Requires that it was started."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the process; does not wait for anything that it does."""
+        command = [sys.executable, "-m", "postdate.sidecar.cli", *self._arguments]
+        setpriv = shutil.which("setpriv")
+        if setpriv is not None:
+            command = [setpriv, "--pdeathsig", "TERM", *command]
+        with self.stdout_file.open("wb") as stdout, self.log_file.open("wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=None if self._show_stderr else log,
+                start_new_session=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def exit_code(self, timeout_s: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired."""
+        assert self._process is not None
+        return self._process.wait(timeout_s)
+
+    def shards(self) -> int:
+        """For how many shards a sidecar last said that it may deliver."""
+        said = _RUNNING.findall(self.stdout_file.read_text()) if self.stdout_file.exists() else []
+        return int(said[-1]) if said else 0
+
+    def kill(self) -> None:
+        """SIGKILL, by the process id, and nothing is tidied up."""
+        self.was_killed = True
+        os.kill(self.pid, signal.SIGKILL)
+        self.exit_code()
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """Ask it to end, and kill it where it does not. Nothing happens where it has ended or was never started."""
+        if self._process is None or not self.is_running():
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def last_words(self) -> str:
+        """The end of its log, for a person."""
+        if not self.log_file.exists():
+            return ""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
