@@ -39,7 +39,7 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
-    return ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=3))
+    return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 
 
 @contextmanager
@@ -131,13 +131,14 @@ def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: Conf
 
 def test_an_admin_that_gets_no_answer_says_so_in_time(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
-    admin = kafka.admin()
-    admin.cluster_id()
+    admin = ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=6)).admin()
+    admin.end_offsets([Partition(topic, 0)], Isolation.READ_UNCOMMITTED)
     with paused(own):
         started = time.monotonic()
         with pytest.raises(Unreachable):
             admin.end_offsets([Partition(topic, 0)], Isolation.READ_UNCOMMITTED)
-        assert time.monotonic() - started < 6
+        assert time.monotonic() - started < 10
+    # The same client goes on, although the leader's epoch that it remembers may be over by now.
     assert admin.end_offsets([Partition(topic, 0)], Isolation.READ_UNCOMMITTED) == {Partition(topic, 0): 0}
 
 

@@ -40,6 +40,8 @@ from postdate.connectors.kafka.settings import KafkaSettings
 _RETRY_INTERVAL_S = 0.05
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: What a search by time answers where nothing is found; librdkafka's OFFSET_END.
+_NOT_FOUND = -1
 #: Deletes everything that is there; librdkafka's OFFSET_END.
 _EVERYTHING = -1
 
@@ -187,17 +189,25 @@ class ConfluentAdmin:
             futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
             for tp, future in futures.items():
                 try:
-                    answer = self._answer(future, f"ask for offsets of {tp.topic}/{tp.partition}")
+                    offset = self._listed(future, f"ask for offsets of {tp.topic}/{tp.partition}")
                 except Retriable:
                     if time.monotonic() >= deadline:
                         raise
                     continue
-                offsets[Partition(tp.topic, tp.partition)] = int(answer.offset)
+                offsets[Partition(tp.topic, tp.partition)] = offset
                 del wanted[Tp(tp.topic, tp.partition)]
             if wanted:
                 time.sleep(_RETRY_INTERVAL_S)
                 self._refresh({tp.topic for tp in wanted})
         return offsets
+
+    def _listed(self, future: Future[Any], doing: str) -> int:
+        """One answer. *Measured*: where a leader does not answer in time, the library reports success and the offset
+        -1001; believed, it would make an end of recovery of it. (-1 is an answer: nothing at or after that time.)"""
+        offset = int(self._answer(future, doing).offset)
+        if offset < _NOT_FOUND:
+            raise Retriable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
+        return offset
 
     def _refresh(self, topics: Iterable[str]) -> None:
         """Makes the library forget what it knew of these topics' leaders."""

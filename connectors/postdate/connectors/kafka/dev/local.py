@@ -146,8 +146,12 @@ class LocalBroker:
         self.start(timeout_s)
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open, nothing answers."""
+        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes its time
+        on a busy machine."""
         os.kill(self.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not _is_stopped(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -228,6 +232,17 @@ class LocalBroker:
     def _forget(self) -> None:
         self._process = None
         (self.data_dir / "broker.pid").unlink(missing_ok=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped; True where the system does not tell (it has no /proc)."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
+                return False
+        except FileNotFoundError:  # this thread has just ended
+            continue
+    return True
 
 
 def _cluster_id() -> str:
