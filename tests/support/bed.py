@@ -66,6 +66,7 @@ class Bed:
         dispatch: Mapping[str, int] | None = None,
         consumer: Mapping[str, str] = QUICK_SESSION,
         allow: Sequence[str] = ("*",),
+        static: bool = False,
     ) -> Sidecar:
         """A process that serves all request topics of this bed; not started yet."""
         name = name or f"sidecar-{len(self.sidecars)}"

@@ -44,7 +44,10 @@ def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
 
 @dataclass
 class Sidecar:
-    """One `postdate run`; the same object started again is the same place with the same disk, as a new process."""
+    """One `postdate run`; the same object started again is the same place with the same disk, as a new process.
+
+    `static`: a member by name, which gets its partitions back at once when it is started again.
+    """
 
     name: str
     bootstrap: str
@@ -54,6 +57,7 @@ class Sidecar:
     dispatch: Mapping[str, int] = field(default_factory=dict)
     consumer: Mapping[str, str] = field(default_factory=lambda: QUICK_SESSION)
     allow: Sequence[str] = ("*",)
+    static: bool = False
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -76,6 +80,8 @@ class Sidecar:
         config.write_text(self._toml())
         command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
         command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
+        if self.static:
+            command += ["--group-instance-id", self.name]
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
             self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=_environment())
 
