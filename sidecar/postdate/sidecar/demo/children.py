@@ -75,11 +75,17 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
         self.exit_code()
 
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+    def kill_group(self) -> None:
+        """SIGKILL to the process and to those that it started. Nothing happens where it does not run."""
+        if self.is_running():
+            os.killpg(self.pid, signal.SIGKILL)  # it leads a group of its own: its session began with it
+            self.exit_code()
+
+    def stop(self) -> None:
         """Ask it to end, and kill it where it does not. Nothing happens where it has ended or was never started."""
         if self._process is None or not self.is_running():
             return
-        self._process.send_signal(how)
+        self._process.terminate()
         try:
             self._process.wait(_STOP_TIMEOUT_S)
         except subprocess.TimeoutExpired:
