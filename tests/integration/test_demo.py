@@ -14,7 +14,7 @@ import pytest
 
 from support.sidecar_process import postdate
 
-#: s. It takes about 40 s on two free cores.
+#: s. Most of it is Java and Spark, which take several times as long on a machine that is busy otherwise.
 DEMO_TIMEOUT_S = 240.0
 
 

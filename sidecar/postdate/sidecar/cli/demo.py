@@ -47,6 +47,7 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
                     shutil.copy(words, kept)
                 say(f"what the processes said is kept in {kept}")
     except Interrupted:
+        console.show_cursor(True)  # the audit may have ended while it was drawing
         say("stopped; nothing is left running")
         sys.exit(Exit.FAILED)
     sys.exit(Exit.OK if ok else Exit.VIOLATION)
