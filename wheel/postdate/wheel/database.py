@@ -41,11 +41,41 @@ class Range:
         self.next = self.rows.next
 
     def finish(self) -> None:
-        """Raise unless the scan ended because the range did; REQUIRED after each scan."""
+        """Raise unless the scan ended because the range did; REQUIRED after each scan.
+
+        The iterator is dropped before the error leaves: a traceback that held it would hold the LOCK.
+        """
         try:
             self.rows.status()
         except Exception as error:
+            del self.rows, self.key, self.value, self.next
             raise from_rocksdict(error) from error
+
+    def collect_keys(self, limit: int) -> list[bytes]:
+        """The next keys, at most `limit`."""
+        key, step = self.key, self.next
+        keys: list[bytes] = []
+        add = keys.append
+        while limit > 0 and (row := key()) is not None:
+            add(row)
+            limit -= 1
+            step()
+        return keys
+
+    def collect(self, limit: int, size_bytes_max: int) -> tuple[list[bytes], list[bytes]]:
+        """The next keys and values: at most `limit`, and no more once the values hold `size_bytes_max`."""
+        key, value, step = self.key, self.value, self.next
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        add_key, add_value = keys.append, values.append
+        while limit > 0 and size_bytes_max > 0 and (row := key()) is not None:
+            body = value()
+            add_key(row)
+            add_value(body)
+            size_bytes_max -= len(body)
+            limit -= 1
+            step()
+        return keys, values
 
 
 class Database:
@@ -72,13 +102,16 @@ class Database:
         return self._db
 
     def handle(self, family: str) -> ColumnFamily:
-        """The handle that a WriteBatch needs."""
+        """The handle that a WriteBatch needs; raises Closed after `close`."""
+        if self._db is None:
+            raise Closed(f"{self.path} is closed")
         return self._handles[family]
 
     def get(self, family: str, key: bytes) -> bytes | None:
         """The value under a key, or None; one point look-up."""
+        view = self._view(family)
         try:
-            value: bytes | None = self._view(family).get(key)
+            value: bytes | None = view.get(key)
         except Exception as error:
             raise from_rocksdict(error) from error
         return value
@@ -120,8 +153,13 @@ class Database:
         self._call(lambda db: db.flush_wal(True))
 
     def flush(self, wait: bool) -> None:
-        """Write the memtables out as sorted files; releases the GIL."""
-        self._call(lambda db: db.flush(wait))
+        """Write the memtables of all families out as sorted files; releases the GIL."""
+        for view in self._views.values():  # a database's own flush takes its default family alone
+
+            def flush(_: Rdict, view: Rdict = view) -> None:
+                view.flush(wait)
+
+            self._call(flush)
 
     def compact(self, family: str, first: bytes, last: bytes) -> None:
         """Rewrite a key range without what was deleted in it; releases the GIL, takes a second for 600 MB."""

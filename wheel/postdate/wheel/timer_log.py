@@ -193,28 +193,13 @@ class TimerLog:
         self, family: str, start: bytes, before: bytes, limit: int, size_bytes_max: int
     ) -> tuple[list[bytes], list[bytes]]:
         found = self._db.range(family, start, before)
-        key, value, step = found.key, found.value, found.next
-        keys: list[bytes] = []
-        values: list[bytes] = []
-        size_bytes = 0
-        while limit > 0 and size_bytes < size_bytes_max and (row := key()) is not None:
-            body = value()
-            keys.append(row)
-            values.append(body)
-            size_bytes += len(body)
-            limit -= 1
-            step()
+        keys, values = found.collect(limit, size_bytes_max)
         found.finish()
         return keys, values
 
     def _scan_keys(self, family: str, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
         found = self._db.range(family, start, before)
-        key, step = found.key, found.next
-        keys: list[bytes] = []
-        while limit > 0 and (row := key()) is not None:
-            keys.append(row)
-            limit -= 1
-            step()
+        keys = found.collect_keys(limit)
         found.finish()
         return keys
 

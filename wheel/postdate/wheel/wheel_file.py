@@ -142,8 +142,10 @@ class WheelFile:
             raise from_os_error(error) from error
         finally:
             del self.rings  # numpy's views hold the mapping
-            self._buffer.release()
-            self._mapped.close()
+            # Where the traceback of an error still holds them, the mapping goes when that does; nobody writes to it.
+            with contextlib.suppress(BufferError):
+                self._buffer.release()
+                self._mapped.close()
 
     def _write_stamp(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
         self._generation += 1

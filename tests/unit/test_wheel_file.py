@@ -1,0 +1,254 @@
+"""Goal: a wheel file is believed only when it is right; damaged, stale, half written or foreign it never shows.
+
+Method: fill an index, damage the file in one way, open it again. Each case says whether the file may be believed; all
+must deliver the same entries, at once, and end with a wheel that agrees with the timer log.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.wheel.errors import DiskFull
+from postdate.wheel.host import PretendHost
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
+from postdate.wheel.options import IndexOptions
+from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
+
+ENTRIES = [(NOW_MS + at // 3, at) for at in range(40)]
+SLOTS_END = Geometry.of(TINY).file_size_bytes
+
+
+def reopened(directory: Path, host: PretendHost | None = None) -> TimerIndex:
+    return open_index(directory, host=host or PretendHost())
+
+
+def filled(directory: Path, clean: bool) -> Path:
+    index = reopened(directory)
+    put_entries(index, ENTRIES)
+    finish_wheel(index, NOW_MS)
+    index.close(clean=clean)
+    return index.wheel_path
+
+
+def assert_same_deliveries(index: TimerIndex) -> None:
+    hint = index.next_due_ms()
+    assert hint is not None
+    assert hint <= NOW_MS, "a delivery waits for the wheel"
+    assert drain(index, NOW_MS + 5) == [key for key in ENTRIES if key[0] < NOW_MS + 5]
+    finish_wheel(index, NOW_MS + 5)
+    assert index.confirm(NOW_MS + 5)
+    assert sum(index.pending_by_horizon(NOW_MS + 5).values()) == index.count
+    assert drain(index, NOW_MS + 100) == [key for key in ENTRIES if key[0] >= NOW_MS + 5]
+    assert index.next_due_ms() is None
+
+
+def edit(path: Path, change: Callable[[bytearray], None]) -> None:
+    data = bytearray(path.read_bytes())
+    change(data)
+    path.write_bytes(data)
+
+
+def zero(data: bytearray) -> None:
+    data[:] = bytes(len(data))
+
+
+def zero_rings(data: bytearray) -> None:
+    data[HEADER_SIZE_BYTES:] = bytes(len(data) - HEADER_SIZE_BYTES)
+
+
+def truncate(data: bytearray) -> None:
+    del data[len(data) // 2 :]
+
+
+def empty(data: bytearray) -> None:
+    data.clear()
+
+
+def extend(data: bytearray) -> None:
+    data.extend(bytes(4096))
+
+
+def mark_busy(data: bytearray) -> None:
+    data[COUNTERS_OFFSET] ^= 1
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_undamaged_file_is_believed(tmp_path: Path, clean: bool) -> None:
+    filled(tmp_path, clean)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 0
+    assert not index.rebuilding
+    assert_same_deliveries(index)
+    index.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("damage", [zero, zero_rings, truncate, empty, extend, mark_busy])
+def test_a_damaged_file_is_rebuilt(tmp_path: Path, clean: bool, damage: Callable[[bytearray], None]) -> None:
+    edit(filled(tmp_path, clean), damage)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_every_flipped_byte_of_a_clean_file_is_harmless(tmp_path: Path) -> None:
+    wheel = filled(tmp_path, clean=True)
+    shutil.copytree(tmp_path, tmp_path.with_name("kept"))
+    used = [*range(COUNTERS_OFFSET + 144), *range(HEADER_SIZE_BYTES, SLOTS_END)]
+    disbelieved = 0
+    for at in random.Random(1).sample(used, 60):
+        shutil.rmtree(tmp_path)
+        shutil.copytree(tmp_path.with_name("kept"), tmp_path)
+
+        def flip(data: bytearray, at: int = at) -> None:
+            data[at] ^= 0x40
+
+        edit(wheel, flip)
+        index = reopened(tmp_path)
+        disbelieved += index.rebuilds
+        assert_same_deliveries(index)
+        index.close(clean=False)
+    assert disbelieved > 40, "the crc saw almost none of the flips"
+
+
+def test_a_flipped_count_of_an_unclean_file_is_seen_in_the_sums(tmp_path: Path) -> None:
+    wheel = filled(tmp_path, clean=False)
+
+    def flip_count(data: bytearray) -> None:
+        data[HEADER_SIZE_BYTES + 8] ^= 1
+
+    edit(wheel, flip_count)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp_path: Path) -> None:
+    filled(tmp_path, clean=False)
+    index = reopened(tmp_path, PretendHost("boot-2"))
+    assert index.rebuilds == 1
+    finish_wheel(index, NOW_MS)
+    index.close()
+    index = reopened(tmp_path, PretendHost("boot-3"))
+    assert index.rebuilds == 0
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_an_unclean_file_is_not_believed_where_the_boot_is_unknown(tmp_path: Path) -> None:
+    class Nameless(PretendHost):
+        def boot_id(self) -> bytes:
+            return bytes(16)
+
+    filled(tmp_path, clean=False)
+    index = reopened(tmp_path, Nameless())
+    index.close(clean=False)
+    index = reopened(tmp_path, Nameless())
+    assert index.rebuilds == 1
+    assert_same_deliveries(index)
+    index.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_older_copy_put_back_is_rebuilt(tmp_path: Path, clean: bool) -> None:
+    wheel = filled(tmp_path, clean)
+    old = wheel.read_bytes()
+    index = reopened(tmp_path)
+    put_entries(index, [(NOW_MS + 50, 100)])
+    drain(index, NOW_MS + 60)
+    put_entries(index, [(due_ms, offset + 200) for due_ms, offset in ENTRIES])
+    index.close(clean=clean)
+    wheel.write_bytes(old)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
+    assert len(drain(index, NOW_MS + 100)) == len(ENTRIES)
+    index.close()
+
+
+def test_half_the_pages_of_another_copy_are_seen(tmp_path: Path) -> None:
+    wheel = filled(tmp_path, clean=True)
+    old = wheel.read_bytes()
+    index = reopened(tmp_path)
+    put_entries(index, [(NOW_MS + 1, 100)])
+    index.close()
+
+    def mix(data: bytearray) -> None:
+        data[HEADER_SIZE_BYTES:] = old[HEADER_SIZE_BYTES:]
+
+    edit(wheel, mix)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
+    index.close()
+
+
+def test_the_wheel_of_another_timer_log_is_rebuilt(tmp_path: Path) -> None:
+    wheel = filled(tmp_path / "a", clean=True)
+    other = filled(tmp_path / "b", clean=True)
+    shutil.copy(wheel, other)
+    index = reopened(tmp_path / "b")
+    assert index.rebuilds == 1, "two logs of one shard, with equal sequence numbers, must not share a wheel"
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_another_geometry_is_rebuilt(tmp_path: Path) -> None:
+    filled(tmp_path, clean=True)
+    options = IndexOptions(tick_ms=2, fine_slots=4, hour_ms=4, hour_slots=4)
+    index = open_index(tmp_path, options, host=PretendHost())
+    assert index.rebuilds == 1
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_a_wheel_half_built_is_built_anew_after_a_restart(tmp_path: Path) -> None:
+    edit(filled(tmp_path, clean=True), zero)
+    index = reopened(tmp_path)
+    index.load_step(NOW_MS, keys_max=5)
+    assert index.rebuilding
+    index.close(clean=True)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -> None:
+    index = reopened(tmp_path)
+    put_entries(index, ENTRIES)
+    finish_wheel(index, NOW_MS)
+    with open(index.wheel_path, "r+b") as file:  # somebody writes into the mapping: the first slots are now empty
+        file.seek(HEADER_SIZE_BYTES)
+        file.write(bytes(32 * 3))
+    assert not index.confirm(NOW_MS)
+    assert index.rebuilds == 1
+    assert index.rebuilding
+    assert index.next_due_ms() == NOW_MS, "while it is rebuilt, a seek tells"
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_no_room_for_the_wheel_is_said_and_leaves_nothing_locked(tmp_path: Path) -> None:
+    with pytest.raises(DiskFull):
+        reopened(tmp_path, PretendHost(room_bytes=100))
+    assert sorted(os.listdir(tmp_path)) == ["log"]
+    index = reopened(tmp_path)
+    assert index.count == 0
+    index.close()
+
+
+def test_directory_and_files_are_for_this_user_alone(tmp_path: Path) -> None:
+    index = reopened(tmp_path / "cluster" / "requests" / "3")
+    for path in (tmp_path / "cluster", tmp_path / "cluster" / "requests" / "3", index.wheel_path.parent / "log"):
+        assert path.stat().st_mode & 0o777 == 0o700
+    assert index.wheel_path.stat().st_mode & 0o777 == 0o600
+    assert index.wheel_path.stat().st_blocks * 512 >= SLOTS_END, "a sparse file dies by SIGBUS on a full disk"
+    index.close()

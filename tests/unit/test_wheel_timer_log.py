@@ -1,0 +1,396 @@
+"""Goal: the timer log keeps what was synced, in one consistent state, and says so where it cannot.
+
+Method: a real RocksDB in a temporary directory whose files are cut, flipped or removed between two opens; the two ways
+of deleting, and what finds entries, against brute force.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postdate.wheel import limits
+from postdate.wheel.changes import Changes
+from postdate.wheel.database import Database
+from postdate.wheel.entry import Mark
+from postdate.wheel.errors import (
+    Closed,
+    Corrupt,
+    DiskFull,
+    FormatMismatch,
+    IdentityMismatch,
+    Locked,
+    StorageError,
+    WheelError,
+    from_rocksdict,
+)
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex, move_aside
+from postdate.wheel.keys import entry_key, parked_key, split_key
+from postdate.wheel.timer_log import NO_FIRST_DUE, TimerLog
+from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
+
+
+def write_batches(index: TimerIndex, first: int, end: int) -> None:
+    """Batch n puts ten entries, moves R to 10 * (n + 1) and sets seq to n."""
+    for number in range(first, end):
+        changes = index.changes()
+        for offset in range(number * 10, number * 10 + 10):
+            changes.insert(entry_key(NOW_MS + offset % 7, offset), bytes(100))
+            changes.ids[b"id-%d" % offset] = entry_key(NOW_MS + offset % 7, offset)
+        changes.next_request, changes.seq = number * 10 + 10, number
+        index.write(changes)
+
+
+def assert_is_prefix(index: TimerIndex, at_least: int) -> None:
+    """All families are in the state after one and the same batch, which is `at_least` or later."""
+    batches = (index.next_request or 0) // 10
+    assert batches >= at_least
+    keys, values = index.scan(None, entry_key(NOW_MS + 100, 0), 10_000)
+    assert sorted(split_key(key)[1] for key in keys) == list(range(batches * 10))
+    assert all(value == bytes(100) for value in values)
+    assert index.count == batches * 10
+    assert index.seq == max(batches - 1, 0)
+    for offset in range(batches * 10):
+        assert index.id_key(b"id-%d" % offset) == entry_key(NOW_MS + offset % 7, offset)
+    assert index.id_key(b"id-%d" % (batches * 10)) is None
+    assert index.low_water() == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Path, seed: int) -> None:
+    index = open_index(tmp_path / "live")
+    write_batches(index, 0, 20)
+    index.sync()
+    [wal] = (tmp_path / "live" / "log").glob("*.log")
+    synced = wal.stat().st_size
+    write_batches(index, 20, 40)
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")  # what a loss of power leaves, before the cut
+    index.close(clean=False)
+    wal = tmp_path / "killed" / "log" / wal.name
+    cut = random.Random(seed).randrange(synced, wal.stat().st_size)
+    with wal.open("r+b") as file:
+        file.truncate(cut)
+    index = open_index(tmp_path / "killed")
+    assert_is_prefix(index, at_least=20)
+    assert (index.next_request or 0) < 400
+    assert index.rebuilds == 1, "the wheel counts what the log has lost"
+    assert len(drain(index, NOW_MS + 100)) == index.next_request
+    index.close()
+
+
+def test_a_flush_between_syncs_leaves_no_family_ahead_of_another(tmp_path: Path) -> None:
+    log = TimerLog(tmp_path / "live", IDENTITY, TINY)
+    changes = Changes()
+    changes.insert(entry_key(5, 0), b"a")
+    changes.ids[b"id"] = entry_key(5, 0)
+    log.write(changes)
+    log._db.flush(wait=True)
+    shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    log.close()
+    for wal in (tmp_path / "killed").glob("*.log"):
+        wal.write_bytes(b"")
+    log = TimerLog(tmp_path / "killed", IDENTITY, TINY)
+    assert log.entry(entry_key(5, 0)) == b"a"
+    assert log.id_key(b"id") == entry_key(5, 0)
+    assert log.position.totals.entries == 1
+    log.close()
+
+
+def flushed_log(directory: Path) -> None:
+    log = TimerLog(directory, IDENTITY, TINY)
+    changes = Changes()
+    rng = random.Random(7)
+    for offset in range(3000):
+        changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(100))
+    changes.next_request = 3000
+    log.write(changes)
+    log._db.flush(wait=True)
+    log.close()
+
+
+def damage_cases() -> list[str]:
+    return ["*.sst flipped", "*.sst removed", "MANIFEST-* flipped", "CURRENT flipped", "CURRENT removed"]
+
+
+def read_everything(directory: Path) -> None:
+    index = open_index(directory)
+    try:
+        while index.load_step(NOW_MS):
+            pass
+        index.scan_due(NOW_MS + 5000, 10_000)
+    finally:
+        index.close(clean=False)
+
+
+@pytest.mark.parametrize("case", damage_cases())
+def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> None:
+    directory = tmp_path / "shard"
+    flushed_log(directory / "log")
+    pattern, how = case.split()
+    files = sorted((directory / "log").glob(pattern), key=lambda path: path.stat().st_size)
+    if how == "removed":
+        files[-1].unlink()
+    else:
+        data = bytearray(files[-1].read_bytes())
+        for at in range(0, len(data) * 3 // 4, 97 if len(data) > 1000 else 1):
+            data[at] ^= 0x55
+        files[-1].write_bytes(data)
+    with pytest.raises(Corrupt) as held:  # the error is held, as by a handler, while the directory is used anew
+        read_everything(directory)
+    aside = move_aside(directory, "corrupt")
+    index = open_index(directory)
+    assert held.value.__traceback__ is not None
+    assert aside.name == "shard.corrupt-1"
+    assert (aside / "log").is_dir()
+    assert index.is_new
+    assert index.next_request is None
+    index.close()
+    assert move_aside(directory, "corrupt").name == "shard.corrupt-2"
+
+
+def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    with pytest.raises(Locked):
+        open_index(tmp_path)
+    program = (
+        "import sys; from pathlib import Path; from postdate.wheel.errors import Locked\n"
+        "from support.timer_indexes import open_index\n"
+        "try: open_index(Path(sys.argv[1]))\n"
+        "except Locked: print('locked')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "locked\n", done.stderr
+    put_entries(index, [(NOW_MS, 0)])  # the owner is not disturbed
+    index.close()
+    open_index(tmp_path).close()
+
+
+def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, offset) for offset in range(10)])
+    kept = index.scan_due(NOW_MS + 1, 5)
+    index.low_water()
+    index.close()
+    index.close()
+    with pytest.raises(Closed):
+        index.entry(kept[0][0])
+    with pytest.raises(WheelError):
+        put_entries(index, [(NOW_MS, 99)])
+    open_index(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cluster_id", "x"), ("request_topic_id", "x"), ("dispatch_log_topic_id", "x"), ("partition", 9)],
+)
+def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int) -> None:
+    open_index(tmp_path).close()
+    fields = {name: getattr(IDENTITY, name) for name in Identity.__struct_fields__} | {field: value}
+    with pytest.raises(IdentityMismatch) as caught:
+        open_index(tmp_path, identity=Identity(**fields))
+    assert caught.value.fields == (field,)
+    open_index(tmp_path).close()
+
+
+def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postdate.wheel.identity.FORMAT_VERSION", 2)
+    open_index(tmp_path).close()
+    monkeypatch.undo()
+    with pytest.raises(FormatMismatch) as caught:
+        open_index(tmp_path)
+    assert (caught.value.found, caught.value.expected) == (2, 1)
+
+
+def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
+    rng = random.Random(3)
+    keys = sorted((rng.randrange(NOW_MS, NOW_MS + 50), offset) for offset in range(1000))
+    indexes = [open_index(tmp_path / name) for name in ("span", "points")]
+    for index in indexes:
+        put_entries(index, keys)
+    for first, end in ((0, 300), (300, 600), (600, 610)):
+        span = indexes[0].changes()
+        chosen = [entry_key(*key) for key in keys[first:end]]
+        span.delete_span(chosen[0], chosen[-1], chosen, [10] * len(chosen), {chosen[1]} if first else None)
+        assert len(span.spans) == (1 if end - first >= 256 else 0)
+        points = indexes[1].changes()
+        for at, key in enumerate(chosen):
+            points.delete(key, 10, stored=bool(first) and at == 1)
+        if first:  # the entry between them becomes stored first, so that `blocks` may leave it out
+            for index in indexes:
+                mark = index.changes()
+                mark.replace(chosen[1], bytes(10), 10, stored=True, old_stored=False)
+                index.write(mark)
+        moved = entry_key(keys[first][0], 5000 + first)  # put inside the span by the same write: it stays
+        for index, changes in ((indexes[0], span), (indexes[1], points)):
+            changes.insert(moved, bytes(10))
+            index.write(changes)
+        before = entry_key(NOW_MS + 100, 0)
+        assert indexes[0].scan(None, before, 5000) == indexes[1].scan(None, before, 5000)
+        assert indexes[0].entry(moved) is not None
+        assert indexes[0].position == indexes[1].position
+        assert indexes[0].low_water() == indexes[1].low_water()
+        assert indexes[0].pending_by_horizon(NOW_MS) == indexes[1].pending_by_horizon(NOW_MS)
+    for index in indexes:
+        index.close()
+
+
+def test_first_dues_are_found_and_given_up_below_the_low_water_mark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FIRSTS_TRIM_OFFSETS", 8192)
+    index = open_index(tmp_path)
+    dues: dict[int, int] = {}
+    offset = 0
+    rng = random.Random(5)
+    while offset < 20_000:
+        batch = [NOW_MS + rng.randrange(100) for _ in range(rng.randrange(1, 700))]
+        batch[rng.randrange(len(batch))] = NO_FIRST_DUE
+        note_firsts(index, offset, batch)
+        dues.update({offset + at: due for at, due in enumerate(batch)})
+        offset += len(batch) + rng.randrange(2)  # now and then an offset that no batch names
+    for at in rng.sample(range(20_000), 2000):
+        expected = dues.get(at)
+        assert index.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
+    put_entries(index, [(NOW_MS, 15_000)])  # everything below has ended: L comes to 15,000
+    assert index.low_water() == 15_000
+    assert index.first_due(2_000) is None
+    for at in range(15_000, 20_000, 37):
+        expected = dues.get(at)
+        assert index.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
+    index.close()
+
+
+def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    assert index.marks_end == 0
+    changes = index.changes()
+    changes.marks[41] = Mark(final=False, stored=True, due=77)
+    changes.places[3] = parked_key("orders", 9, 3)
+    changes.ids[b"a"] = entry_key(1, 2)
+    changes.ended[b"a"] = b"how"
+    changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 1, 2, 3, 4
+    index.write(changes)
+    index.close()
+    index = open_index(tmp_path)
+    assert (index.next_request, index.next_dispatch, index.seq, index.takeover) == (1, 2, 3, 4)
+    assert index.marks_end == 42
+    assert index.mark(41) == Mark(final=False, stored=True, due=77)
+    assert index.mark(40) is None
+    assert index.mark(42) is None
+    assert index.find(3) == index.place(3) == parked_key("orders", 9, 3)
+    assert index.id_key(b"a") == entry_key(1, 2)
+    assert index.ended(b"a") == b"how"
+    changes = index.changes()
+    changes.marks[41] = changes.places[3] = changes.ids[b"a"] = changes.ended[b"a"] = None
+    index.write(changes)
+    assert (index.mark(41), index.place(3), index.id_key(b"a"), index.ended(b"a")) == (None,) * 4
+    index.close()
+
+
+def test_scans_are_bounded_and_begin_behind_what_has_ended(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS + at, at) for at in range(100)], size_bytes=100)
+    keys, _ = index.scan_due(NOW_MS + 50, 10)
+    assert [split_key(key)[1] for key in keys] == list(range(10))
+    keys, values = index.scan_due(NOW_MS + 50, 1000, size_bytes_max=950)
+    assert len(keys) == len(values) == 10
+    keys, _ = index.scan_due(NOW_MS + 50, 1000, after=keys[-1])
+    assert [split_key(key)[1] for key in keys] == list(range(10, 50))
+    assert index.scan_due(NOW_MS, 1000) == ([], [])
+    assert drain(index, NOW_MS + 50) == [(NOW_MS + at, at) for at in range(50)]
+    assert split_key(index._messages.at)[0] == NOW_MS + 50
+    put_entries(index, [(NOW_MS + 7, 200)])  # falls below the cursor: it must not be missed
+    assert drain(index, NOW_MS + 50) == [(NOW_MS + 7, 200)]
+    index.close()
+
+
+def test_space_of_what_has_ended_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RECLAIM_SIZE_BYTES_MIN", 1_000_000)
+    index = open_index(tmp_path)
+    rng = random.Random(1)
+    for batch in range(10):
+        changes = index.changes()
+        for offset in range(batch * 400, batch * 400 + 400):
+            changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(1000))
+        index.write(changes)
+    index._log._db.flush(wait=True)
+    assert not index.reclaim()
+    drain(index, NOW_MS + 3900, limit=300)
+    assert index.reclaim()
+    assert not index.reclaim()
+    held = sum(path.stat().st_size for path in (tmp_path / "log").glob("*.sst"))
+    assert held < 1_000_000
+    assert len(drain(index, NOW_MS + 5000)) == 100
+    index.close()
+
+
+def test_a_reference_to_the_bounds_of_a_scan_is_kept(tmp_path: Path) -> None:
+    """Without it scans are cut short in silence: rocksdict keeps raw pointers into the bound."""
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+    changes = Changes()
+    for offset in range(200):
+        changes.insert(entry_key(NOW_MS, offset), b"x")
+    log.write(changes)
+    found = log._db.range("entries", entry_key(0, 0), entry_key(NOW_MS + 1, 0))
+    held = [type(thing).__name__ for thing in gc.get_referents(found)] + [type(found._read_options).__name__]
+    assert "ReadOptions" in held
+    found.finish()
+    del found
+    for _ in range(300):  # bounds of all sizes come and go, so that freed memory is used again at once
+        keys, _values = log.scan_from(entry_key(0, 0), entry_key(NOW_MS + 1, 0), 1000, 1_000_000)
+        assert len(keys) == 200
+    log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO error: lock hold by current process, acquire time 1: /x/LOCK: No locks available", Locked),
+        ("IO error: While lock file: /x/LOCK: Resource temporarily unavailable", Locked),
+        (
+            "IO error: No space left on device: While appending to file: /x/000008.log: No space left on device",
+            DiskFull,
+        ),
+        ("Corruption: block checksum mismatch", Corrupt),
+        ("IO error: No such file or directory: While open a file for random read: /x/000009.sst", Corrupt),
+        ("IO error: Input/output error", StorageError),
+        ("anything else", StorageError),
+    ],
+)
+def test_errors_are_told_apart_by_their_text(text: str, kind: type[WheelError]) -> None:
+    assert type(from_rocksdict(Exception(text))) is kind
+
+
+def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 0)])
+    before = index.position, index.low_water(), index.next_due_ms()
+    changes = index.changes()
+    changes.insert(entry_key(NOW_MS - 5, 1), b"x")
+    changes.next_request = 2
+
+    def refuse(*_: object) -> None:
+        raise DiskFull("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "write", refuse)
+        with pytest.raises(DiskFull):
+            index.write(changes)
+    assert (index.position, index.low_water(), index.next_due_ms()) == before
+    assert index.confirm(NOW_MS)
+    index.write(changes)  # the same changes again, once there is room
+    assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
+    index.close()

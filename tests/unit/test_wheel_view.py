@@ -1,0 +1,128 @@
+"""Goal: another process sees the wheel of a running owner, never a half-done update, and follows a new file.
+
+Method: a child maps the file and takes snapshots while this process writes batches; in each, the total counted at every
+change must equal the sum over all slots. A torn state is made by hand to see that the check can fail.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postdate.wheel import limits, wheel_view
+from postdate.wheel.errors import Corrupt, StorageError, TornRead
+from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE
+from postdate.wheel.options import IndexOptions
+from postdate.wheel.wheel_view import WheelView
+from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
+
+SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
+READER = """
+import sys
+from pathlib import Path
+from postdate.wheel.wheel_view import WheelView
+torn, seen = 0, set()
+with WheelView.open(Path(sys.argv[1])) as view:
+    print("reading", flush=True)
+    while True:
+        snapshot = view.snapshot()
+        at_change, over_slots = snapshot.counted_twice()
+        torn += at_change != over_slots
+        seen.add(snapshot.sequence)
+        if snapshot.next_request == int(sys.argv[2]):
+            break
+print(torn, len(seen), snapshot.count, snapshot.next_due_ms(), flush=True)
+"""
+
+
+def test_a_reader_in_another_process_sees_no_torn_counts(tmp_path: Path) -> None:
+    index = open_index(tmp_path, SPREAD)
+    batches, size = 300, 400
+    child = subprocess.Popen(
+        [sys.executable, "-c", READER, str(tmp_path), str(batches * size)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "reading\n"
+        for batch in range(batches):
+            first = batch * size
+            put_entries(index, [(NOW_MS + offset * 7 % 40_000, offset) for offset in range(first, first + size)])
+            index.advance(NOW_MS + batch)
+            index.load_step(NOW_MS + batch, keys_max=500)
+        torn, seen, count, next_due = child.stdout.read().split()
+        assert child.wait(60) == 0
+    assert int(torn) == 0
+    assert int(seen) > 3, "the reader saw too little of the writing to prove anything"
+    assert int(count) == batches * size
+    assert int(next_due) <= NOW_MS + batches
+    index.close()
+
+
+def test_a_torn_file_is_seen_as_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 0), (NOW_MS + 1, 1)])
+    index.close()
+    data = bytearray(index.wheel_path.read_bytes())
+    data[HEADER_SIZE_BYTES + 8] += 1
+    index.wheel_path.write_bytes(data)
+    with WheelView.open(tmp_path) as view:
+        at_change, over_slots = view.snapshot().counted_twice()
+    assert at_change != over_slots
+    (sequence,) = SEQUENCE.unpack_from(data, COUNTERS_OFFSET)
+    SEQUENCE.pack_into(data, COUNTERS_OFFSET, sequence + 1)  # as left by an owner that died in an update
+    index.wheel_path.write_bytes(data)
+    monkeypatch.setattr(wheel_view, "TORN_READS_MAX", 3)
+    with WheelView.open(index.wheel_path) as view, pytest.raises(TornRead):
+        view.snapshot()
+    assert limits.TORN_READS_MAX > 3
+
+
+def test_a_view_follows_the_file_that_replaces_its_own(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 0)])
+    with WheelView.open(tmp_path) as view:
+        assert view.snapshot().count == 1
+        index.close()
+        assert view.snapshot().clean
+        index.wheel_path.unlink()
+        index = open_index(tmp_path)
+        finish_wheel(index, NOW_MS)
+        put_entries(index, [(NOW_MS + 1, 1)])
+        snapshot = view.snapshot()
+        assert (snapshot.count, snapshot.clean, snapshot.building) == (2, False, False)
+        assert snapshot.next_request == 2
+        index.close()
+
+
+def test_a_view_answers_as_the_owner_does(tmp_path: Path) -> None:
+    index = open_index(tmp_path, TINY)
+    put_entries(index, [(0, 0), *((NOW_MS + at % 9, at) for at in range(1, 50))])
+    changes = index.changes()
+    changes.insert_parked(b"orders\0" + bytes(15) + b"\7" + bytes(7) + b"\7", b"12345")
+    index.write(changes)
+    index.load_step(NOW_MS + 3)
+    with WheelView.open(tmp_path) as view:
+        snapshot = view.snapshot()
+    assert snapshot.next_due_ms() == index.next_due_ms() == 0
+    assert snapshot.pending_by_horizon(NOW_MS + 3) == index.pending_by_horizon(NOW_MS + 3)
+    assert snapshot.due(NOW_MS + 3) == index.due_load(NOW_MS + 3)
+    assert (snapshot.control_count, snapshot.parked_count) == (index.control_count, index.parked_count) == (1, 1)
+    assert snapshot.count == index.count == 51
+    assert snapshot.size_bytes == 505
+    assert len(drain(index, NOW_MS + 20)) == 50
+    index.close()
+
+
+def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError):
+        WheelView.open(tmp_path)
+    for data in (b"", b"x", bytes(8192)):
+        (tmp_path / "wheel").write_bytes(data)
+        with pytest.raises(Corrupt):
+            WheelView.open(tmp_path)
