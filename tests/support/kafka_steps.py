@@ -19,8 +19,8 @@ from postdate.connectors.kafka.seam import (
 )
 from support.broker import unique_name
 
-#: s. Nothing here takes a tenth of it on a machine that works.
-PATIENCE_S = 30.0
+#: s. Nothing here takes a tenth of it on a machine that has nothing else to do.
+PATIENCE_S = 60.0
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
