@@ -10,16 +10,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postdate.wheel.index import TimerIndex
 
 from postdate.connectors.kafka.seam import Record
 from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate
-from postdate.connectors.wire.requests import RequestRules
+from postdate.connectors.wire.requests import Headers, RequestRules
 from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
 
@@ -38,9 +38,9 @@ def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index.close()
 
 
-def request(offset: int, at_ms: int = BASE_MS, value: bytes | None = b"body", **headers: str | int) -> Record:
-    given = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
-    return Record(offset, at_ms, True, b"key", value, given)
+def request(offset: int, **headers: str | int) -> Record:
+    given: Headers = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
+    return Record(offset, BASE_MS, True, b"key", b"body", given)
 
 
 def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
@@ -54,7 +54,7 @@ def feed(index: TimerIndex, *records: Record) -> None:
 def recover(index: TimerIndex, *fates: Fate) -> None:
     draft = Draft(index)
     for fate in fates:
-        apply_fate(draft, fate, index.next_request)
+        apply_fate(draft, fate, read_up_to(index))
     index.write(draft.changes)
 
 

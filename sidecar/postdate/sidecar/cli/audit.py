@@ -55,9 +55,8 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError("the audit needs pyspark: pip install 'postdate[spark]'")
     from postdate.connectors.spark.audit import run_audit
-    from postdate.connectors.spark.kafka_properties import java_properties
-
     from postdate.connectors.spark.errors import AuditUsageError
+    from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.options import AuditOptions
 
     asked["spark_conf"] = dict(asked["spark_conf"])
