@@ -13,12 +13,12 @@ from postdate.connectors.spark.errors import CannotJudge
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.wire.topics import OwnTopics
 
-_PARTITIONS = (
+PARTITIONS = (
     "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
     " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
     " letters_capped boolean, letters_lost_before_ms bigint"
 )
-_TARGETS = (
+TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms bigint"
 )
@@ -103,7 +103,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
                 *(letters.capped, letters.lost_before_ms),
             )
         )
-    return spark.createDataFrame(rows, _PARTITIONS)
+    return spark.createDataFrame(rows, PARTITIONS)
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
@@ -119,7 +119,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
         for topic, spans in by_topic.items()
     ]
     rows += [(topic, None, False, False, NEVER_MS) for topic in effects.absent_targets]
-    return spark.createDataFrame(rows, _TARGETS)
+    return spark.createDataFrame(rows, TARGETS)
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:

@@ -56,7 +56,10 @@ def duration_ms(text: Column) -> Column:
 def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
     """The delay of a level of the table: 0 is none, beyond the last is the last; null where it is no level."""
     table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
-    return F.get(table, F.least(natural(level), F.lit(len(levels_ms))).cast("int"))
+    number = natural(level)
+    last = F.lit(len(levels_ms)).cast("bigint")
+    # Not `least` alone: it passes over a null.
+    return F.get(table, F.when(number > last, last).otherwise(number).cast("int"))
 
 
 def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]) -> Column:

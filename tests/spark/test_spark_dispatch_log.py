@@ -1,0 +1,114 @@
+"""Reading dispatch logs. Goal: nothing else passes for a fate, and no break of the chain is missed.
+
+Method: literal records, each way to spoil one of them, against the sidecar's own decoder as the oracle of what parses.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.wire.dispatch_log import decode_record
+from postdate.connectors.wire.errors import FormatError
+from support.history import LOG, REQUESTS, kafka_row, log_value
+
+GOOD: dict[str, bytes | None] = {
+    "plain": log_value(1, [[7, 1_000, "delivered"]]),
+    "every name": log_value(
+        1, [[n, 1, name] for n, name in enumerate(("delivered", "dead", "cancelled", "replaced", "applied", "stored"))]
+    ),
+    "moved": log_value(1, [[7, 1_000, "moved", 2_000, 9], [9, 0, "applied"]]),
+    "beat": log_value(1, []),
+    "owner": log_value(1, [], kind="owner"),
+    "largest numbers": log_value(1, [[2**63 - 1, 2**63 - 1, "dead"]], next_request=2**63 - 1),
+    "unknown extra field": log_value(1, [[7, 0, "dead"]], more={"x": [1]}),
+}
+BAD: dict[str, bytes | None] = {
+    "null": None,
+    "empty": b"",
+    "not JSON": b"{",
+    "an array": b"[]",
+    "another version": log_value(1, [[7, 0, "dead"]], v=2),
+    "no seq": log_value(1, [[7, 0, "dead"]], seq=None),
+    "seq 0": log_value(0, [[7, 0, "dead"]]),
+    "seq a text": log_value(1, [[7, 0, "dead"]], seq="one"),
+    "unknown kind": log_value(1, [], kind="other"),
+    "a beat with fates": log_value(1, [[7, 0, "dead"]], kind="beat"),
+    "fates without fates": log_value(1, [], kind="fates"),
+    "unknown fate": log_value(1, [[7, 0, "lost"]]),
+    "fate too short": log_value(1, [[7, "dead"]]),
+    "fate too long": log_value(1, [[7, 0, "dead", 1]]),
+    "moved without control": log_value(1, [[7, 0, "moved"]]),
+    "moved by an earlier offset": log_value(1, [[7, 0, "moved", 1, 6]]),
+    "negative offset": log_value(1, [[-1, 0, "dead"]]),
+    "fractional due": log_value(1, [[1, 0.5, "dead"]]),
+    "offset null": log_value(1, [[None, 0, "dead"]]),
+    "one bad among good": log_value(1, [[1, 0, "dead"], [2, 0, "lost"], [3, 0, "dead"]]),
+    "a fate that is no array": log_value(1, ["dead"]),
+    "fates an object": log_value(1, [], kind="fates", fates={"a": 1}),
+    "low water above the next request": log_value(1, [[7, 0, "dead"]], low_water=5, next_request=4),
+    "no writer": log_value(1, [[7, 0, "dead"]], instance=None),
+    "not UTF-8": log_value(1, [[7, 0, "dead"]]).replace(b"dead", b"de\xffd"),
+}
+_PLACES = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
+
+
+def _log(spark: SparkSession, values: list[bytes | None], *, whole: bool = True) -> Any:
+    places = spark.createDataFrame([(REQUESTS, 0, LOG, 1_000, whole)], _PLACES)
+    rows = [kafka_row(LOG, offset, 5_000 + offset, None, value, None) for offset, value in enumerate(values)]
+    return log_rows(spark.createDataFrame(rows, RECORDS), places)
+
+
+def _oracle(value: bytes | None) -> bool:
+    try:
+        decode_record(value)
+    except FormatError:
+        return False
+    return True
+
+
+def test_parses_what_the_sidecar_parses(spark: SparkSession) -> None:
+    both = {**GOOD, **BAD}
+    rows = _log(spark, [*both.values()]).orderBy("log_offset").collect()
+    said = dict(zip(both, [row["parses"] for row in rows], strict=True))
+    assert said == {name: name in GOOD for name in both}
+    assert said == {name: _oracle(value) for name, value in both.items()}
+
+
+def test_fates_of_a_record(spark: SparkSession) -> None:
+    fates = fate_rows(_log(spark, [GOOD["moved"], BAD["one bad among good"], GOOD["largest numbers"]]))
+    rows = fates.orderBy("fate.log_offset", "fate.place").collect()
+    found = [
+        (row["offset"], *(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms"))) for row in rows
+    ]
+    assert found == [(7, "moved", 1_000, 2_000), (9, "applied", 0, None), (2**63 - 1, "dead", 2**63 - 1, None)]
+    assert [row["fate"]["control_offset"] for row in rows] == [9, None, None]
+    assert {row["fate"]["at_ms"] for row in rows} == {5_000, 5_002}
+
+
+@pytest.mark.parametrize(
+    ("sequence", "whole", "problems"),
+    [
+        ([1, 2, 3], True, []),
+        ([7, 8], False, []),
+        ([7, 8], True, ["begins at seq 7"]),
+        ([1, 2, 2, 3], True, ["seq 2 again, after 2"]),
+        ([1, 2, 4, 5], True, ["seq 4 leaves a gap after 2"]),
+        ([1, 2, 3, 1], True, ["seq 1 again, after 3"]),
+        ([1, None, 2], True, ["does not parse"]),
+    ],
+    ids=["whole", "began before", "begins amiss", "repeat", "gap", "begun anew", "unreadable"],
+)
+def test_chain(spark: SparkSession, sequence: list[int | None], whole: bool, problems: list[str]) -> None:
+    values = [b"?" if seq is None else log_value(seq, []) for seq in sequence]
+    found = chain_breaks(_log(spark, [*values], whole=whole)).orderBy("log_offset").collect()
+    assert [row["problem"] for row in found] == problems
+
+
+def test_the_literal_record_is_the_one_of_the_format() -> None:
+    assert json.loads(GOOD["moved"] or b"")["fates"][0] == [7, 1_000, "moved", 2_000, 9]

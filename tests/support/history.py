@@ -1,0 +1,113 @@
+"""Records of Postdate's topics written down literally: what a test says happened, as Spark's Kafka source shows it.
+
+Offsets are given by the test; dispatch-log records follow each other. Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+REQUESTS = "postdate.requests"
+LOG = "postdate.requests.dispatch-log"
+LETTERS = "postdate.requests.dead-letters"
+TARGET = "orders"
+
+Headers = list[tuple[str, bytes | None]]
+Row = tuple[str, int, int, datetime, int, bytes | None, bytes | None, Headers | None]
+
+
+def kafka_row(
+    topic: str,
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers | None,
+    *,
+    partition: int = 0,
+    log_append: bool = True,
+) -> Row:
+    """One record with the columns of Spark's Kafka source."""
+    stamped = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    return topic, partition, offset, stamped, int(log_append), key, value, headers
+
+
+def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
+    """The JSON of a dispatch-log record, spelled out here and not by the code under test."""
+    record = {"v": 1, "seq": seq, "takeover": 1, "instance": "a", "group": "postdate", "at": 1}
+    record |= {"next_request": 10_000, "low_water": 0, "kind": "fates" if fates else "beat", "fates": fates}
+    return json.dumps(record | changes).encode()
+
+
+@dataclass
+class History:
+    """Four topics of one partition each, filled by hand."""
+
+    start_ms: int
+    requests: list[Row] = field(default_factory=list)
+    log: list[Row] = field(default_factory=list)
+    delivered: list[Row] = field(default_factory=list)
+    letters: list[Row] = field(default_factory=list)
+
+    def ask(
+        self,
+        offset: int,
+        *control: tuple[str, bytes | None],
+        key: bytes | None = b"k",
+        value: bytes | None = b"v",
+        headers: Headers | None = None,
+        at_ms: int | None = None,
+    ) -> None:
+        """A request at `start_ms` (or `at_ms`); with no control headers, one to `orders` due a second later."""
+        asked = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        stamped = self.start_ms if at_ms is None else at_ms
+        self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, [*(headers or []), *asked]))
+
+    def commit(self, *fates: list[Any], at_ms: int | None = None, **changes: Any) -> None:
+        """The next dispatch-log record, by default two seconds after the start."""
+        stamped = self.start_ms + 2_000 if at_ms is None else at_ms
+        value = log_value(len(self.log) + 1, list(fates), **changes)
+        self.log.append(kafka_row(LOG, len(self.log), stamped, None, value, []))
+
+    def deliver(
+        self,
+        origin: int,
+        *,
+        topic: str = TARGET,
+        partition: int = 0,
+        key: bytes | None = b"k",
+        value: bytes | None = b"v",
+        headers: Headers | None = None,
+        due_ms: int | None = None,
+        id: bytes | None = None,
+    ) -> None:
+        """A record on a target as Postdate writes it."""
+        due = str(self.start_ms + 1_000 if due_ms is None else due_ms).encode()
+        own: Headers = [("postdate-origin", f"{REQUESTS}/0/{origin}".encode()), ("postdate-due", due)]
+        own += [("postdate-id", id)] if id is not None else []
+        place = len(self.delivered)
+        row = kafka_row(topic, place, self.start_ms, key, value, [*(headers or []), *own], partition=partition)
+        self.delivered.append(row)
+
+    def bury(
+        self,
+        origin: int,
+        *original: tuple[str, bytes | None],
+        key: bytes | None = b"k",
+        value: bytes | None = b"v",
+        reason: bytes = b"expired",
+        partition: int = 0,
+    ) -> None:
+        """A dead letter of a request whose headers were `original`, by default those of `ask`."""
+        asked = list(original) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
+        own: Headers = [
+            ("postdate-dead-reason", reason),
+            ("postdate-dead-detail", b"why"),
+            ("postdate-origin", f"{REQUESTS}/0/{origin}".encode()),
+        ]
+        place = len(self.letters)
+        row = kafka_row(LETTERS, place, self.start_ms, key, value, [*asked, *own], partition=partition)
+        self.letters.append(row)
