@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from support.sidecar_process import postdate
+from support.command import run_postdate
 
 #: s. Most of it is Java and Spark, which take several times as long on a machine that is busy otherwise.
 DEMO_TIMEOUT_S = 240.0
@@ -20,7 +20,7 @@ DEMO_TIMEOUT_S = 240.0
 
 @pytest.mark.timeout(DEMO_TIMEOUT_S + 30)
 def test_the_demo_delivers_everything_once_although_a_sidecar_is_killed() -> None:
-    done = postdate("demo", "--messages", "400", "--seconds", "6", timeout_s=DEMO_TIMEOUT_S)
+    done = run_postdate("demo", "--messages", "400", "--seconds", "6", timeout_s=DEMO_TIMEOUT_S)
 
     said = done.stdout + done.stderr
     assert done.returncode == 0, said

@@ -7,6 +7,8 @@ Java client produces the same keys to a topic with as many partitions, and the b
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from postdate.connectors.wire.headers import AT, DELAY, DUE, LEVEL, ORIGIN, TOPIC
-from support.broker import RunningBroker, running_broker, unique_name
+from support.broker import RunningBroker, unique_name
 from support.foreign_clients import (
     Message,
     Producer,
@@ -28,10 +30,11 @@ from support.foreign_clients import (
     produce_with_kcat,
     send_with_java,
 )
-from support.sidecar_process import SidecarProcess, postdate
+from support.programs import need_program
+from support.sidecars import PATIENCE_S, Sidecar, postdate
 
 PARTITIONS = 4
-PATIENCE_S = 60.0
+ROOT = Path(__file__).resolve().parents[2]
 
 FULL = Message(
     key=b"order-\xff\xfe",
@@ -56,12 +59,6 @@ WITHOUT_NULL_HEADERS = tuple(Message(m.key, m.value, tuple(h for h in m.headers 
 
 
 @pytest.fixture(scope="module")
-def broker() -> Iterator[RunningBroker]:
-    with running_broker() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def new_topic(broker: RunningBroker) -> Callable[[str], str]:
     """Makes a topic of the test's own, with PARTITIONS partitions."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
@@ -79,12 +76,14 @@ def new_topic(broker: RunningBroker) -> Callable[[str], str]:
 def requests(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A request topic that a sidecar serves."""
     name = unique_name("interop.requests")
-    made = postdate("topics", "create", "-b", broker.bootstrap_servers, "--requests", name, "--partitions", "2")
-    assert made.returncode == 0, made.stderr
-    data_dir: Path = tmp_path_factory.mktemp("data")
-    with SidecarProcess(broker.bootstrap_servers, [name], data_dir, "--group-id", name) as sidecar:
-        sidecar.wait_until("running: 2 shards")
+    postdate("topics", "create", "-b", broker.bootstrap_servers, "--requests", name, "--partitions", "2")
+    sidecar = Sidecar("sidecar", broker.bootstrap_servers, [name], tmp_path_factory.mktemp("interop"), group_id=name)
+    sidecar.start()
+    try:
+        sidecar.wait_for_shards(2)
         yield name
+    finally:
+        sidecar.kill()
 
 
 @pytest.fixture(scope="module")
@@ -181,3 +180,28 @@ def test_a_delivered_record_sent_back_with_all_its_headers_is_delivered_again(
     (again,) = read(bootstrap, second, 1)
 
     assert as_message(again, postdates=2) == FULL
+
+
+@pytest.mark.parametrize("language", ["python", "sh"])
+def test_the_examples_of_the_readme_work(
+    broker: RunningBroker, requests: str, new_topic: Callable[[str], str], language: str
+) -> None:
+    need_program("kcat", "kcat")
+    target = new_topic("interop.readme")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    example = readme.partition(f"\n```{language}\n")[2].partition("\n```")[0]
+    for shown, here in (
+        ("localhost:9092", broker.bootstrap_servers),
+        ("postdate.requests", requests),
+        ("reminders", target),
+        ("15m", "1s"),
+        ("2030-01-01", "2020-01-01"),
+    ):
+        example = example.replace(shown, here)
+    interpreter = {"python": [sys.executable, "-c"], "sh": ["bash", "-c"]}[language]
+    subprocess.run([*interpreter, example], check=True, timeout=PATIENCE_S)
+
+    (record,) = read(broker.bootstrap_servers, target, 1)
+
+    assert record.key() == b"order-9"
+    assert record.value() == b'{"reminder": 1}'
