@@ -133,7 +133,7 @@ def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: Conf
 def test_an_admin_that_gets_no_answer_says_so_in_time_and_invents_none(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     part = Partition(topic, 0)
-    admin = ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=4)).admin()
+    admin = ConfluentKafka(KafkaSettings(own.bootstrap_servers, admin_timeout_s=2)).admin()
     questions: dict[str, Callable[[], object]] = {
         "ends": lambda: admin.end_offsets([part], Isolation.READ_UNCOMMITTED),
         "stable ends": lambda: admin.end_offsets([part], Isolation.READ_COMMITTED),
