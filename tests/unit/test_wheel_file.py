@@ -17,6 +17,7 @@ import pytest
 from postdate.wheel.errors import DiskFull
 from postdate.wheel.host import PretendHost
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
 from postdate.wheel.options import IndexOptions
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
@@ -251,4 +252,20 @@ def test_directory_and_files_are_for_this_user_alone(tmp_path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o700
     assert index.wheel_path.stat().st_mode & 0o777 == 0o600
     assert index.wheel_path.stat().st_blocks * 512 >= SLOTS_END, "a sparse file dies by SIGBUS on a full disk"
+    index.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_an_older_copy_of_the_same_counts_is_rebuilt(tmp_path: Path, clean: bool) -> None:
+    wheel = filled(tmp_path, clean)
+    old = wheel.read_bytes()
+    index = reopened(tmp_path)
+    changes = index.changes()  # a reschedule: as many entries as before, and R as before
+    changes.delete(entry_key(*ENTRIES[0]), 10)
+    changes.insert(entry_key(NOW_MS + 60, ENTRIES[0][1]), bytes(10))
+    index.write(changes)
+    index.close(clean=clean)
+    wheel.write_bytes(old)
+    index = reopened(tmp_path)
+    assert index.rebuilds == 1
     index.close()

@@ -394,3 +394,18 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
     index.write(changes)  # the same changes again, once there is room
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
     index.close()
+
+
+def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginning(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    changes = index.changes()
+    changes.next_request = 1_000
+    index.write(changes)
+    assert index.low_water() == 1_000
+    put_entries(index, [(NOW_MS + 9, 1_003), (NOW_MS, 1_001), (NOW_MS, 9_000)])
+    assert index.low_water() == 1_001
+    drain(index, NOW_MS + 5)
+    assert 1_001 <= index.low_water() <= 1_003
+    drain(index, NOW_MS + 10)
+    assert index.low_water() == index.next_request == 9_001
+    index.close()
