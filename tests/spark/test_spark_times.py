@@ -175,8 +175,8 @@ def test_due_time_by_each_of_the_three_headers(spark: SparkSession) -> None:
         ],
         "name string, at string, delay string, level string, request_ms bigint",
     )
-    columns = (F.col(name) for name in ("at", "delay", "level", "request_ms"))
-    found = rows.select("name", due_ms(*columns, LEVELS_MS_DEFAULT).alias("due_ms")).collect()
+    at, delay, level, request_ms = (F.col(name) for name in ("at", "delay", "level", "request_ms"))
+    found = rows.select("name", due_ms(at, delay, level, request_ms, LEVELS_MS_DEFAULT).alias("due_ms")).collect()
     assert {row["name"]: row["due_ms"] for row in found} == {
         "at": 5_000,
         "at in the past": 1,

@@ -1,0 +1,256 @@
+"""The cases of the audit's verdicts: one history in which every request is a case of its own, and its judgement.
+
+Cases that differ in one thing stand beside each other, the sound one too, so a rule that always or never speaks fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from support.history import REQUESTS, History
+
+T = 1_795_258_284_000
+DUE = T + 1_000
+HOUR_MS = 3_600_000
+SNAPSHOT = T + HOUR_MS
+TO_ORDERS = ("postdate-topic", b"orders")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What the case at an offset must be judged: its verdicts, and a word of the details."""
+
+    offset: int
+    verdicts: set[str]
+    word: str = ""
+
+
+class Cases(History):
+    """A history in which each case takes the next free offsets."""
+
+    def __init__(self) -> None:
+        super().__init__(T)
+        self.expected: dict[str, Expected] = {}
+        self.next = 0
+
+    def case(self, name: str, verdicts: str, word: str = "") -> int:
+        """The offset of a new case."""
+        self.next += 10
+        self.expected[name] = Expected(self.next, set(verdicts.split()), word)
+        return self.next
+
+
+def _plain_cases(cases: Cases) -> None:
+    o = cases.case("delivered", "delivered")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+
+    o = cases.case("delivered whole", "delivered")
+    odd: list[tuple[str, bytes | None]] = [("a", b"1"), ("a", None), ("traceparent", b"\xff\x00"), ("e", b"")]
+    asked = [("postdate-at", b"2026-11-21T10:51:25Z"), ("postdate-id", b"x"), ("postdate-key", None)]
+    cases.ask(o, TO_ORDERS, *asked, value=None, headers=odd)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, key=None, value=None, headers=odd, id=b"x", partition=3)
+
+    o = cases.case("pending", "pending")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1h"))
+    o = cases.case("pending within the slack", "pending")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"59m30s"))
+    o = cases.case("missing", "missing", "no fate")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"58m59s"))
+    o = cases.case("missing though malformed", "missing", "at once")
+    cases.ask(o, ("postdate-topic", b"orders"))
+    o = cases.case("moved far and pending", "pending")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"far"))
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-id", b"far"), ("postdate-delay", b"2h"))
+    cases.commit([o, DUE, "moved", T + 2 * HOUR_MS, o + 1], [o + 1, 0, "applied"])
+    o = cases.case("without its record", "missing contradiction", "no record on orders")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    o = cases.case("without its fate", "contradiction", "record without fate")
+    cases.ask(o)
+    cases.deliver(o)
+
+
+def _repeated_cases(cases: Cases) -> None:
+    o = cases.case("two records", "duplicate", "2 committed records")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    cases.deliver(o)
+    o = cases.case("two fates", "duplicate", "2 final fates")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    o = cases.case("copied to another topic by a consumer", "delivered")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    cases.deliver(o, topic="retries")
+    o = cases.case("two dead letters", "duplicate", "2 dead letters")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o)
+    cases.bury(o)
+    o = cases.case("a fate of no request", "orphan", "fate delivered")
+    cases.commit([o, DUE, "delivered"])
+    o = cases.case("a record of no request", "orphan", "record orders/0/")
+    cases.deliver(o)
+
+
+def _timed_cases(cases: Cases) -> None:
+    o = cases.case("on the millisecond", "delivered")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"], at_ms=DUE)
+    cases.deliver(o)
+    o = cases.case("early", "early", f"due {DUE}")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"], at_ms=DUE - 1)
+    cases.deliver(o)
+    o = cases.case("moved later, delivered at the first due", "early", "due")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"m"))
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-delay", b"9s"))
+    cases.commit([o, DUE, "moved", T + 9_000, o + 1], [o + 1, 0, "applied"])
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, due_ms=T + 9_000, id=b"m")
+    o = cases.case("moved earlier", "delivered")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1h"))
+    origin = f"{REQUESTS}/0/{o}".encode()
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-origin", origin), ("postdate-delay", b"1s"))
+    cases.commit([o, T + HOUR_MS, "moved", DUE, o + 1], [o + 1, 0, "applied"], [o, T + HOUR_MS, "delivered"])
+    cases.deliver(o, due_ms=DUE)
+    o = cases.case("another first due", "mismatch", f"the request is {DUE}")
+    cases.ask(o)
+    cases.commit([o, DUE + 1, "delivered"])
+    cases.deliver(o)
+    o = cases.case("due in the past", "delivered")
+    cases.ask(o, TO_ORDERS, ("postdate-at", b"5"))
+    cases.commit([o, 5, "delivered"])
+    cases.deliver(o, due_ms=5)
+    o = cases.case("moved to what nobody asked", "contradiction", "does not ask for it")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"n"))
+    cases.ask(o + 1, ("postdate-action", b"reschedule"), ("postdate-id", b"n"), ("postdate-delay", b"2s"))
+    cases.commit([o, DUE, "moved", T + 1_500, o + 1], [o + 1, 0, "applied"], [o, DUE, "delivered"])
+    cases.deliver(o, due_ms=T + 1_500, id=b"n")
+
+
+def _changed_cases(cases: Cases) -> None:
+    changes: dict[str, dict[str, Any]] = {
+        "key": {"key": b"other"},
+        "value": {"value": None},
+        "headers": {"headers": [("a", None)]},
+        "own headers": {"id": b"never given"},
+        "own header due": {"due_ms": DUE + 1},
+        "partition": {"partition": 1},
+    }
+    for what, change in changes.items():
+        o = cases.case(f"another {what}", "mismatch", what.split()[0].replace("own", "own headers"))
+        cases.ask(o, headers=[("a", b"")])
+        cases.commit([o, DUE, "delivered"])
+        cases.deliver(o, **({"headers": [("a", b"")]} | change))
+    o = cases.case("headers in another order", "mismatch", "headers")
+    cases.ask(o, headers=[("a", b"1"), ("b", b"2")])
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, headers=[("b", b"2"), ("a", b"1")])
+    o = cases.case("the partition asked for", "delivered")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-partition", b"2"))
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o, partition=2)
+    o = cases.case("not the partition asked for", "mismatch", "partition")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-partition", b"2"))
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+
+
+def _ended_cases(cases: Cases) -> None:
+    o = cases.case("cancelled", "cancelled")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"c"))
+    cases.ask(o + 1, ("postdate-action", b"cancel"), ("postdate-id", b"c"))
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"])
+    cases.expected["applied"] = Expected(o + 1, {"applied"})
+    o = cases.case("cancelled by origin", "cancelled")
+    cases.ask(o)
+    cases.ask(o + 1, ("postdate-action", b"cancel"), ("postdate-origin", f"{REQUESTS}/0/{o}".encode()))
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"])
+    o = cases.case("cancelled by nobody", "contradiction", "no later request")
+    cases.ask(o)
+    cases.commit([o, DUE, "cancelled"])
+    o = cases.case("cancelled by nobody whom we could have read", "cancelled")
+    cases.ask(o)
+    cases.commit([o, DUE, "cancelled"], next_request=10_001)
+    o = cases.case("delivered although cancelled", "contradiction", "delivered although")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"d"))
+    cases.ask(o + 1, ("postdate-action", b"cancel"), ("postdate-id", b"d"))
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"])
+    cases.deliver(o, id=b"d")
+    o = cases.case("replaced", "replaced")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
+    cases.ask(o + 1, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
+    cases.commit([o, DUE, "replaced"], [o + 1, DUE, "delivered"])
+    cases.deliver(o + 1, id=b"r")
+    o = cases.case("replaced by nobody", "contradiction", "no later request")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"q"))
+    cases.commit([o, DUE, "replaced"])
+    o = cases.case("applied though it asks for a message", "mismatch", "fate applied")
+    cases.ask(o)
+    cases.commit([o, 0, "applied"])
+
+
+def _dead_cases(cases: Cases) -> None:
+    o = cases.case("refused", "dead")
+    cases.ask(o, ("postdate-delay", b"soon"))
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, ("postdate-delay", b"soon"), reason=b"bad-time")
+    o = cases.case("undeliverable", "dead")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o)
+    o = cases.case("dead with another due", "mismatch", "first due")
+    cases.ask(o)
+    cases.commit([o, 7, "dead"])
+    cases.bury(o)
+    o = cases.case("too large for its value", "dead")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o, value=None, reason=b"too-large")
+    o = cases.case("unreadable headers", "dead")
+    cases.ask(o)
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, reason=b"bad-headers")
+    letter = list(cases.letters[-1])
+    letter[7] = letter[7][2:]  # type: ignore[index]
+    cases.letters[-1] = tuple(letter)  # type: ignore[assignment]
+    o = cases.case("another message in the dead letter", "mismatch", "dead letter differs")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o, value=b"w")
+    o = cases.case("an unknown reason", "mismatch", "no known reason")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o, reason=b"because")
+    o = cases.case("dead without a dead letter", "contradiction", "without a dead letter")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    o = cases.case("a dead letter of what was delivered", "contradiction", "dead letter although")
+    cases.ask(o)
+    cases.commit([o, DUE, "delivered"])
+    cases.deliver(o)
+    cases.bury(o)
+    o = cases.case("a dead letter without fate", "contradiction", "dead letter without fate")
+    cases.ask(o)
+    cases.bury(o)
+    o = cases.case("delivered although dead", "contradiction", "delivered although dead")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o)
+    cases.deliver(o)
+
+
+def all_cases() -> Cases:
+    cases = Cases()
+    for part in (_plain_cases, _repeated_cases, _timed_cases, _changed_cases, _ended_cases, _dead_cases):
+        part(cases)
+    return cases

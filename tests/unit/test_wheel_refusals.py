@@ -1,0 +1,185 @@
+"""Goal: what the timer log cannot use it refuses by a typed error, and a write that fails changes nothing.
+
+Method: a real RocksDB in a temporary directory whose files are damaged, locked by another, or belong to other topics;
+RocksDB's own texts for the errors.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postdate.wheel.changes import Changes
+from postdate.wheel.database import Database
+from postdate.wheel.errors import (
+    Closed,
+    Corrupt,
+    DiskFull,
+    FormatMismatch,
+    IdentityMismatch,
+    Locked,
+    StorageError,
+    WheelError,
+    from_rocksdict,
+)
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import move_aside
+from postdate.wheel.keys import entry_key
+from postdate.wheel.timer_log import TimerLog
+from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, open_index, put_entries
+
+
+def flushed_log(directory: Path) -> None:
+    log = TimerLog(directory, IDENTITY, TINY)
+    changes = Changes()
+    rng = random.Random(7)
+    for offset in range(3000):
+        changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(100))
+    changes.next_request = 3000
+    log.write(changes)
+    log._db.flush(wait=True)
+    log.close()
+
+
+def damage_cases() -> list[str]:
+    return ["*.sst flipped", "*.sst removed", "MANIFEST-* flipped", "CURRENT flipped", "CURRENT removed"]
+
+
+def read_everything(directory: Path) -> None:
+    index = open_index(directory)
+    try:
+        while index.load_step(NOW_MS):
+            pass
+        index.scan_due(NOW_MS + 5000, 10_000)
+    finally:
+        index.close(clean=False)
+
+
+@pytest.mark.parametrize("case", damage_cases())
+def test_damage_is_corrupt_and_can_be_moved_aside(tmp_path: Path, case: str) -> None:
+    directory = tmp_path / "shard"
+    flushed_log(directory / "log")
+    pattern, how = case.split()
+    files = sorted((directory / "log").glob(pattern), key=lambda path: path.stat().st_size)
+    if how == "removed":
+        files[-1].unlink()
+    else:
+        data = bytearray(files[-1].read_bytes())
+        for at in range(0, len(data) * 3 // 4, 97 if len(data) > 1000 else 1):
+            data[at] ^= 0x55
+        files[-1].write_bytes(data)
+    with pytest.raises(Corrupt) as held:  # the error is held, as by a handler, while the directory is used anew
+        read_everything(directory)
+    aside = move_aside(directory, "corrupt")
+    index = open_index(directory)
+    assert held.value.__traceback__ is not None
+    assert aside.name == "shard.corrupt-1"
+    assert (aside / "log").is_dir()
+    assert index.is_new
+    assert index.next_request is None
+    index.close()
+    assert move_aside(directory, "corrupt").name == "shard.corrupt-2"
+
+
+def test_a_held_lock_raises_locked_also_across_processes(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    with pytest.raises(Locked):
+        open_index(tmp_path)
+    program = (
+        "import sys; from pathlib import Path; from postdate.wheel.errors import Locked\n"
+        "from support.timer_indexes import open_index\n"
+        "try: open_index(Path(sys.argv[1]))\n"
+        "except Locked: print('locked')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        env={"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "locked\n", done.stderr
+    put_entries(index, [(NOW_MS, 0)])  # the owner is not disturbed
+    index.close()
+    open_index(tmp_path).close()
+
+
+def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, offset) for offset in range(10)])
+    kept = index.scan_due(NOW_MS + 1, 5)
+    index.low_water()
+    index.close()
+    index.close()
+    with pytest.raises(Closed):
+        index.entry(kept[0][0])
+    with pytest.raises(WheelError):
+        put_entries(index, [(NOW_MS, 99)])
+    open_index(tmp_path).close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("cluster_id", "x"), ("request_topic_id", "x"), ("dispatch_log_topic_id", "x"), ("partition", 9)],
+)
+def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int) -> None:
+    open_index(tmp_path).close()
+    fields = {name: getattr(IDENTITY, name) for name in Identity.__struct_fields__} | {field: value}
+    with pytest.raises(IdentityMismatch) as caught:
+        open_index(tmp_path, identity=Identity(**fields))
+    assert caught.value.fields == (field,)
+    open_index(tmp_path).close()
+
+
+def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postdate.wheel.identity.FORMAT_VERSION", 2)
+    open_index(tmp_path).close()
+    monkeypatch.undo()
+    with pytest.raises(FormatMismatch) as caught:
+        open_index(tmp_path)
+    assert (caught.value.found, caught.value.expected) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("IO error: lock hold by current process, acquire time 1: /x/LOCK: No locks available", Locked),
+        ("IO error: While lock file: /x/LOCK: Resource temporarily unavailable", Locked),
+        (
+            "IO error: No space left on device: While appending to file: /x/000008.log: No space left on device",
+            DiskFull,
+        ),
+        ("Corruption: block checksum mismatch", Corrupt),
+        ("IO error: No such file or directory: While open a file for random read: /x/000009.sst", Corrupt),
+        ("IO error: Input/output error", StorageError),
+        ("anything else", StorageError),
+    ],
+)
+def test_errors_are_told_apart_by_their_text(text: str, kind: type[WheelError]) -> None:
+    assert type(from_rocksdict(Exception(text))) is kind
+
+
+def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 0)])
+    before = index.position, index.low_water(), index.next_due_ms()
+    changes = index.changes()
+    changes.insert(entry_key(NOW_MS - 5, 1), b"x")
+    changes.next_request = 2
+
+    def refuse(*_: object) -> None:
+        raise DiskFull("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Database, "write", refuse)
+        with pytest.raises(DiskFull):
+            index.write(changes)
+    assert (index.position, index.low_water(), index.next_due_ms()) == before
+    assert index.confirm(NOW_MS)
+    index.write(changes)  # the same changes again, once there is room
+    assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]
+    index.close()
