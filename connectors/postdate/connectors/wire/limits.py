@@ -48,5 +48,8 @@ MOVED_FATE_BYTES_MAX: Final = 90
 # A detail is one sentence for a person; the margin of the own topics' max.message.bytes (64 KiB) must hold it.
 DETAIL_BYTES_MAX: Final = 1_024
 
+# Two origins of the longest topic name, an id of 256 bytes that JSON escapes six times, and the fields' names, doubled.
+VERDICT_BYTES_MAX: Final = 8 * 1024
+
 # A text of the producer's that is quoted in a detail is cut here.
 QUOTED_BYTES_MAX: Final = 80

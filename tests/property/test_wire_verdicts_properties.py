@@ -1,0 +1,44 @@
+"""Verdicts there and back, and damaged ones never raise anything but FormatError.
+
+Hypothesis makes verdicts of every kind with ids of any UTF-8, and changes bytes of the encoded ones.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.connectors.wire.origins import format_origin
+from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
+
+naturals = st.integers(0, INTEGER_END - 1)
+origins = st.builds(format_origin, st.just("postdate.requests"), st.integers(0, PARTITION_END - 1), naturals)
+ids = st.text(st.characters(codec="utf-8"), max_size=60).map(str.encode).filter(lambda id: len(id) <= ID_BYTES_MAX)
+
+
+@settings(deadline=None)
+@given(st.sampled_from(Verdict), origins, ids, st.one_of(st.just(b""), origins), naturals)
+def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> None:
+    key, value = encode_verdict(verdict, origin, id, of, at_ms)
+    assert key == (id or None)
+    assert decode_verdict(value) == Answer(
+        origin=origin.decode(), id=id.decode() or None, verdict=verdict, of=of.decode() or None, at_ms=at_ms
+    )
+
+
+@settings(deadline=None)
+@given(
+    st.sampled_from(Verdict), origins, ids, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3)
+)
+def test_damage_is_a_format_error_or_a_verdict(
+    verdict: Verdict, origin: bytes, id: bytes, damage: list[tuple[int, int]]
+) -> None:
+    value = bytearray(encode_verdict(verdict, origin, id, b"", 5)[1])
+    for place, byte in damage:
+        value[place % len(value)] = byte
+    with suppress(FormatError):
+        decode_verdict(bytes(value))
