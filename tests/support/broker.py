@@ -1,7 +1,10 @@
-"""The real broker that tests run against: one's own by POSTDATE_TEST_BOOTSTRAP, else a local JVM broker.
+"""The real broker that tests run against: one's own by POSTDATE_TEST_BOOTSTRAP, else a fresh one for the session.
+
+POSTDATE_TEST_BROKER says what a fresh one is: `local`, a JVM on this machine (the default: it is up soonest and can be
+killed and paused), or `docker`, a container.
 
 A conftest turns `running_broker` into a session fixture; tests keep apart by topic and group names of their own
-(`unique_name`), so one broker serves a whole session. Tests that kill or pause a broker start one for themselves.
+(`unique_name`), so one broker serves a whole session. Tests that kill or pause a broker start a local one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from postdate.connectors.kafka.dev.local import LocalBroker
+from support.containers import container_broker
 
 
 @dataclass(frozen=True)
@@ -27,13 +31,19 @@ class RunningBroker:
 
 @contextmanager
 def running_broker() -> Iterator[RunningBroker]:
-    """The broker for a session: the one given by the environment, or a fresh local one that ends with the session."""
+    """The broker for a session: the one given by the environment, or a fresh one that ends with the session."""
     given = os.environ.get("POSTDATE_TEST_BOOTSTRAP")
+    kind = os.environ.get("POSTDATE_TEST_BROKER", "local")
+    if kind not in ("local", "docker"):
+        raise ValueError(f"POSTDATE_TEST_BROKER is {kind}; it must be local or docker")
     if given:
         yield RunningBroker(given, None)
-        return
-    with local_broker() as broker:
-        yield RunningBroker(broker.bootstrap_servers, broker)
+    elif kind == "docker":
+        with container_broker() as bootstrap_servers:
+            yield RunningBroker(bootstrap_servers, None)
+    else:
+        with local_broker() as broker:
+            yield RunningBroker(broker.bootstrap_servers, broker)
 
 
 @contextmanager

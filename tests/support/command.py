@@ -1,4 +1,4 @@
-"""A command of Postdate as a child process, run to its end whatever its exit code; its output is kept."""
+"""A command of Postdate as a child process: run to its end whatever its exit code, or started and left to the test."""
 
 from __future__ import annotations
 
@@ -12,12 +12,22 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def run_postdate(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
     """The finished process, with stdout and stderr as text."""
-    path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return subprocess.run(
-        [sys.executable, "-m", "postdate.sidecar.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-        env={**os.environ, "PYTHONPATH": path},
+        _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=_environment()
     )
+
+
+def start_postdate(*arguments: str) -> subprocess.Popen[str]:
+    """The process, with stdout and stderr as pipes of text; whoever starts it ends it."""
+    return subprocess.Popen(
+        _command(arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=_environment()
+    )
+
+
+def _command(arguments: tuple[str, ...]) -> list[str]:
+    return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
+
+
+def _environment() -> dict[str, str]:
+    path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    return {**os.environ, "PYTHONPATH": path}

@@ -1,13 +1,17 @@
-"""Programs that a test needs and a machine may lack.
+"""Programs, and images of containers, that a test needs and a machine may lack.
 
 The only place that skips: the reason names what is missing and how to get it, and CI forbids skips altogether.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 
 import pytest
+
+from postdate.connectors.kafka.dev.docker import IMAGE, LOCAL_IMAGE, has_image
 
 
 def need_program(name: str, package: str) -> str:
@@ -16,3 +20,20 @@ def need_program(name: str, package: str) -> str:
     if path is None:
         pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install {package})")
     return path
+
+
+def need_kafka_image() -> str:
+    """Returns the image that tests with containers start, or skips the test, saying what is missing.
+
+    It is POSTDATE_KAFKA_IMAGE, else the first of apache/kafka and the one made on this machine that the engine has.
+    Tests fetch nothing: `make test` has done so, by scripts/container-image.
+    """
+    if os.environ.get("POSTDATE_TEST_CONTAINERS") == "no":
+        pytest.skip("POSTDATE_TEST_CONTAINERS is no")
+    docker = need_program("docker", "docker.io")
+    if subprocess.run([docker, "version"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no Docker engine answers (scripts/container-image starts one, where it may)")
+    for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
+        if image and has_image(docker, image):
+            return image
+    pytest.skip("the Docker engine has no image of Kafka (scripts/container-image fetches or makes one)")

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.dev.docker import DockerBroker, run_command
+from postdate.connectors.kafka.dev.docker import DockerBroker, layers_done, node_environment, run_command
 from postdate.connectors.kafka.dev.jars import cache_dir, find_ivy, kafka_libs
 from postdate.connectors.kafka.dev.java import find_java, major_version
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port, require_free
@@ -158,6 +158,15 @@ class TestSettings:
         assert f"KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:{controller}" in command
 
 
+_PULLED = """4.3.1: Pulling from apache/kafka
+0a9a5dfd008f: Already exists
+4c1d2e3f5a6b: Pulling fs layer
+7d8e9f0a1b2c: Pulling fs layer
+7d8e9f0a1b2c: Verifying Checksum
+4c1d2e3f5a6b: Pull complete
+"""
+
+
 class TestDocker:
     def test_none_at_all(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("PATH", str(tmp_path))
@@ -169,3 +178,35 @@ class TestDocker:
         monkeypatch.setenv("PATH", str(tmp_path))
         with pytest.raises(DevBrokerFailed, match="engine does not answer"):
             DockerBroker(0).start()
+
+    def test_an_image_that_cannot_be_fetched_is_named_with_the_reason(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        said = tmp_path / "said"
+        said.write_text(_PULLED + "unauthorized\n")
+        _script(
+            tmp_path,
+            "docker",
+            f'case $1 in version) exit 0 ;; pull) while read -r l; do echo "$l"; done <{said} ;; esac; exit 1',
+        )
+        monkeypatch.setenv("PATH", str(tmp_path))
+        told: list[tuple[str, int, int]] = []
+        with pytest.raises(DevBrokerFailed, match=r"(?s)some/image could not be fetched.*--image.*unauthorized"):
+            DockerBroker(0, "some/image", progress=lambda *step: told.append(step)).start()
+        assert told[-1] == ("fetching the image some/image", 2, 3)
+
+    def test_the_image_is_a_setting(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("POSTDATE_KAFKA_IMAGE", "set")
+        assert DockerBroker(0).image == "set"
+        assert DockerBroker(0, "asked").image == "asked"
+        monkeypatch.delenv("POSTDATE_KAFKA_IMAGE")
+        assert DockerBroker(0).image.startswith("apache/kafka:")
+
+    def test_progress_counts_the_layers_that_are_there(self) -> None:
+        layers: dict[str, str] = {}
+        steps = [layers_done(layers, line) for line in _PULLED.splitlines(keepends=True)]
+        assert steps == [(0, 0), (1, 1), (1, 2), (1, 3), (1, 3), (2, 3)]
+
+    def test_every_container_is_a_cluster_of_its_own(self) -> None:
+        one, other = (node_environment("127.0.0.1", 9092)["CLUSTER_ID"] for _ in range(2))
+        assert one != other

@@ -36,17 +36,20 @@ class DevBroker(Protocol):
 @click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0: a free one.")
 @click.option("--data", type=click.Path(path_type=Path), help="Keep the topics here; without it they go at the end.")
 @click.option("--docker", is_flag=True, help="Use the apache/kafka image instead of Java on this machine.")
-def dev(port: int, data: Path | None, docker: bool) -> None:
+@click.option("--image", help="With --docker: another image; default: POSTDATE_KAFKA_IMAGE, else apache/kafka.")
+def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
     """Start a real Kafka on this machine, and stop it on Ctrl-C.
 
-    Needs Java 17 or later; Kafka's jars are fetched on the first use (44 MB) and kept in the cache directory. Prints
-    `ready: HOST:PORT` once a transaction has succeeded.
+    Needs Java 17 or later; Kafka's jars are fetched on the first use (44 MB) and kept in the cache directory. With
+    --docker it needs Docker alone, and fetches an image. Prints `ready: HOST:PORT` once a transaction has succeeded.
     """
+    if image is not None and not docker:
+        raise click.UsageError("--image is for --docker")
     if docker and data is not None:
         raise click.UsageError("--data is for a broker on this machine; the container keeps its own")
     screen = Screen()
     with _data_directory(data) as directory, interruptible():
-        broker = _docker_broker(port, screen) if docker else _local_broker(port, directory, screen)
+        broker = _docker_broker(port, image, screen) if docker else _local_broker(port, directory, screen)
         try:
             broker.start()
             screen.done()
@@ -68,10 +71,10 @@ def _local_broker(port: int, directory: Path, screen: Screen) -> DevBroker:
     return LocalBroker(port, directory, progress=screen)
 
 
-def _docker_broker(port: int, screen: Screen) -> DevBroker:
+def _docker_broker(port: int, image: str | None, screen: Screen) -> DevBroker:
     from postdate.connectors.kafka.dev.docker import DockerBroker
 
-    return DockerBroker(port, progress=screen)
+    return DockerBroker(port, image, progress=screen)
 
 
 class Screen:

@@ -1,24 +1,31 @@
 """The same single node as a container of the image apache/kafka, by the docker command line: no Java, no PySpark.
 
-The container is named after its port and removed when it stops; its data goes with it. For one caller at a time.
+The container is named after its port and removed when it stops; its data goes with it. The engine must be on this
+machine, since clients come to 127.0.0.1. For one caller at a time.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from postdate.connectors.kafka.dev.jars import Progress, quiet
+from postdate.connectors.kafka.dev.jars import KAFKA_VERSION, Progress, quiet
 from postdate.connectors.kafka.dev.local import (
+    HEAP_MB,
     LOG_LINES_SHOWN,
     START_TIMEOUT_S,
     STOP_TIMEOUT_S,
+    die_with_us,
     free_port,
+    new_cluster_id,
     require_free,
 )
 from postdate.connectors.kafka.dev.properties import container_environment, node_settings
@@ -26,9 +33,15 @@ from postdate.connectors.kafka.dev.readiness import wait_until_ready
 from postdate.connectors.kafka.errors import DevBrokerFailed
 
 #: The image that is started unless another is asked for, here or by POSTDATE_KAFKA_IMAGE.
-IMAGE = "apache/kafka:4.1.0"
+IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+#: What scripts/container-image makes from Kafka's jars where that image cannot be fetched; configured the same way.
+LOCAL_IMAGE = f"postdate-kafka:{KAFKA_VERSION}"
 #: Inside of the container; nobody outside sees it. Two, since the broker's port may be one of them.
 _CONTROLLER_PORTS = (9093, 9094)
+_POLL_S = 0.1
+#: What `docker pull` says of a layer: its id and its state.
+_LAYER = re.compile(r"([0-9a-f]{12}): (.+)")
+_LAYER_IS_THERE = ("Pull complete", "Already exists")
 
 
 class DockerBroker:
@@ -41,9 +54,9 @@ class DockerBroker:
         self.port = port or free_port()
         self.image = image or os.environ.get("POSTDATE_KAFKA_IMAGE") or IMAGE
         self.name = f"postdate-dev-{self.port}"
-        self.log_file = Path(tempfile.gettempdir(), f"{self.name}.log")
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
+        self._log_file: Path | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -55,27 +68,21 @@ class DockerBroker:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Returns when a transaction has succeeded; fetches the image first where it is missing (docker shows how far).
+        """Returns when a transaction has succeeded; fetches the image first where it is missing.
 
         Raises DevBrokerFailed, and leaves no container behind, where docker, its engine, the image or the port is not
         to be had.
         """
+        if self.is_running():
+            return
         docker = find_docker()
         require_free(self.host, self.port)
-        if not _succeeds([docker, "image", "inspect", self.image]):
-            self._progress(f"fetching the image {self.image}", 0, 0)
-            pulled = subprocess.run([docker, "pull", "--quiet", self.image], stdout=subprocess.DEVNULL, check=False)  # noqa: S603
-            if pulled.returncode != 0:
-                raise DevBrokerFailed(f"The image {self.image} could not be fetched; docker's reason stands above.")
+        if not has_image(docker, self.image):
+            self._pull(docker)
+        # One that was left behind under this name cannot be running, for its port is free.
+        _succeeds([docker, "rm", self.name])
         self._progress("starting the container", 0, 0)
-        with self.log_file.open("wb") as log:
-            self._process = subprocess.Popen(  # noqa: S603
-                run_command(docker, self.name, self.image, self.host, self.port),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the container
-            )
+        self._spawn(docker)
         try:
             wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
         except BaseException:
@@ -83,31 +90,28 @@ class DockerBroker:
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stops and removes the container. Nothing happens where none runs."""
+        """Stops and removes the container; kills it after `timeout_s`. Nothing happens where none runs."""
         if self._process is None:
             return
-        _succeeds([find_docker(), "stop", "--time", str(int(timeout_s)), self.name])
-        try:
-            self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
+        docker = shutil.which("docker") or "docker"
+        deadline = time.monotonic() + timeout_s
+        # Asked again until the command has ended: it may be about to make the container, or to start it.
+        while self._process.poll() is None and time.monotonic() < deadline:
+            _succeeds([docker, "stop", "-t", str(int(timeout_s)), self.name])
+            time.sleep(_POLL_S)
+        if self._process.poll() is None:
             self._process.kill()
-            self._process.wait()
+            _succeeds([docker, "rm", "--force", self.name])
+        self._process.wait()
         self._process = None
-
-    def wait(self, timeout_s: float | None = None) -> int | None:
-        """Waits for the container to end by itself; its exit status, or None where it still runs after `timeout_s`."""
-        if self._process is None:
-            return None
-        try:
-            return self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            return None
+        if self._log_file is not None:
+            self._log_file.unlink(missing_ok=True)
 
     def last_words(self) -> str:
-        """The end of what the container said, for an error message."""
-        if not self.log_file.exists():
+        """The end of what the container said, for an error message; nothing after it was stopped from here."""
+        if self._log_file is None or not self._log_file.exists():
             return ""
-        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
 
     def __enter__(self) -> Self:
         self.start()
@@ -117,6 +121,39 @@ class DockerBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _pull(self, docker: str) -> None:
+        what = f"fetching the image {self.image}"
+        self._progress(what, 0, 0)
+        layers: dict[str, str] = {}
+        last_lines: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
+        command = [docker, "pull", self.image]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pull:  # noqa: S603
+            try:
+                for line in pull.stdout or ():
+                    last_lines.append(line.rstrip())
+                    self._progress(what, *layers_done(layers, line))
+            except BaseException:
+                pull.terminate()
+                raise
+        if pull.returncode != 0:
+            raise DevBrokerFailed(
+                f"The image {self.image} could not be fetched. Name one that this machine has or can reach (--image, "
+                "POSTDATE_KAFKA_IMAGE), or run without --docker (needs Java 17). Docker's last words:\n"
+                + "\n".join(last_lines)
+            )
+
+    def _spawn(self, docker: str) -> None:
+        descriptor, path = tempfile.mkstemp(prefix=f"{self.name}-", suffix=".log")
+        self._log_file = Path(path)
+        with open(descriptor, "wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                die_with_us(run_command(docker, self.name, self.image, self.host, self.port)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the container
+            )
 
     def _check_alive(self) -> None:
         if not self.is_running():
@@ -135,16 +172,42 @@ def find_docker() -> str:
     return docker
 
 
-def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
-    """The command that runs the node in the foreground. Pure."""
+def has_image(docker: str, image: str) -> bool:
+    """Whether the engine has this image already; one call of the docker command."""
+    return _succeeds([docker, "image", "inspect", image])
+
+
+def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
+    """How many layers of an image are there, and how many it has, after one more line of `docker pull`.
+
+    `layers` (id to state) is kept up to date. Lines that speak of no layer change nothing.
+    """
+    said = _LAYER.match(line)
+    if said is not None:
+        layers[said[1]] = said[2].strip()
+    return sum(state.startswith(_LAYER_IS_THERE) for state in layers.values()), len(layers)
+
+
+def node_environment(host: str, port: int) -> dict[str, str]:
+    """The environment that makes a container of the image a node of its own, which clients reach at host:port.
+
+    The port is the same inside and outside, so what the broker advertises is true in both places. Every container is a
+    new cluster, by a random id: the image's own is the same for all.
+    """
     controller_port = next(each for each in _CONTROLLER_PORTS if each != port)
     settings = node_settings(host, port, controller_port)
     # The image formats its storage for a fixed quorum, not for one that is found by bootstrap servers.
     del settings["controller.quorum.bootstrap.servers"]
     settings["controller.quorum.voters"] = f"1@localhost:{controller_port}"
     settings["listeners"] = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{controller_port}"
+    heap = f"-Xmx{HEAP_MB}m -Xms{HEAP_MB // 2}m"
+    return {**container_environment(settings), "CLUSTER_ID": new_cluster_id(), "KAFKA_HEAP_OPTS": heap}
+
+
+def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
+    """The command that runs the node in the foreground and removes the container when it ends."""
     command = [docker, "run", "--rm", "--name", name, "--publish", f"{host}:{port}:{port}"]
-    for variable, value in container_environment(settings).items():
+    for variable, value in node_environment(host, port).items():
         command += ["--env", f"{variable}={value}"]
     return [*command, image]
 

@@ -190,7 +190,7 @@ class LocalBroker:
 
     def _format(self, java: str, libs: Path, properties: Path) -> None:
         command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool"]
-        command += ["format", "-t", _cluster_id(), "-c", str(properties), "--standalone"]
+        command += ["format", "-t", new_cluster_id(), "-c", str(properties), "--standalone"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode != 0:
             raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")
@@ -203,7 +203,7 @@ class LocalBroker:
         command += ["-cp", f"{libs}/*", "kafka.Kafka", str(properties)]
         with self.log_file.open("ab") as log:
             return subprocess.Popen(  # noqa: S603
-                _die_with_us(command),
+                die_with_us(command),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -245,7 +245,7 @@ def _is_stopped(pid: int) -> bool:
     return True
 
 
-def _cluster_id() -> str:
+def new_cluster_id() -> str:
     """A random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
     while True:
         text = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
@@ -253,7 +253,7 @@ def _cluster_id() -> str:
             return text
 
 
-def _die_with_us(command: list[str]) -> list[str]:
+def die_with_us(command: list[str]) -> list[str]:
     """The command, made to end when this process dies, however it dies, where the system has `setpriv`.
 
     The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.

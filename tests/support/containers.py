@@ -1,0 +1,38 @@
+"""A real Kafka in a container, by testcontainers; the image and its settings are those of `postdate dev --docker`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from postdate.connectors.kafka.dev.docker import node_environment
+from postdate.connectors.kafka.dev.local import START_TIMEOUT_S, free_port
+from postdate.connectors.kafka.dev.readiness import wait_until_ready
+from postdate.connectors.kafka.errors import DevBrokerFailed
+from support.programs import need_kafka_image
+
+_HOST = "127.0.0.1"
+
+
+@contextmanager
+def container_broker() -> Iterator[str]:
+    """The address of a fresh broker in a container, which is removed at the end; skips where there can be none.
+
+    The port is chosen before the container starts, because the broker must be told the address that it advertises.
+    """
+    image, port = need_kafka_image(), free_port()
+    # The container that would sweep up after a killed session is one more image to fetch; the exit handler has to do.
+    testcontainers_config.ryuk_disabled = True
+    container = DockerContainer(image, env=node_environment(_HOST, port)).with_bind_ports(port, port)
+
+    def check_alive() -> None:
+        container.reload()
+        if container.status == "exited":
+            raise DevBrokerFailed(f"the container of {image} has ended:\n{container.get_wrapped_container().logs()!r}")
+
+    with container:
+        wait_until_ready(_HOST, port, START_TIMEOUT_S, check_alive)
+        yield f"{_HOST}:{port}"
