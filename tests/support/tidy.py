@@ -21,6 +21,7 @@ FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "ma
 
 ARROWS: dict[str, tuple[str, ...]] = {
     "postdate.wheel": (),
+    "postdate.client": ("postdate.connectors.wire",),
     "postdate.connectors.wire": (),
     "postdate.connectors.kafka": (),
     "postdate.connectors.spark": ("postdate.connectors.wire",),

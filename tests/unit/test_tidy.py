@@ -49,6 +49,7 @@ def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
     assert complaints(rule, paths) == []
 
 
+CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/connectors/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
 
@@ -59,6 +60,7 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
         pytest.param(tidy.import_complaints, "wheel/postdate/wheel/x.py", "from postdate.sidecar import y", id="arrow"),
         pytest.param(tidy.import_complaints, KAFKA, "from ..wire import topics", id="relative-arrow"),
         pytest.param(tidy.import_complaints, KAFKA, "from postdate.connectors import wire", id="arrow-by-parent"),
+        pytest.param(tidy.import_complaints, CLIENT, "from postdate.connectors.kafka import seam", id="client-arrow"),
         pytest.param(tidy.import_complaints, SIDECAR, "import postdate.connectors.spark", id="spark-at-load"),
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),

@@ -1,0 +1,34 @@
+"""Build requests to Postdate from `datetime` and `timedelta`, for the producer that you have.
+
+    from datetime import timedelta
+    from postdate.client import RequestTopic
+
+    requests = RequestTopic("postdate.requests", partitions=4)
+    later = timedelta(hours=2)
+    producer.produce(**requests.schedule("reminders", b"pay!", key=b"customer-7", delay=later, id="order-9"))
+    producer.produce(**requests.reschedule(id="order-9", delay=2 * later))
+    producer.produce(**requests.cancel(id="order-9"))
+
+Nothing here connects to anything, and no Kafka client is needed: a record is a value that unpacks into the call that
+produces it. Everything may be called from any thread. `docs/client.md` has the rest.
+"""
+
+from __future__ import annotations
+
+from postdate.client.errors import RequestInvalid
+from postdate.client.record import RequestRecord
+from postdate.client.request_topic import RequestTopic
+from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict
+
+__all__ = [
+    "Answer",
+    "FormatError",
+    "Reason",
+    "RequestInvalid",
+    "RequestRecord",
+    "RequestTopic",
+    "Verdict",
+    "decode_verdict",
+]

@@ -1,0 +1,20 @@
+"""What is wrong with a request before it is sent.
+
+    ValueError
+    `-- RequestInvalid    Postdate would refuse the request: mend the call, nothing was built
+
+A value of a wrong type raises TypeError. `decode_verdict` raises FormatError of `postdate.connectors.wire.errors`.
+"""
+
+from __future__ import annotations
+
+from postdate.connectors.wire.reasons import Reason
+
+
+class RequestInvalid(ValueError):
+    """A request that would end as a dead letter. `.reason` is the dead letter's, `.detail` a sentence for a person."""
+
+    def __init__(self, reason: Reason, detail: str) -> None:
+        super().__init__(f"{reason.value}: {detail}")
+        self.reason = reason
+        self.detail = detail

@@ -1,0 +1,37 @@
+"""A record ready to be produced: a value that unpacks into the call of whatever producer there is.
+
+    producer.produce(**record)          confluent-kafka
+    producer.send(**record)             kafka-python
+    await producer.send(**record)       aiokafka
+
+All three call their arguments `topic`, `key`, `value`, `headers` and `partition`. `partition` is left out where any
+will do, since the clients differ in how they are told so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request as it is to be produced. Immutable; equal where all five fields are."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    partition: int | None
+    """Where a control of the same id will find it; None: any partition will do."""
+
+    def keys(self) -> tuple[str, ...]:
+        """Return the names of the arguments that `**record` gives."""
+        names = ("topic", "key", "value", "headers")
+        return names if self.partition is None else (*names, "partition")
+
+    def __getitem__(self, name: str) -> Any:
+        """Return the argument of that name; the headers as the list that producers want."""
+        if name not in self.keys():
+            raise KeyError(name)
+        return list(self.headers) if name == "headers" else getattr(self, name)

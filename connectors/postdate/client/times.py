@@ -1,0 +1,65 @@
+"""When, as headers: `datetime` and `timedelta` become whole milliseconds, without floats, a rest rounded *up*.
+
+A naive datetime is refused: it means another instant on every machine.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from postdate.client.errors import RequestInvalid
+from postdate.connectors.wire.headers import AT, DELAY, GRACE, LEVEL
+from postdate.connectors.wire.reasons import Reason
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
+
+def time_header(at: datetime | None, delay: timedelta | None, level: int | None) -> tuple[str, bytes]:
+    """Return the one header that says when. Raises RequestInvalid: none or several are given, or it is no time."""
+    given = [name for name, value in (("at", at), ("delay", delay), ("level", level)) if value is not None]
+    if not given:
+        raise RequestInvalid(Reason.MISSING_TIME, "give one of at, delay and level")
+    if len(given) > 1:
+        raise RequestInvalid(Reason.CONFLICTING_TIME, f"give only one of {' and '.join(given)}")
+    if at is not None:
+        return AT, b"%d" % epoch_ms(at)
+    if delay is not None:
+        return DELAY, b"%d" % length_ms("delay", delay)
+    if not isinstance(level, int):
+        raise TypeError(f"level must be an int, not {type(level).__name__}")
+    return LEVEL, b"%d" % level
+
+
+def grace_header(grace: timedelta) -> tuple[str, bytes]:
+    """Return the header of a grace. Raises RequestInvalid: it is negative."""
+    return GRACE, b"%d" % length_ms("grace", grace)
+
+
+def epoch_ms(at: datetime) -> int:
+    """Return the first whole epoch millisecond at or after `at`. Raises RequestInvalid: naive, or before 1970."""
+    if not isinstance(at, datetime):
+        raise TypeError(f"at must be a datetime, not {type(at).__name__}")
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise RequestInvalid(
+            Reason.BAD_TIME,
+            f"{at.isoformat()} is naive: it means another time on every machine; give it a time zone, as in "
+            "datetime.now(timezone.utc)",
+        )
+    if at < _EPOCH:
+        raise RequestInvalid(Reason.BAD_TIME, f"{at.isoformat()} lies before 1970")
+    return _ceil_ms(at - _EPOCH)
+
+
+def length_ms(name: str, length: timedelta) -> int:
+    """Return `length` in whole milliseconds, rounded up. Raises RequestInvalid: it is negative."""
+    if not isinstance(length, timedelta):
+        raise TypeError(f"{name} must be a timedelta, not {type(length).__name__}")
+    if length < timedelta():
+        raise RequestInvalid(Reason.BAD_TIME, f"{name} {length} is negative")
+    return _ceil_ms(length)
+
+
+def _ceil_ms(length: timedelta) -> int:
+    return -(-length // _MILLISECOND)

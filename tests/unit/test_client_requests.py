@@ -1,0 +1,240 @@
+"""Goal: a request built by `postdate.client` says what was asked, lies where its controls will find it, and is never
+one that the sidecar refuses.
+
+Method: literal expectations on the records, read a second time by the sidecar's parser; each mistake of a caller is a
+RequestInvalid with the reason of the dead letter that it saves. The arguments are bound to the signatures of real
+clients.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
+
+ROOT = Path(__file__).resolve().parents[2]
+TOPIC = RequestTopic("postdate.requests", partitions=4)
+NOW_MS = 1_795_258_284_000
+SECOND = timedelta(seconds=1)
+
+
+def read(record: RequestRecord) -> Request:
+    """The request as the sidecar reads it."""
+    rules = RequestRules(topic=record.topic)
+    return parse_request(rules, record.partition or 0, NOW_MS, record.key, list(record.headers))
+
+
+def test_a_schedule_says_where_and_when() -> None:
+    record = TOPIC.schedule("reminders", "pay!", key="order-9", headers=[("a", "1"), ("a", None)], delay=5 * SECOND)
+    assert (record.topic, record.key, record.value) == ("postdate.requests", b"order-9", b"pay!")
+    assert record.headers == (("a", b"1"), ("a", None), ("postdate-topic", b"reminders"), ("postdate-delay", b"5000"))
+    assert record.partition == partition_for(b"order-9", 4)
+    request = read(record)
+    assert (request.target, request.due_ms, request.key) == ("reminders", NOW_MS + 5000, b"order-9")
+
+
+def test_every_option_reaches_the_request() -> None:
+    at = datetime(2026, 11, 21, 10, 51, 24, 500_001, tzinfo=timezone(timedelta(hours=-3)))
+    record = TOPIC.schedule("t", None, key=b"k", at=at, grace=timedelta(minutes=1), target_partition=7, id="i")
+    request = read(record)
+    assert (request.action, request.target, request.partition, request.grace_ms) == (Action.SCHEDULE, "t", 7, 60_000)
+    assert (request.due_ms, request.id, request.key) == (1_795_269_084_501, b"i", b"k")
+    assert read(TOPIC.schedule("t", b"", level=3)).due_ms == NOW_MS + 10_000
+    assert read(TOPIC.schedule("t", b"", delay=timedelta(microseconds=1))).due_ms == NOW_MS + 1, "never early"
+
+
+def test_all_that_names_an_id_meets_in_one_partition_whatever_the_keys() -> None:
+    topic = RequestTopic("R", partitions=31)
+    scheduled = topic.schedule("t", b"", key=b"customer-7", level=1, id="order-9")
+    again = topic.schedule("t", b"", key=b"customer-8", level=1, id=b"order-9")
+    moved = topic.reschedule(id="order-9", level=2)
+    cancelled = topic.cancel(id="order-9")
+    partitions = {record.partition for record in (scheduled, again, moved, cancelled)}
+    assert partitions == {topic.partition_of("order-9")} == {partition_for(b"order-9", 31)}
+    assert {record.key for record in (scheduled, again, moved, cancelled)} == {b"order-9"}, "other clients may follow"
+    assert (read(scheduled).key, read(again).key) == (b"customer-7", b"customer-8")
+
+
+def test_a_null_key_stays_null_with_an_id_and_may_lie_anywhere_without() -> None:
+    assert read(TOPIC.schedule("t", b"", level=1, id="i")).key is None
+    assert TOPIC.schedule("t", b"", level=1).partition is None
+    assert TOPIC.schedule("t", b"", key=b"", level=1).partition == partition_for(b"", 4)
+
+
+@pytest.mark.parametrize("partition", range(4))
+def test_a_control_by_origin_goes_to_the_partition_of_the_origin(partition: int) -> None:
+    origin = TOPIC.origin(partition, 1017)
+    assert origin == f"postdate.requests/{partition}/1017"
+    for record in (TOPIC.cancel(origin=origin), TOPIC.reschedule(origin=origin.encode(), delay=SECOND)):
+        assert (record.partition, record.key, record.value) == (partition, None, None)
+        assert read(record).acts_on == 1017
+
+
+def test_a_reschedule_carries_a_time_and_a_grace() -> None:
+    request = read(TOPIC.reschedule(id="i", delay=timedelta(hours=2), grace=timedelta(0)))
+    assert (request.action, request.due_ms, request.grace_ms) == (Action.RESCHEDULE, NOW_MS + 7_200_000, 0)
+
+
+def test_the_headers_of_a_delivered_record_can_be_given_as_they_are() -> None:
+    delivered = [("traceparent", b"00-1"), ("postdate-origin", b"R/0/1"), ("postdate-due", b"5"), ("postdate-id", b"i")]
+    record = TOPIC.schedule("t", b"", headers=delivered, delay=SECOND)
+    assert read(record).headers == [("traceparent", b"00-1")]
+    assert (read(record).id, record.partition) == (b"", None), "an id is only what the call says"
+    assert read(TOPIC.schedule("t", b"", headers=None, delay=SECOND)).headers == [], "clients say None for no headers"
+
+
+MISTAKES: list[tuple[Reason, str, Callable[[], object]]] = [
+    (Reason.BAD_TIME, "naive", lambda: TOPIC.schedule("t", b"", at=datetime(2030, 1, 1))),
+    (Reason.BAD_TIME, "naive", lambda: TOPIC.reschedule(id="i", at=datetime(2030, 1, 1))),
+    (Reason.BAD_TIME, "before 1970", lambda: TOPIC.schedule("t", b"", at=datetime(1969, 1, 1, tzinfo=UTC))),
+    (Reason.BAD_TIME, "negative", lambda: TOPIC.schedule("t", b"", delay=-SECOND)),
+    (Reason.BAD_TIME, "negative", lambda: TOPIC.schedule("t", b"", delay=SECOND, grace=-SECOND)),
+    (Reason.MISSING_TIME, "one of at, delay and level", lambda: TOPIC.schedule("t", b"")),
+    (Reason.MISSING_TIME, "one of at, delay and level", lambda: TOPIC.reschedule(id="i")),
+    (Reason.CONFLICTING_TIME, "only one of delay and level", lambda: TOPIC.schedule("t", b"", delay=SECOND, level=1)),
+    (Reason.BAD_LEVEL, "postdate-level", lambda: TOPIC.schedule("t", b"", level=-1)),
+    (Reason.BEYOND_HORIZON, "horizon", lambda: TOPIC.schedule("t", b"", delay=timedelta(days=401))),
+    (Reason.BEYOND_HORIZON, "horizon", lambda: TOPIC.schedule("t", b"", at=datetime(9999, 1, 1, tzinfo=UTC))),
+    (Reason.BAD_TARGET, "not a topic name", lambda: TOPIC.schedule("a b", b"", level=1)),
+    (Reason.FORBIDDEN_TARGET, "do not allow", lambda: TOPIC.schedule("postdate.requests.store", b"", level=1)),
+    (Reason.BAD_PARTITION, "partition", lambda: TOPIC.schedule("t", b"", level=1, target_partition=-1)),
+    (Reason.BAD_ID, "1 to 256 bytes", lambda: TOPIC.schedule("t", b"", level=1, id="")),
+    (Reason.BAD_ID, "1 to 256 bytes", lambda: TOPIC.cancel(id="x" * 257)),
+    (Reason.BAD_ID, "not UTF-8", lambda: TOPIC.cancel(id=b"\xff")),
+    (Reason.MISSING_ID, "id or origin", lambda: TOPIC.cancel()),
+    (Reason.BAD_ACTION, "not both", lambda: TOPIC.cancel(id="i", origin="postdate.requests/0/1")),
+    (Reason.BAD_ID, "not an origin", lambda: TOPIC.cancel(origin="postdate.requests/0")),
+    (Reason.BAD_ID, "not on postdate.requests", lambda: TOPIC.cancel(origin="other/0/1")),
+    (Reason.BAD_ID, "ask the cluster", lambda: TOPIC.cancel(origin="postdate.requests/4/1")),
+    (
+        Reason.UNKNOWN_HEADER,
+        "with an argument",
+        lambda: TOPIC.schedule("t", b"", headers=[("Postdate-delay", "1")], level=1),
+    ),
+    (
+        Reason.UNKNOWN_HEADER,
+        "with an argument",
+        lambda: TOPIC.schedule("t", b"", headers=[("postdate-key", "k")], level=1),
+    ),
+    (Reason.BAD_HEADERS, "NUL", lambda: TOPIC.schedule("t", b"", headers=[("a\0b", "1")], level=1)),
+]
+
+
+@pytest.mark.parametrize(("reason", "said", "call"), MISTAKES)
+def test_a_mistake_is_told_before_anything_is_sent(reason: Reason, said: str, call: Callable[[], object]) -> None:
+    with pytest.raises(RequestInvalid) as caught:
+        call()
+    assert (caught.value.reason, isinstance(caught.value, ValueError)) == (reason, True)
+    assert said in caught.value.detail
+
+
+def loose(**arguments: Any) -> RequestRecord:
+    """A call as a program without types makes it."""
+    return TOPIC.schedule("t", **{"value": b"", **arguments})
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"delay": 5},
+        {"at": 1_795_258_284_000},
+        {"at": date(2030, 1, 1)},
+        {"level": "3"},
+        {"delay": SECOND, "id": 9},
+        {"delay": SECOND, "value": {"a": 1}},
+        {"delay": SECOND, "headers": [("a", 1)]},
+    ],
+    ids=str,
+)
+def test_a_wrong_type_is_a_type_error(arguments: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=r"must be|must not"):
+        loose(**arguments)
+
+
+@pytest.mark.parametrize("partitions", [0, -1, 2**31])
+def test_a_request_topic_has_partitions(partitions: int) -> None:
+    with pytest.raises(ValueError, match="partitions"):
+        RequestTopic("R", partitions)
+    with pytest.raises(ValueError, match="not a name"):
+        RequestTopic("a b", 1)
+
+
+def test_a_horizon_of_ones_own_is_kept() -> None:
+    short = RequestTopic("R", 1, horizon=timedelta(days=3))
+    with pytest.raises(RequestInvalid, match="beyond-horizon"):
+        short.reschedule(id="i", delay=timedelta(days=4))
+
+
+def confluent(
+    topic: str,
+    value: bytes | None = None,
+    key: bytes | None = None,
+    partition: int = -1,
+    on_delivery: object = None,
+    timestamp: int = 0,
+    headers: list[tuple[str, bytes | None]] | None = None,
+) -> tuple[object, ...]:
+    return topic, key, value, headers, partition
+
+
+def kafka_python(
+    topic: str,
+    value: bytes | None = None,
+    key: bytes | None = None,
+    headers: list[tuple[str, bytes | None]] | None = None,
+    partition: int | None = None,
+    timestamp_ms: int | None = None,
+) -> tuple[object, ...]:
+    return topic, key, value, headers, partition
+
+
+def test_a_record_unpacks_into_the_call_of_a_producer() -> None:
+    anywhere, placed = TOPIC.schedule("t", b"v", level=1), TOPIC.cancel(id="i")
+    assert confluent(**anywhere) == ("postdate.requests", None, b"v", list(anywhere.headers), -1)
+    assert kafka_python(**anywhere) == ("postdate.requests", None, b"v", list(anywhere.headers), None)
+    for call in (confluent, kafka_python):
+        assert call(**placed) == ("postdate.requests", b"i", None, list(placed.headers), TOPIC.partition_of("i"))
+    with pytest.raises(KeyError):
+        anywhere["partition"]
+
+
+def test_the_real_producer_takes_a_record() -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer({"bootstrap.servers": ""})  # nobody to reach: the call itself is what is tried
+    producer.produce(**TOPIC.schedule("t", b"v", key="k", headers=[("a", None)], level=1, id="i"))
+    producer.produce(**TOPIC.schedule("t", None, level=1))
+    assert len(producer) == 2
+    producer.purge(blocking=False)
+    assert producer.flush(5) == 0
+
+
+_PROBE = """
+import json, sys
+before = set(sys.modules)
+import postdate.client
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_the_client_needs_no_kafka_client() -> None:
+    path = os.pathsep.join(str(ROOT / root) for root in ("sidecar", "wheel", "connectors"))
+    environ = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", _PROBE], capture_output=True, text=True, check=True, env=environ)
+    loaded = json.loads(done.stdout)
+    # msgspec itself looks for typing_extensions, and goes without.
+    foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"typing_extensions"}
+    assert foreign == {"postdate", "msgspec"}
+    ours = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("postdate.connectors.")}
+    assert ours == {"connectors.wire"}
