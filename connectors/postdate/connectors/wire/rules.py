@@ -8,22 +8,21 @@ process may share one object from their threads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import translate
 from typing import Final, TypeVar
 
+from postdate.connectors.wire.dialect_requests import Vocabulary
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.limits import (
     HORIZON_MS_DEFAULT,
-    INTEGER_DIGITS_MAX,
-    QUOTED_BYTES_MAX,
     REMEMBERED_TEXTS_MAX,
-    TIME_TEXT_BYTES_MAX,
     TOPIC_NAME_LENGTH_MAX,
 )
 from postdate.connectors.wire.naturals import parse_natural
 from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.texts import plain_ms, quote, time_text
 from postdate.connectors.wire.topics import OwnTopics, is_forbidden, is_topic_name
 
 _SECOND_MS: Final = 1_000
@@ -48,6 +47,8 @@ class RequestRules:
     `levels_ms`: the delay of each level from level 1 on, at least one. `horizon_ms`: the longest delay, counted from
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters) of which a target must match one.
+    `dialects`: the names of the dialects that are spoken beside Postdate's own headers; `default_target`: where a
+    message goes whose dialect names no target, "": it is refused.
     Raises ValueError if these are no rules: fix the configuration.
     """
 
@@ -56,6 +57,11 @@ class RequestRules:
     horizon_ms: int = HORIZON_MS_DEFAULT
     forbidden: frozenset[str] = frozenset()
     allow: tuple[str, ...] = ("*",)
+    dialects: tuple[str, ...] = ()
+    default_target: str = ""
+
+    # Where dialects are spoken: which, and these rules without them, for the request said again in Postdate's headers.
+    spoken: tuple[Vocabulary, RequestRules] | None = field(init=False, repr=False, compare=False, default=None)
 
     # Remembered: texts of accepted targets and relative delays as they stand in headers; verdicts on targets.
     targets: dict[bytes | None, str] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -72,6 +78,9 @@ class RequestRules:
         patterns = "|".join(translate(pattern) for pattern in self.allow)
         object.__setattr__(self, "_own", self.forbidden | OwnTopics.of(self.topic).names())
         object.__setattr__(self, "_allowed", re.compile(patterns) if self.allow else None)
+        if self.dialects:
+            vocabulary = Vocabulary.of(self.dialects, self.default_target)
+            object.__setattr__(self, "spoken", (vocabulary, replace(self, dialects=())))
 
     def permits(self, target: str) -> bool:
         """True if `target` is not forbidden and matches the allow-list. Cost: O(1) for a target seen lately."""
@@ -121,28 +130,6 @@ class RequestRules:
         except ValueError as error:
             raise RequestRefused(Reason.BAD_LEVEL, f"postdate-level {quote(text)} {error}") from None
         return 0 if level == 0 else self.levels_ms[min(level, len(self.levels_ms)) - 1]
-
-
-def plain_ms(value: bytes | None) -> int:
-    """Return the milliseconds that a header's value is in plain digits, the common form; -1 if it may be another."""
-    return int(value) if value is not None and value.isdigit() and len(value) < INTEGER_DIGITS_MAX else -1
-
-
-def time_text(value: bytes | None) -> str:
-    """Return a header's value as a text that is short and ASCII enough to be a time; else raise ValueError."""
-    if value is None:
-        raise ValueError("has no value")
-    if len(value) > TIME_TEXT_BYTES_MAX or not value.isascii():
-        raise ValueError("is too long or not ASCII")
-    return value.decode("ascii")
-
-
-def quote(value: bytes | str | None) -> str:
-    """Return what a producer sent, cut and escaped so that it may stand in a sentence."""
-    if value is None:
-        return "null"
-    cut = value[:QUOTED_BYTES_MAX]
-    return ascii(cut.decode("utf-8", "replace") if isinstance(cut, bytes) else cut) + ("..." if cut != value else "")
 
 
 def _remember(table: dict[_Key, _Value], text: _Key, value: _Value) -> _Value:
