@@ -5,13 +5,12 @@ Method: each answer is compared with a log whose every offset the test has writt
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
 from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition
 from support.broker import unique_name
+from support.kafka_clock import now_s
 from support.kafka_steps import PATIENCE_S, append, new_topic, open_producer
 
 
@@ -29,9 +28,9 @@ class TestOffsets:
         assert admin.end_offsets([part, empty], Isolation.READ_COMMITTED) == {part: 1, empty: 0}
         assert admin.end_offsets([part, empty], Isolation.READ_UNCOMMITTED) == {part: 3, empty: 0}
         foreign.commit()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] != 4:
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
         foreign.destroy()
 
     def test_starts_move_with_deleted_records(self, kafka: Kafka) -> None:
@@ -86,9 +85,9 @@ class TestTopics:
         first_id = admin.describe([name])[name].topic_id
         assert admin.describe([name])[name].topic_id == first_id != ""
         admin.delete_topics([name, unique_name("absent")])
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while name in admin.describe([name]):
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
         assert admin.create_topics([NewTopic(name, 1, 1, {})]) == [name]
         assert admin.describe([name])[name].topic_id not in ("", first_id)
 

@@ -12,6 +12,7 @@ import pytest
 from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange
 from postdate.connectors.kafka.seam import Kafka, Partition
 from support.broker import unique_name
+from support.kafka_clock import now_s
 from support.kafka_steps import (
     Member,
     abort_values,
@@ -32,7 +33,7 @@ def join(kafka: Kafka) -> Iterator[Join]:
     members: list[Member] = []
 
     def make(group: str, topic: str, first_offset: int | None = 0, instance_id: str | None = None) -> Member:
-        member = Member(kafka.group_consumer(group, instance_id), first_offset)
+        member = Member(kafka.group_consumer(group, instance_id), first_offset, lambda: now_s(kafka))
         member.consumer.subscribe([topic], member)
         members.append(member)
         return member
@@ -145,7 +146,7 @@ class TestPause:
         producer = open_producer(kafka)
         for _ in range(20):
             commit_values(producer, topic, [b"x"] * 50)
-        member = Member(kafka.group_consumer(unique_name("group")))
+        member = Member(kafka.group_consumer(unique_name("group")), now_s=lambda: now_s(kafka))
         member.consumer.subscribe([topic], member)
         poll_until([member], lambda: bool(member.events), "an assignment")
         offsets: list[int] = []

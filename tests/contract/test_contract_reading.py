@@ -6,12 +6,12 @@ Method: a log is built record by record with transactions that commit, abort and
 from __future__ import annotations
 
 import struct
-import time
 
 import pytest
 
 from postdate.connectors.kafka.errors import FatalClient, OffsetOutOfRange
-from postdate.connectors.kafka.seam import Headers, Isolation, Kafka, Partition
+from postdate.connectors.kafka.seam import Headers, Isolation, Kafka, LogReader, Partition
+from support.kafka_clock import now_s
 from support.kafka_steps import (
     PATIENCE_S,
     abort_values,
@@ -60,9 +60,9 @@ class TestPosition:
         assert reader.read(10, 0.3) == []
         assert reader.position() == 3
         append(kafka, topic)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while reader.position() < 4:
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
             reader.read(10, 0.2)
         reader.close()
 
@@ -77,17 +77,17 @@ class TestPosition:
         append(kafka, topic, b"behind")
         reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
         seen: list[int] = []
-        quiet_since = time.monotonic()
-        while time.monotonic() - quiet_since < 1.0:
+        quiet_since = now_s(kafka)
+        while now_s(kafka) - quiet_since < 1.0:
             records = reader.read(10, 0.1)
             seen += [r.offset for r in records]
             if records:
-                quiet_since = time.monotonic()
+                quiet_since = now_s(kafka)
         assert (seen, reader.position()) == ([0], 1)
         foreign.commit()
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while reader.position() < 4:
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
             seen += [r.offset for r in reader.read(10, 0.2)]
         assert seen == [0, 1, 2]
         reader.close()
@@ -101,7 +101,7 @@ class TestRange:
         append(kafka, topic)
         reader = kafka.log_reader(Partition(topic, 0), 100, isolation)
         with pytest.raises(OffsetOutOfRange):
-            _read_until_something(reader.read)
+            _read_until_something(kafka, reader)
         reader.close()
 
     def test_below_the_start_is_out_of_range(self, kafka: Kafka) -> None:
@@ -113,7 +113,7 @@ class TestRange:
         assert admin.delete_records({part: 3}) == {part: 3}
         reader = kafka.log_reader(part, 1, Isolation.READ_COMMITTED)
         with pytest.raises(OffsetOutOfRange):
-            _read_until_something(reader.read)
+            _read_until_something(kafka, reader)
         reader.close()
         assert [r.offset for r in read_to_end(kafka, part, Isolation.READ_COMMITTED, 3)[0]] == [3, 4]
 
@@ -130,9 +130,9 @@ class TestRange:
         commit_values(producer, topic, [b"%d" % n for n in range(10)])
         reader = kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
         seen: list[int] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while len(seen) < 10:
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
             records = reader.read(3, 0.2)
             assert len(records) <= 3
             seen += [r.offset for r in records]
@@ -193,11 +193,10 @@ class TestPartitioning:
             assert [r.value for r in read_committed(kafka, Partition(topic, index))] == [b"%d" % index]
 
 
-def _read_until_something(read: object) -> None:
-    assert callable(read)
-    deadline = time.monotonic() + PATIENCE_S
-    while not read(10, 0.2):
-        assert time.monotonic() < deadline, "neither records nor an error"
+def _read_until_something(kafka: Kafka, reader: LogReader) -> None:
+    deadline = now_s(kafka) + PATIENCE_S
+    while not reader.read(10, 0.2):
+        assert now_s(kafka) < deadline, "neither records nor an error"
 
 
 def _java_partition(key: bytes, partitions: int) -> int:

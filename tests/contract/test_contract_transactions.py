@@ -5,13 +5,12 @@ Method: two producers and a reader against one partition; the log itself is aske
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from postdate.connectors.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
 from postdate.connectors.kafka.seam import Isolation, Kafka, Partition
 from support.broker import unique_name
+from support.kafka_clock import now_s, wall_ms
 from support.kafka_steps import (
     PATIENCE_S,
     abort_values,
@@ -64,9 +63,9 @@ class TestFencing:
         admin = kafka.admin()
         assert admin.end_offsets([part], Isolation.READ_COMMITTED)[part] == 0
         newer = open_producer(kafka, tid)
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] < 2:  # the record and the abort marker
-            assert time.monotonic() < deadline
+            assert now_s(kafka) < deadline
         assert read_committed(kafka, part) == []
         older.destroy()
         newer.destroy()
@@ -129,10 +128,10 @@ class TestOutcome:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(topic, b"open", None, [], 0)
-        started = time.monotonic()
+        started = now_s(kafka)
         producer.destroy()
         producer.destroy()
-        assert time.monotonic() - started < 2
+        assert now_s(kafka) - started < 2
         with pytest.raises(FatalClient):
             producer.begin()
 
@@ -196,7 +195,7 @@ class TestDeliveryReport:
     def test_it_carries_offset_and_the_brokers_clock(self, kafka: Kafka) -> None:
         topic = new_topic(kafka, message_timestamp_type="LogAppendTime")
         append(kafka, topic)
-        before_ms = time.time() * 1000
+        before_ms = wall_ms(kafka)
         reports: list[tuple[KafkaFault | None, int, int]] = []
         producer = open_producer(kafka)
         producer.begin()

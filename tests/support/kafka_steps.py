@@ -18,6 +18,7 @@ from postdate.connectors.kafka.seam import (
     TransactionalProducer,
 )
 from support.broker import unique_name
+from support.kafka_clock import now_s
 
 #: s. Nothing here takes a tenth of it on a machine that has nothing else to do.
 PATIENCE_S = 60.0
@@ -88,9 +89,9 @@ def read_to_end(kafka: Kafka, part: Partition, isolation: Isolation, offset: int
     reader = kafka.log_reader(part, offset, isolation)
     try:
         records: list[Record] = []
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = now_s(kafka) + PATIENCE_S
         while reader.position() < end:
-            assert time.monotonic() < deadline, f"{part} stays at {reader.position()} of {end}"
+            assert now_s(kafka) < deadline, f"{part} stays at {reader.position()} of {end}"
             records += reader.read(100, 0.2)
         return records, reader.position()
     finally:
@@ -107,6 +108,7 @@ class Member:
 
     consumer: GroupConsumer
     first_offset: int | None = 0
+    now_s: Callable[[], float] = time.monotonic
     events: list[tuple[str, tuple[Partition, ...]]] = field(default_factory=list)
     seen: dict[Partition, list[Record]] = field(default_factory=dict)
     _to_start: list[Partition] = field(default_factory=list)
@@ -135,16 +137,18 @@ class Member:
 
 def poll_until(members: Sequence[Member], condition: Callable[[], bool], what: str) -> None:
     """Polls all members in turn until the condition holds; fails with `what` when it does not come to hold."""
-    deadline = time.monotonic() + PATIENCE_S
+    now = members[0].now_s
+    deadline = now() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, f"never happened: {what}"
+        assert now() < deadline, f"never happened: {what}"
         for member in members:
             member.poll()
 
 
 def poll_for(members: Sequence[Member], seconds: float) -> None:
     """Polls for a fixed time: to see that something does *not* happen."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    now = members[0].now_s
+    deadline = now() + seconds
+    while now() < deadline:
         for member in members:
             member.poll(0.05)

@@ -1,0 +1,142 @@
+"""Questions to the simulated cluster, and changes of it.
+
+Thread rule: one thread; time passes in the link's waits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.classification import classify
+from postdate.connectors.kafka.errors import FatalClient, Unreachable
+from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
+from postdate.connectors.kafka.sim.answers import code_of
+from postdate.connectors.kafka.sim.broker import SimBroker
+from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.topics import SETTINGS
+
+T = TypeVar("T")
+
+#: ms. The pause before a request is repeated.
+_RETRY_MS = 50.0
+
+
+class SimAdmin:
+    """Admin over the simulated cluster. See the seam for what its methods promise."""
+
+    def __init__(self, broker: SimBroker, link: Link, timeout_s: float = limits.ADMIN_TIMEOUT_S) -> None:
+        self._broker = broker
+        self._link = link
+        self._timeout_ms = timeout_s * 1000
+        self._closed = False
+
+    def cluster_id(self) -> str:
+        return self._ask("describe the cluster", lambda: self._broker.cluster_id)
+
+    def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
+        wanted = list(parts)
+        return self._ask("ask for offsets", lambda: {part: self._broker.log(part).start for part in wanted})
+
+    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+        wanted = list(parts)
+        return self._ask(
+            "ask for offsets", lambda: {part: self._broker.log(part).end_for(isolation) for part in wanted}
+        )
+
+    def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
+        return self._ask("ask for a time", lambda: self._broker.log(part).offset_for_time(timestamp_ms))
+
+    def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        names, wanted = sorted(set(topics)), sorted(set(config))
+        if not names:
+            return {}
+
+        def look() -> dict[str, TopicInfo]:
+            known = self._broker.topics
+            return {
+                name: TopicInfo(
+                    name,
+                    known[name].topic_id,
+                    {index: log.has_leader for index, log in enumerate(known[name].logs)},
+                    {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
+                )
+                for name in names
+                if name in known
+            }
+
+        return self._ask("describe topics", look)
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
+        created: list[str] = []
+        for new in topics:
+            try:
+                self._ask(
+                    f"create the topic {new.name}",
+                    lambda new=new: self._broker.create(new),  # type: ignore[misc]  # bound at once
+                    absent=KafkaError.TOPIC_ALREADY_EXISTS,
+                )
+                created.append(new.name)
+            except _Absent:
+                continue
+        return created
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        def add() -> None:
+            for name, count in counts.items():
+                self._broker.topic(name).grow(count)
+
+        self._ask("add partitions", add)
+
+    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
+        self._ask(f"change the settings of {topic}", lambda: self._broker.topic(topic).configure(config))
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        def delete() -> None:
+            for name in topics:
+                self._broker.topics.pop(name, None)
+
+        self._ask("delete topics", delete)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        def delete() -> dict[Partition, int]:
+            starts: dict[Partition, int] = {}
+            for part, offset in before.items():
+                log = self._broker.log(part)
+                log.delete_before(log.end if offset < 0 else offset)
+                starts[part] = log.start
+            return starts
+
+        return self._ask("delete records", delete)
+
+    def group_offset(self, group_id: str, part: Partition) -> int | None:
+        return self._ask("read a committed offset", lambda: self._broker.groups.offset(group_id, part))
+
+    def group_members(self, group_id: str) -> list[GroupMember]:
+        return self._ask(f"describe the group {group_id}", lambda: self._broker.groups.described(group_id))
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _ask(self, doing: str, request: Callable[[], T], absent: int | None = None) -> T:
+        """Ask, and again while it is only a matter of time; raises _Absent for that answer."""
+        if self._closed:
+            raise FatalClient("This admin client is closed.")
+        deadline_ms = self._link.time.now_ms + self._timeout_ms
+        while True:
+            try:
+                return self._link.ask("admin", request)
+            except KafkaException as error:
+                if absent is not None and code_of(error) == absent:
+                    raise _Absent from error
+                fault = classify(error, doing, otherwise=Unreachable)
+                if not fault.retriable or self._link.time.now_ms >= deadline_ms:
+                    raise fault from error
+            self._link.wait(_RETRY_MS)
+
+
+class _Absent(Exception):
+    """The answer that the caller expects and makes nothing of."""

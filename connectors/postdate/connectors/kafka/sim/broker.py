@@ -1,0 +1,138 @@
+"""The simulated cluster: topics with their logs, a transaction coordinator, a group coordinator, one clock.
+
+What a client may ask is a method that returns the answer or raises it (`answers`); what the outside world does to a
+cluster (retention, truncation, a lost leader, an ACL, a step of the clock) is an attribute or a method beside these.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+from confluent_kafka import KafkaError
+
+from postdate.connectors.kafka.seam import Headers, NewTopic, Partition, Record
+from postdate.connectors.kafka.sim.answers import refusal
+from postdate.connectors.kafka.sim.coordinator import TransactionCoordinator
+from postdate.connectors.kafka.sim.faults import Faults
+from postdate.connectors.kafka.sim.groups import GroupCoordinator
+from postdate.connectors.kafka.sim.log import NO_PRODUCER, PartitionLog
+from postdate.connectors.kafka.sim.time import SimTime
+from postdate.connectors.kafka.sim.topics import Topic, check_settings
+
+#: bytes. What a record costs beside its key, value and headers, and what a header costs beside its own bytes.
+_RECORD_OVERHEAD_BYTES, _HEADER_OVERHEAD_BYTES = 80, 4
+
+#: Who writes: transactional id, producer id, epoch.
+Writer = tuple[str, int, int]
+
+
+class SimBroker:
+    """One simulated cluster. `denied` holds the topics to which nobody may write; `skew_ms` is how far the broker's
+    clock is from the true time."""
+
+    def __init__(
+        self, time: SimTime | None = None, faults: Faults | None = None, cluster_id: str = "simulated"
+    ) -> None:
+        self.time = time or SimTime()
+        self.faults = faults or Faults()
+        self.cluster_id = cluster_id
+        self.topics: dict[str, Topic] = {}
+        self.denied: set[str] = set()
+        self.skew_ms = 0.0
+        self.transactions = TransactionCoordinator(self.time, self.faults, self._mark)
+        self.groups = GroupCoordinator(self.time, self._partitions)
+        self._topic_numbers = itertools.count(1)
+
+    def now_ms(self) -> int:
+        """The broker's clock, epoch milliseconds."""
+        return int(self.time.now_ms + self.skew_ms)
+
+    # ---- what clients ask ------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic:
+        """The topic. Raises UNKNOWN_TOPIC_OR_PART."""
+        found = self.topics.get(name)
+        if found is None:
+            raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no topic {name}")
+        return found
+
+    def log(self, part: Partition) -> PartitionLog:
+        """The partition's log. Raises UNKNOWN_TOPIC_OR_PART, and LEADER_NOT_AVAILABLE where it has no leader."""
+        topic = self.topic(part.topic)
+        if not 0 <= part.index < len(topic.logs):
+            raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no partition {part.topic}/{part.index}")
+        log = topic.logs[part.index]
+        if not log.has_leader:
+            raise refusal(KafkaError.LEADER_NOT_AVAILABLE, f"{part.topic}/{part.index} has no leader")
+        return log
+
+    def append(
+        self,
+        part: Partition,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers | None,
+        created_ms: int,
+        writer: Writer | None = None,
+    ) -> tuple[int, int]:
+        """Write one record; returns its offset and the timestamp it got.
+
+        Raises what a produce request may be answered. `headers` None stands for headers that no client can read.
+        """
+        log = self.log(part)
+        topic = self.topics[part.topic]
+        if part.topic in self.denied:
+            raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"not authorized to write to {part.topic}")
+        if record_size_bytes(key, value, headers or []) > topic.message_bytes_max:
+            raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"{part.topic} takes {topic.message_bytes_max} bytes")
+        stamp = self.now_ms() if topic.log_append else created_ms
+        record = Record(-1, stamp, topic.log_append, key, value, headers)
+        if writer is None:
+            return log.append(record, NO_PRODUCER), stamp
+        tid, producer, epoch = writer
+        if epoch < log.epochs.get(producer, 0):
+            raise refusal(KafkaError.INVALID_PRODUCER_EPOCH, f"{tid} has a newer producer")
+        if not self.transactions.includes(tid, producer, epoch, part):
+            raise refusal(KafkaError.INVALID_TXN_STATE, f"{part.topic}/{part.index} is not part of a transaction")
+        return log.append(record, producer, epoch), stamp
+
+    def create(self, new: NewTopic) -> None:
+        """Create a topic. Raises TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_PARTITIONS."""
+        if new.name in self.topics:
+            raise refusal(KafkaError.TOPIC_ALREADY_EXISTS, f"topic {new.name} exists")
+        check_settings(new.config)
+        topic = Topic(new.name, f"topic-id-{next(self._topic_numbers)}", dict(new.config))
+        topic.grow(new.partitions)
+        self.topics[new.name] = topic
+
+    # ---- what happens to a cluster ---------------------------------------------------------------------------------
+
+    def expire(self) -> dict[Partition, int]:
+        """Retention: delete what is older than each topic keeps it, never what is undecided; returns new starts."""
+        moved: dict[Partition, int] = {}
+        for topic in self.topics.values():
+            retention_ms = int(topic.setting("retention.ms"))
+            if retention_ms < 0 or "delete" not in topic.setting("cleanup.policy"):
+                continue
+            for index, log in enumerate(topic.logs):
+                start = min(log.first_since(self.now_ms() - retention_ms), log.stable_end)
+                if start > log.start:
+                    log.delete_before(start)
+                    moved[Partition(topic.name, index)] = start
+        return moved
+
+    def _mark(self, part: Partition, producer: int, epoch: int, commit: bool) -> None:
+        topic = self.topics.get(part.topic)
+        if topic is not None:
+            topic.logs[part.index].mark(producer, epoch, commit, self.now_ms())
+
+    def _partitions(self, topic: str) -> int:
+        return len(self.topics[topic].logs) if topic in self.topics else 0
+
+
+def record_size_bytes(key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    """How large a record counts as."""
+    extra = sum(len(name) + len(content or b"") + _HEADER_OVERHEAD_BYTES for name, content in headers)
+    return _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"") + extra

@@ -1,0 +1,50 @@
+"""The seam's factory over the simulated cluster: what one process has of it.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.seam import (
+    Admin,
+    GroupConsumer,
+    Isolation,
+    LogReader,
+    Partition,
+    PlainProducer,
+    TransactionalProducer,
+)
+from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.connectors.kafka.sim.broker import SimBroker
+from postdate.connectors.kafka.sim.group_consumer import SimGroupConsumer
+from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.producer import SimPlainProducer, SimTransactionalProducer
+from postdate.connectors.kafka.sim.reader import SimLogReader
+from postdate.connectors.kafka.sim.time import SimClock
+
+
+class SimKafka:
+    """Kafka for one simulated process: the cluster, this process's link to it, and its machine's clock."""
+
+    def __init__(self, broker: SimBroker, link: Link | None = None, clock: SimClock | None = None) -> None:
+        self.broker = broker
+        self.link = link or Link(broker.time, broker.faults)
+        self.clock = clock or SimClock(broker.time)
+
+    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
+        return SimGroupConsumer(self.broker, self.link, group_id, instance_id)
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        return SimLogReader(self.broker, self.link, part, offset, isolation)
+
+    def producer(
+        self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> TransactionalProducer:
+        return SimTransactionalProducer(self.broker, self.link, self.clock, transactional_id, message_bytes_max)
+
+    def plain_producer(self) -> PlainProducer:
+        return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX)
+
+    def admin(self) -> Admin:
+        return SimAdmin(self.broker, self.link)

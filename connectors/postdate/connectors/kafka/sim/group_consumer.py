@@ -1,0 +1,189 @@
+"""Members of a simulated consumer group: assigned paused, started at an offset of the caller's choosing.
+
+Everything happens inside `poll`: heartbeat, giving back, taking, reading. So a process that is not let to poll for the
+session time-out loses its partitions, and learns it when it polls again.
+
+Thread rule: one thread; time passes in the link's waits only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from confluent_kafka import KafkaError, KafkaException
+
+from postdate.connectors.kafka.classification import classify
+from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.connectors.kafka.seam import GroupListener, Isolation, Partition, Record
+from postdate.connectors.kafka.sim.answers import code_of
+from postdate.connectors.kafka.sim.broker import SimBroker
+from postdate.connectors.kafka.sim.link import Link
+
+
+class SimGroupConsumer:
+    """GroupConsumer over the simulated cluster. See the seam for what its methods promise."""
+
+    def __init__(self, broker: SimBroker, link: Link, group_id: str, instance_id: str | None) -> None:
+        self._broker = broker
+        self._link = link
+        self._group_id = group_id
+        self._instance_id = instance_id or ""
+        self._topics: tuple[str, ...] = ()
+        self._listener: GroupListener | None = None
+        self._member_id = ""
+        self._assigned: set[Partition] = set()
+        self._positions: dict[Partition, int] = {}  # of what was started
+        self._fetched: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self._errors: list[tuple[Partition | None, KafkaFault]] = []
+        self._closed = False
+
+    def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
+        self._open()
+        self._topics, self._listener = tuple(topics), listener
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        self._open()
+        found = self._poll(records_max)
+        if not found and timeout_s > 0:
+            self._link.wait(timeout_s * 1000)
+            found = self._poll(records_max)
+        return found
+
+    def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
+        drained, self._errors = self._errors, []
+        return drained
+
+    def start(self, part: Partition, offset: int) -> None:
+        if part not in self._assigned:
+            raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
+        self._positions[part] = offset
+        self._fetched.discard(part)
+
+    def pause(self, parts: Iterable[Partition]) -> None:
+        self._paused.update(part for part in parts if part in self._assigned)
+
+    def resume(self, parts: Iterable[Partition]) -> None:
+        self._paused.difference_update(parts)
+
+    def commit(self, offsets: Mapping[Partition, int]) -> None:
+        groups = self._broker.groups
+        for part, offset in offsets.items():
+            if part in self._assigned and groups.holds(self._group_id, self._member_id, part):
+                groups.commit(self._group_id, part, offset)
+
+    def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
+        groups = self._broker.groups
+        try:
+            return self._link.ask("offsets", lambda: {part: groups.offset(self._group_id, part) for part in parts})
+        except KafkaException as error:
+            raise classify(error, "read the group's committed offsets", otherwise=Unreachable) from error
+
+    def position(self, part: Partition) -> int | None:
+        return self._positions[part] if part in self._fetched else None
+
+    def confirm(self, part: Partition, timeout_s: float) -> bool:
+        if part not in self._assigned:
+            return False
+        groups = self._broker.groups
+        try:
+            return self._link.ask("confirm", lambda: groups.holds(self._group_id, self._member_id, part))
+        except KafkaException:
+            return False
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(self._assigned)
+
+    def member_id(self) -> str:
+        return self._member_id
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        held = sorted(self._assigned)
+        if held and self._listener is not None:
+            self._listener.revoked(held)
+        self._closed = True
+        self._broker.groups.give(self._group_id, self._member_id, held)
+        self._broker.groups.leave(self._group_id, self._member_id)
+        self._forget(held)
+
+    # ---- one poll --------------------------------------------------------------------------------------------------
+
+    def _poll(self, records_max: int) -> list[tuple[Partition, list[Record]]]:
+        if self._listener is None:
+            return []
+        try:
+            self._rebalance(self._listener)
+        except KafkaException as error:
+            fault = classify(error, "reach the group's coordinator", otherwise=Unreachable)
+            if isinstance(fault, Fenced):
+                raise fault from error
+            self._errors.append((None, fault))
+            return []
+        found: list[tuple[Partition, list[Record]]] = []
+        for part in sorted(self._positions.keys() - self._paused):
+            records = self._fetch(part, records_max)
+            if records:
+                found.append((part, records))
+                records_max -= len(records)
+            if records_max <= 0:
+                break
+        return found
+
+    def _rebalance(self, listener: GroupListener) -> None:
+        groups = self._broker.groups
+        if not self._member_id:
+            self._member_id = self._link.ask(
+                "join", lambda: groups.join(self._group_id, self._topics, self._instance_id)
+            )
+        try:
+            meant = self._link.ask("beat", lambda: groups.beat(self._group_id, self._member_id))
+        except KafkaException as error:
+            if code_of(error) != KafkaError.UNKNOWN_MEMBER_ID:
+                raise
+            lost = sorted(self._assigned)
+            if lost:
+                listener.lost(lost)
+            self._forget(lost)
+            self._member_id = ""
+            return
+        surplus = sorted(self._assigned - meant)
+        if surplus:
+            listener.revoked(surplus)
+            groups.give(self._group_id, self._member_id, surplus)
+            self._forget(surplus)
+        gained = groups.take(self._group_id, self._member_id, meant - self._assigned)
+        if gained:
+            self._assigned.update(gained)
+            self._paused.difference_update(gained)
+            listener.assigned(gained)
+
+    def _fetch(self, part: Partition, records_max: int) -> list[Record]:
+        try:
+            records, self._positions[part] = self._link.ask(
+                "fetch",
+                lambda: self._broker.log(part).read(self._positions[part], Isolation.READ_COMMITTED, records_max),
+            )
+        except KafkaException as error:
+            fault = classify(error, f"consume {part.topic}/{part.index}", otherwise=Unreachable)
+            self._errors.append((part, fault))
+            if not fault.retriable:  # it stays silent until it is started anew
+                self._forget_position(part)
+            return []
+        self._fetched.add(part)
+        return records
+
+    def _forget(self, parts: Iterable[Partition]) -> None:
+        for part in parts:
+            self._assigned.discard(part)
+            self._paused.discard(part)
+            self._forget_position(part)
+
+    def _forget_position(self, part: Partition) -> None:
+        self._positions.pop(part, None)
+        self._fetched.discard(part)
+
+    def _open(self) -> None:
+        if self._closed:
+            raise FatalClient("This consumer is closed.")

@@ -1,0 +1,141 @@
+"""One partition's log: records and control markers at their offsets, open transactions, what each isolation sees.
+
+As in Kafka: a transaction's markers occupy an offset in every log it wrote to; the last stable offset is the first
+offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer behind it.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from confluent_kafka import KafkaError
+
+from postdate.connectors.kafka.seam import Isolation, Record
+from postdate.connectors.kafka.sim.answers import refusal
+
+#: The producer of a record that belongs to no transaction.
+NO_PRODUCER = -1
+
+
+class Status(IntEnum):
+    """What has become of what lies at an offset."""
+
+    PLAIN = 0
+    OPEN = 1
+    COMMITTED = 2
+    ABORTED = 3
+    MARKER = 4
+
+
+_VISIBLE = {
+    Isolation.READ_COMMITTED: frozenset({Status.PLAIN, Status.COMMITTED}),
+    Isolation.READ_UNCOMMITTED: frozenset({Status.PLAIN, Status.OPEN, Status.COMMITTED, Status.ABORTED}),
+}
+
+
+class _Slot:
+    __slots__ = ("producer", "record", "status")
+
+    def __init__(self, record: Record, producer: int, status: Status) -> None:
+        self.record = record
+        self.producer = producer
+        self.status = status
+
+
+class PartitionLog:
+    """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.epochs: dict[int, int] = {}
+        self.has_leader = True
+        self._slots: list[_Slot] = []
+        self._open: dict[int, int] = {}  # producer -> first offset of its open transaction
+
+    @property
+    def end(self) -> int:
+        """The high watermark: the offset that the next record gets."""
+        return self.start + len(self._slots)
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: everything below it is decided."""
+        return min(self._open.values(), default=self.end)
+
+    def end_for(self, isolation: Isolation) -> int:
+        """The end that a reader of this isolation can reach."""
+        return self.stable_end if isolation is Isolation.READ_COMMITTED else self.end
+
+    def append(self, record: Record, producer: int = NO_PRODUCER, epoch: int = 0) -> int:
+        """Write a record behind the last one and return its offset; with a producer, as part of its transaction."""
+        offset = self.end
+        placed = Record(offset, record.timestamp_ms, record.log_append, record.key, record.value, record.headers)
+        if producer == NO_PRODUCER:
+            self._slots.append(_Slot(placed, producer, Status.PLAIN))
+            return offset
+        if epoch < self.epochs.get(producer, 0):
+            raise refusal(KafkaError.INVALID_PRODUCER_EPOCH, "a newer producer has written to this log")
+        self.epochs[producer] = epoch
+        self._open.setdefault(producer, offset)
+        self._slots.append(_Slot(placed, producer, Status.OPEN))
+        return offset
+
+    def mark(self, producer: int, epoch: int, commit: bool, timestamp_ms: int) -> None:
+        """Decide the producer's open transaction here; the marker is written also where nothing was."""
+        self.epochs[producer] = max(epoch, self.epochs.get(producer, 0))
+        first = self._open.pop(producer, None)
+        if first is not None:
+            for slot in self._slots[max(first - self.start, 0) :]:
+                if slot.producer == producer and slot.status is Status.OPEN:
+                    slot.status = Status.COMMITTED if commit else Status.ABORTED
+        marker = Record(self.end, timestamp_ms, True, None, None, [])
+        self._slots.append(_Slot(marker, producer, Status.MARKER))
+
+    def holds_open(self, producer: int) -> bool:
+        """True while a transaction of this producer is open here."""
+        return producer in self._open
+
+    def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
+        """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed).
+
+        Raises OFFSET_OUT_OF_RANGE where the log does not reach.
+        """
+        if not self.start <= offset <= self.end:
+            raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in [{self.start}, {self.end}]")
+        found: list[Record] = []
+        visible, limit = _VISIBLE[isolation], self.end_for(isolation)
+        position = offset
+        while position < limit and len(found) < records_max:
+            slot = self._slots[position - self.start]
+            if slot.status in visible:
+                found.append(slot.record)
+            position += 1
+        return found, position
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset stamped at or after a time, markers included, as Kafka does."""
+        for slot in self._slots:
+            if slot.record.timestamp_ms >= timestamp_ms:
+                return slot.record.offset
+        return None
+
+    def first_since(self, timestamp_ms: int) -> int:
+        """The offset before which everything is older than a time."""
+        found = self.offset_for_time(timestamp_ms)
+        return self.end if found is None else found
+
+    def delete_before(self, offset: int) -> None:
+        """Move the start up to an offset. Raises OFFSET_OUT_OF_RANGE above the end."""
+        if offset > self.end:
+            raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self.end}")
+        if offset > self.start:
+            del self._slots[: offset - self.start]
+            self.start = offset
+            self._open = {producer: max(first, offset) for producer, first in self._open.items()}
+
+    def truncate(self, end: int) -> None:
+        """Lose everything from an offset on, as an unclean leader election does."""
+        del self._slots[max(end - self.start, 0) :]
+        self._open = {producer: first for producer, first in self._open.items() if first < self.end}
