@@ -22,7 +22,7 @@ from postdate.wheel.rings import Rings, Zone
 from postdate.wheel.tally import Column, column, key_column
 from support.timer_indexes import TINY, HeapTimer
 
-GEOMETRIES = (Geometry.of(TINY), Geometry(3, 7, 3, 10), Geometry(1, 9, 2, 4))
+GEOMETRIES = (Geometry.of(TINY), Geometry(3, 8, 3, 9), Geometry(1, 9, 2, 4))
 
 
 def empty_rings(geometry: Geometry, now_ms: int, building: bool = False) -> Rings:
@@ -71,7 +71,7 @@ def check_first(rings: Rings, model: HeapTimer) -> None:
     assert hint <= top[0]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data(), geometry=st.sampled_from(GEOMETRIES), short_max=st.sampled_from((0, 32)))
 def test_counts_agree_with_a_heap(data: st.DataObject, geometry: Geometry, short_max: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -83,10 +83,10 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
     now = data.draw(st.integers(0, 50), label="start")
     rings, model, offset = empty_rings(geometry, now), HeapTimer(), 0
     rebuilt: tuple[int, int] | None = None  # what a rebuild has counted, None when there is none
-    for _ in range(data.draw(st.integers(5, 30), label="steps")):
-        step = data.draw(st.sampled_from(("add", "add", "remove", "advance", "load", "load", "rebuild")), label="step")
+    for _ in range(data.draw(st.integers(1, 25), label="steps")):
+        step = data.draw(st.sampled_from(("add", "add", "remove", "advance", "load", "rebuild")), label="step")
         if step == "add":
-            dues = data.draw(st.lists(near(now), min_size=1, max_size=8))
+            dues = data.draw(st.lists(st.one_of(st.just(0), st.integers(0, now + 40)), min_size=1, max_size=8))
             keys = [(due, offset + at) for at, due in enumerate(dues)]
             offset += len(keys)
             sizes = [due % 7 for due in dues]
@@ -97,7 +97,7 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
             keys = data.draw(st.lists(st.sampled_from(sorted(model.held)), min_size=1, max_size=8, unique=True))
             rings.count(as_column(keys, [model.remove(*key) for key in keys]), -1)
         elif step == "advance":
-            now += data.draw(st.sampled_from((0, 1, 1, 2, 2, 3, 5, 30)), label="ms")
+            now += data.draw(st.one_of(st.integers(0, 3), st.integers(0, 30)), label="ms")
             rings.advance(now)
             assert rings.window <= max(now, 0) // geometry.tick_ms or rings.window <= rings.cursor[0]
         elif step == "load":
@@ -117,12 +117,6 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
         build(rings, model, 3)
     check(rings, model, set(model.held))
     check_questions(rings, model, now)
-
-
-def near(now: int) -> st.SearchStrategy[int]:
-    """Mostly a few hours ahead, where entries wait to be loaded; also controls, the past, and beyond the horizon."""
-    ahead = st.integers(now, now + 14)
-    return st.one_of(ahead, ahead, ahead, st.just(0), st.integers(0, now + 40))
 
 
 def load(rings: Rings, model: HeapTimer, keys_max: int) -> int:
@@ -205,5 +199,10 @@ def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
         rings.advance(now)
         for _ in range(rng.randrange(4)):
             loaded += load(rings, model, rng.choice((1, 10, 100)))
+        if rings.wrong:  # the horizon has come to what lay beyond it: the owner counts anew
+            assert rings.beyond.count
+            rings.reset(now, building=False)
+            held = sorted(model.held)
+            rings.count(as_column(held, [3] * len(held)), 1)
         check(rings, model, set(model.held))
     assert loaded > 300, "the run proves nothing about loading"

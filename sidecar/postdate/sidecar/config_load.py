@@ -13,9 +13,13 @@ from typing import Any
 
 from postdate.connectors.kafka.errors import SettingRefused
 from postdate.connectors.kafka.settings import refuse
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.connectors.wire.dialects import DIALECTS
+from postdate.connectors.wire.headers import TOPIC
+from postdate.connectors.wire.requests import RequestRules
+from postdate.connectors.wire.topics import OwnTopics, is_topic_name
 from postdate.sidecar import limits
 from postdate.sidecar.config import (
+    HOUR_MS,
     Config,
     DispatchConfig,
     HttpConfig,
@@ -29,6 +33,7 @@ from postdate.sidecar.config_sources import (
     CONFIG_FILE_VARIABLE,
     Read,
     Setting,
+    nearest,
     read_environment,
     read_properties,
     read_toml,
@@ -183,6 +188,8 @@ def _contradictions(config: Config) -> list[str]:
         )
     if not config.group_id:
         problems.append("group_id is empty")
+    if HOUR_MS % config.index.tick_ms:
+        problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
     return problems + _refused_properties(config.kafka)
 
 
@@ -221,4 +228,29 @@ def _request_topic_problems(config: Config) -> list[str]:
             problems.append(f"request topic {topic.name}: a level is longer than horizon_ms, so it would be refused")
         if not topic.allow:
             problems.append(f"request topic {topic.name}: allow is empty, so every request would be refused")
+        problems += _dialect_problems(topic, frozenset([*names, *owner]))
+    return problems
+
+
+def _dialect_problems(topic: RequestTopicConfig, own: frozenset[str]) -> list[str]:
+    """What is wrong with the dialects of a request topic, and with the target of those that name none.
+
+    `own`: the topics of Postdate, which are no targets.
+    """
+    place = f"request topic {topic.name}:"
+    problems = [
+        f"{place} unknown dialect {name}{nearest(name, DIALECTS)}" for name in topic.dialects if name not in DIALECTS
+    ]
+    if problems:
+        return problems
+    without = [name for name in topic.dialects if not DIALECTS[name].names_of(TOPIC)]
+    if without and not topic.default_target:
+        problems.append(f"{place} a request of {without[0]} names no target: set default_target")
+    if topic.default_target:
+        if all(DIALECTS[name].needs_target for name in topic.dialects):
+            problems.append(f"{place} default_target is for dialects that name no target, and none is spoken")
+        elif not is_topic_name(topic.default_target):
+            problems.append(f"{place} default_target {topic.default_target!r} is not a topic name")
+        elif not RequestRules(topic="any", forbidden=own, allow=topic.allow).permits(topic.default_target):
+            problems.append(f"{place} default_target {topic.default_target} is not allowed as a target")
     return problems

@@ -43,7 +43,8 @@ class IndexOptions:
     """How a timer index is laid out; all but the sizes of memory are fixed once the wheel file exists (it is rebuilt).
 
     tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
-    the next one fit, and fine_slots 0 means as many as that takes. hour_ms is an hour except in tests.
+    the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick that lay in two
+    hours would be counted in both rings. hour_ms is an hour except in tests.
     hour_slots * hour_ms is the horizon; what is due later is counted in one number. slot_count_max flags a tick that
     holds more entries than that; 0 flags none.
     """
@@ -64,6 +65,8 @@ class IndexOptions:
                 raise ValueError(f"{name} must be at least 1")
         if self.fine_slots * self.tick_ms < 2 * self.hour_ms:
             raise ValueError("the fine ring must span at least two hours: raise fine_slots or tick_ms")
+        if self.hour_ms % self.tick_ms:
+            raise ValueError("tick_ms must divide an hour, so that no tick lies in two")
         if max(self.fine_slots, self.hour_slots) > limits.RING_SLOTS_MAX:
             raise ValueError(f"a ring has at most {limits.RING_SLOTS_MAX} slots")
 
