@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
+from postdate.connectors.wire.dialects import DIALECTS
 from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
 from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
@@ -101,6 +102,15 @@ class RequestTopicConfig:
     verdicts: Annotated[
         Verdicts, Option("Which requests are answered on the verdicts topic: none, controls, or all.")
     ] = "control"
+    dialects: Annotated[
+        tuple[str, ...],
+        Option(
+            f"Other schedulers whose requests are taken as they are, besides Postdate's own: {', '.join(DIALECTS)}."
+        ),
+    ] = ()
+    default_target: Annotated[
+        str, Option("Target of the requests in a dialect that names none: chronos, rabbitmq, rocketmq.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

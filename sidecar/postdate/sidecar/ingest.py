@@ -34,7 +34,9 @@ def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list
                 break
             request: Request | RequestRefused
             try:
-                request = parse_request(rules, partition, record.timestamp_ms, record.key, record.headers)
+                request = parse_request(
+                    rules, partition, record.timestamp_ms, record.key, record.headers, record.value is None
+                )
             except RequestRefused as refusal:
                 request = refusal
             first_due = apply_request(draft, record, request)

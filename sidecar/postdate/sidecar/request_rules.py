@@ -26,4 +26,6 @@ def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRu
         horizon_ms=horizon_ms,
         forbidden=forbidden_targets(config),
         allow=topic.allow,
+        dialects=topic.dialects,
+        default_target=topic.default_target,
     )
