@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from postdate.connectors.kafka.dev.jars import cache_dir, kafka_libs
+from postdate.connectors.kafka.dev.jars import kafka_libs
 from support.programs import need_program
 
 _CLIENTS = Path(__file__).with_name("clients")
-_KAFKAJS = "kafkajs@2.2.4"
+_JAVASCRIPT = Path(__file__).resolve().parents[2] / "examples" / "javascript"
 _RUN_TIMEOUT_S = 120
 
 
@@ -72,20 +72,18 @@ def send_with_java(bootstrap: str, topic: str, messages: Iterable[Message]) -> l
 
 
 def produce_with_javascript(bootstrap: str, topic: str, messages: Iterable[Message]) -> None:
-    """KafkaJS, fetched once by npm into this user's cache. It cannot send a null header value."""
+    """KafkaJS, fetched once by npm beside the examples. It cannot send a null header value."""
     node = need_program("node", "nodejs")
-    command = [node, str(_CLIENTS / "produce.cjs"), str(_kafkajs()), bootstrap, topic]
+    command = [node, str(_CLIENTS / "produce.cjs"), str(fetch_kafkajs()), bootstrap, topic]
     _acknowledged(_run(command, _lines(messages)))
 
 
-def _kafkajs() -> Path:
-    """The folder of KafkaJS; fetched into the cache where it is missing."""
-    folder = cache_dir() / _KAFKAJS
-    library = folder / "node_modules" / "kafkajs"
+def fetch_kafkajs() -> Path:
+    """The folder of KafkaJS, as the examples have it; fetched where it is missing, by the command that they name."""
+    library = _JAVASCRIPT / "node_modules" / "kafkajs"
     if not (library / "package.json").exists():
         npm = need_program("npm", "npm")
-        folder.mkdir(parents=True, exist_ok=True)
-        _run([npm, "install", "--prefix", str(folder), "--no-save", "--no-package-lock", "--silent", _KAFKAJS], b"")
+        _run([npm, "install", "--prefix", str(_JAVASCRIPT), "--no-audit", "--no-fund", "--silent"], b"")
     return library
 
 

@@ -6,8 +6,10 @@ The only place that skips: the reason names what is missing and how to get it, a
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +21,20 @@ def need_program(name: str, package: str) -> str:
     path = shutil.which(name)
     if path is None:
         pytest.skip(f"{name} is not installed (Debian, Ubuntu: apt-get install {package})")
+    return path
+
+
+def need_go(module: Path) -> str:
+    """Returns the path of a Go that is new enough for the ``go.mod`` at ``module``, or skips the test, saying which."""
+    path = need_program("go", "golang-go")
+    wanted = re.search(r"^go (\d+)\.(\d+)", module.read_text(encoding="utf-8"), re.MULTILINE)
+    said = subprocess.run([path, "env", "GOVERSION"], capture_output=True, text=True, check=True).stdout
+    present = re.match(r"go(\d+)\.(\d+)", said)
+    assert wanted is not None, module
+    if present is None or (int(present[1]), int(present[2])) < (int(wanted[1]), int(wanted[2])):
+        pytest.skip(
+            f"Go {wanted[1]}.{wanted[2]} or newer is not installed ({path} is {said.strip() or 'of no version'})"
+        )
     return path
 
 

@@ -1,0 +1,212 @@
+"""Each program of `examples/` does what it says, by the command that `examples/README.md` gives.
+
+Method: all run against one request topic on a real broker, served by one real sidecar. An example is judged by what it
+prints, and then, without it, by what Kafka holds: the fates of exactly the requests that it made, and the messages on
+its target.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, REPLACED, decode_record
+from postdate.connectors.wire.headers import DUE, ORIGIN
+from postdate.connectors.wire.origins import parse_origin
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.examples import run_example
+from support.oracle import Outcome, Seen, gather
+
+PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Case:
+    """An example with the lines that it prints, the fates of its requests, and what arrives on its target, in order."""
+
+    program: str
+    lines: tuple[str, ...]
+    fates: dict[str, int]
+    target: str
+    arrives: tuple[bytes | None, ...]
+
+
+def foreign(program: str, language: str) -> Case:
+    return Case(
+        program,
+        ("reminder-2 for customer-42: your voucher ends today",),
+        {DELIVERED: 1, CANCELLED: 1, APPLIED: 1},
+        f"example.{language}.reminders",
+        (b"your voucher ends today",),
+    )
+
+
+CASES = (
+    Case(
+        "python/order_timeout.py",
+        (
+            "order-1: placed",
+            "order-2: placed",
+            "order-2: paid",
+            "order-2: paid in time",
+            "order-1: given up, it was not paid",
+        ),
+        {DELIVERED: 1, CANCELLED: 1, APPLIED: 1},
+        "example.order-timeouts",
+        (b"time is up",),
+    ),
+    Case(
+        "python/debounce.py",
+        (*(f"document-7 is now: {'delay'[:length]}" for length in range(1, 6)), "indexing document-7: delay"),
+        {DELIVERED: 1, REPLACED: 4},
+        "example.documents-to-index",
+        (b"delay",),
+    ),
+    Case(
+        "python/snooze.py",
+        ("water the plants: put off", "reminder: call the bank", "reminder: water the plants"),
+        {DELIVERED: 2, APPLIED: 1},
+        "example.reminders",
+        (b"call the bank", b"water the plants"),
+    ),
+    foreign("java/ScheduleAndCancel.java", "java"),
+    foreign("javascript/schedule_and_cancel.js", "javascript"),
+    foreign("go/schedule_and_cancel.go", "go"),
+)
+
+
+class Served:
+    """The request topic that the examples share, and what became of the requests made since `mark`."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        (self.requests,) = bed.requests
+        self._since: dict[int, int] = {}
+
+    def mark(self) -> None:
+        """Forgets everything that was asked for up to now."""
+        consumer = Consumer({"bootstrap.servers": self.bed.bootstrap, "group.id": "examples"})
+        for partition in range(PARTITIONS):
+            _, self._since[partition] = consumer.get_watermark_offsets(TopicPartition(self.requests, partition), 15)
+        consumer.close()
+
+    def is_new(self, origin: bytes) -> bool:
+        topic, partition, offset = parse_origin(origin)
+        return topic == self.requests and offset >= self._since[partition]
+
+    def delay_ms(self, seen: Seen) -> int:
+        """Due time minus the time at which the broker appended the request: what the request asked for."""
+        reader = self.bed.reader(self.requests)
+        try:
+            asked = {(record.partition, record.offset): record.timestamp_ms for record in reader.to_end()}
+        finally:
+            reader.close()
+        return int(seen.last(DUE)) - asked[parse_origin(seen.origin)[1:]]
+
+    def wait_for_fates(self, wanted: dict[str, int]) -> None:
+        """Returns when the final fates of the new requests are these; fails where they do not come to be."""
+        reader = self.bed.reader(f"{self.requests}.dispatch-log")
+        found: Counter[str] = Counter()
+
+        def reached() -> bool:
+            outcome = Outcome([], [], [(seen, decode_record(seen.value)) for seen in reader.records])
+            found.clear()
+            found.update(end for origin, ends in outcome.fates.items() if self.is_new(origin) for end, _ in ends)
+            return found == wanted
+
+        try:
+            reader.until(reached, f"fates {wanted} (see {self.bed.directory})", 30)
+        except AssertionError:
+            pytest.fail(f"fates {dict(found)} instead of {wanted}")
+        finally:
+            reader.close()
+
+
+@pytest.fixture(scope="module")
+def served(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("examples")) as bed:
+        bed.new_requests(PARTITIONS)
+        sidecar = bed.new_sidecar()
+        sidecar.start()
+        sidecar.wait_for_shards(PARTITIONS)
+        made = Served(bed)
+        made.mark()
+        yield made
+
+
+def arrived(served: Served, target: str) -> list[Seen]:
+    """What the new requests brought to the target; none of them may have ended as a dead letter."""
+    outcome = gather(served.bed.bootstrap, [served.requests], [target])
+    assert [letter for letter in outcome.dead if served.is_new(letter.origin)] == []
+    return [seen for seen in outcome.delivered if served.is_new(seen.origin)]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.program)
+def test_an_example_does_what_it_says(served: Served, case: Case) -> None:
+    served.mark()
+
+    lines = run_example(case.program, served.bed.bootstrap, served.requests)
+
+    assert lines == list(case.lines)
+    served.wait_for_fates(case.fates)
+    assert [seen.value for seen in arrived(served, case.target)] == list(case.arrives)
+
+
+def test_a_failed_record_is_retried_with_growing_delay_and_put_aside_in_the_end(served: Served) -> None:
+    served.mark()
+
+    lines = run_example("python/retry_with_delay.py", served.bed.bootstrap, served.requests)
+
+    assert lines[0] == "alice: charged at attempt 1"
+    again, aside = "failed, to be tried again", "failed, put aside"
+    bob = [f"bob: attempt 1 {again}", f"bob: attempt 2 {again}", "bob: charged at attempt 3"]
+    carol = [*(f"carol: attempt {attempt} {again}" for attempt in (1, 2, 3)), f"carol: attempt 4 {aside}"]
+    assert [line for line in lines if line.startswith("bob")] == bob
+    assert [line for line in lines if line.startswith("carol")] == carol
+    served.wait_for_fates({DELIVERED: 5})
+    retries = arrived(served, "example.charges.retry")
+    waited = {(seen.key, seen.last("attempt")): served.delay_ms(seen) for seen in retries}
+    assert waited == {
+        (b"bob", b"1"): 500,
+        (b"bob", b"2"): 1000,
+        (b"carol", b"1"): 500,
+        (b"carol", b"2"): 1000,
+        (b"carol", b"3"): 2000,
+    }
+    (given_up,) = arrived(served, "example.charges.put-aside")
+    assert (given_up.key, given_up.value) == (b"carol", b"9.90")
+    assert [name for name, _ in given_up.headers] == ["traceparent", ORIGIN, DUE, "attempt", "error"]
+
+
+def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
+    served.mark()
+
+    lines = run_example("python/delay_levels.py", served.bed.bootstrap, served.requests)
+
+    assert [line.partition(",")[0] for line in lines] == [f"level {level} arrived" for level in (0, 1, 2)]
+    served.wait_for_fates({DELIVERED: 3})
+    waited = {seen.value: served.delay_ms(seen) for seen in arrived(served, "example.levels")}
+    assert waited == {b"level 0": 0, b"level 1": 1000, b"level 2": 5000}
+
+
+def test_a_night_that_has_come_schedules_the_next(served: Served) -> None:
+    served.mark()
+
+    first, report, second = run_example("python/nightly.py", served.bed.bootstrap, served.requests)
+
+    tonight = datetime.fromisoformat(first.removeprefix("scheduled: "))
+    assert report == f"report of {tonight.isoformat()}: all is well"
+    tomorrow = datetime.fromisoformat(second.removeprefix("scheduled: "))
+    zone = ZoneInfo("Europe/Berlin")
+    assert tomorrow.astimezone(zone).date() - tonight.astimezone(zone).date() == timedelta(days=1)
+    assert tomorrow.astimezone(zone).time() == tonight.astimezone(zone).time()
+    served.wait_for_fates({DELIVERED: 1})
+    (seen,) = arrived(served, "example.nightly-reports")
+    assert seen.last(DUE) == b"%d" % (tonight.timestamp() * 1000)

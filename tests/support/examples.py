@@ -1,0 +1,85 @@
+"""The programs of `examples/`, and the commands by which `examples/README.md` says to run them.
+
+A command is one line of a shell block of that document, for the root of the repository. It is run as it stands: what
+is written there is what works.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from postdate.connectors.kafka.dev.jars import kafka_libs
+from support.foreign_clients import fetch_kafkajs
+from support.programs import need_go, need_program
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+README = EXAMPLES / "README.md"
+LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
+"""By the last part of a program's name."""
+
+_SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+#: s. Longer than compiling the Go client from nothing on a slow machine takes, and the longest wait of an example.
+_RUN_TIMEOUT_S = 240.0
+
+
+def programs() -> list[str]:
+    """Every example, as `<folder>/<file>` below `examples/`."""
+    found = (path.relative_to(EXAMPLES) for suffix in LANGUAGES for path in EXAMPLES.rglob(f"*{suffix}"))
+    return sorted(path.as_posix() for path in found if "node_modules" not in path.parts)
+
+
+def commands(text: str, program: str) -> list[str]:
+    """The lines of the document's shell blocks that run this program."""
+    lines = [line for block in _SHELL.findall(text) for line in block.splitlines()]
+    return [line for line in lines if re.search(rf"(^|[/ ]){re.escape(Path(program).name)}\b", line)]
+
+
+def listing_complaints(text: str, present: list[str], tests: str) -> Iterator[str]:
+    """Each example has a row in the document's table and one command in it, and is named by the tests' source."""
+    for program in present:
+        if not re.search(rf"^\| \[{re.escape(program)}\]\({re.escape(program)}\) \| \S", text, re.MULTILINE):
+            yield f"examples/README.md has no row for {program}"
+        if len(commands(text, program)) != 1:
+            yield f"examples/README.md has {len(commands(text, program))} commands for {program}"
+        if f'"{program}"' not in tests:
+            yield f"no test runs {program}"
+
+
+def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
+    """What the example prints, line by line; its failure is the test's, in its own words."""
+    (command,) = commands(README.read_text(encoding="utf-8"), program)
+    given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
+    given |= {"BOOTSTRAP": bootstrap, "REQUESTS": requests, "JAVA_TOOL_OPTIONS": "", **_needs(program)}
+    given["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
+    given["PYTHONPATH"] = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=ROOT,
+        env=given,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
+    return done.stdout.decode().splitlines()
+
+
+def _needs(program: str) -> dict[str, str]:
+    """Steps aside where the machine lacks what the language takes; returns what to add to the environment."""
+    match LANGUAGES[Path(program).suffix]:
+        case "java":
+            need_program("javac", "openjdk-17-jdk-headless")  # running a source file takes the compiler of a JDK
+            return {"KAFKA_LIBS": str(kafka_libs())}
+        case "javascript":
+            need_program("node", "nodejs")
+            fetch_kafkajs()
+        case "go":
+            need_go(EXAMPLES / "go" / "go.mod")
+    return {}
