@@ -96,7 +96,7 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
 
 def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
-    producer = open_producer(kafka)
+    producer = open_producer(kafka, "tainted")
     commit_values(producer, topic, [b"before"])
     assert producer.settle()
     own.kill()
@@ -109,6 +109,7 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
         own.start()
     assert not producer.settle()  # that the broker is back does not mend it
     producer.destroy()
+    open_producer(kafka, "tainted").destroy()  # waits for what the killed coordinator still has to mark as committed
     assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == [b"before"]
 
 
