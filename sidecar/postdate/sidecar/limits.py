@@ -72,6 +72,9 @@ CONFIG_FILE_SIZE_BYTES_MAX: Final = 1024 * 1024
 # How long a command waits for a broker before it says that it cannot be reached.
 COMMAND_TIMEOUT_S: Final = 15.0
 
+# A control is carried out as soon as it is ingested: what takes longer than this is a sidecar that is not there.
+VERDICT_TIMEOUT_MS: Final = 30_000
+
 # Targets a shard remembers: a few hundred bytes each; a request topic with more live targets looks some up again.
 TARGETS_KNOWN_MAX: Final = 10_000
 

@@ -8,7 +8,7 @@ import inside, so that `--help` is quick and Spark stays optional.
 
 from __future__ import annotations
 
-from postdate.sidecar.cli import audit, config, demo, dev, run, send, topics, version
+from postdate.sidecar.cli import audit, config, controls, demo, dev, run, send, topics, version
 from postdate.sidecar.cli.commands import Commands
 
 
@@ -22,5 +22,16 @@ postdate = Commands(
     help="Deliver Kafka messages later: exactly once, never early, byte for byte as they were sent.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (demo.demo, dev.dev, topics.topics, run.run, send.send, audit.audit, config.config, version.version):
+for command in (
+    demo.demo,
+    dev.dev,
+    topics.topics,
+    run.run,
+    send.send,
+    controls.cancel,
+    controls.reschedule,
+    audit.audit,
+    config.config,
+    version.version,
+):
     postdate.add_command(command)

@@ -1,0 +1,89 @@
+"""A request before it is sent: the record that the options of a command describe, read once by the sidecar's rules.
+
+Texts of the shell become header values as they are: what they mean is said by the parser alone. With an id the id is
+the record's key and `postdate-key` carries the message's own, so whoever names the id finds the partition.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.sidecar.cli.options import as_bytes
+from postdate.sidecar.config import Config
+from postdate.sidecar.errors import ConfigError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request record before it is produced."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+def time_options(command: Command) -> Command:
+    """Add --at, --delay and --level, of which `time_headers` takes one."""
+    for option in (
+        click.option("--level", metavar="N", help="Delay level; 0: at once."),
+        click.option("--delay", metavar="DURATION", help="How much later: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
+        click.option(
+            "--at", metavar="TIME", help="When: epoch milliseconds, or RFC 3339 such as 2030-01-31T08:00:00Z."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def time_headers(options: Mapping[str, Any]) -> Headers:
+    """The header of the one time among these options, none where there is none. Raises UsageError: several."""
+    given = [(header, as_bytes(options[name])) for name, header in TIMES.items() if options[name] is not None]
+    if len(given) > 1:
+        raise click.UsageError("give only one of --at, --delay, --level")
+    return given
+
+
+def the_time(options: Mapping[str, Any]) -> Headers:
+    """The header that says when. Raises UsageError: not exactly one of --at, --delay, --level."""
+    if sum(options[name] is not None for name in TIMES) != 1:
+        raise click.UsageError("give exactly one of --at, --delay, --level")
+    return time_headers(options)
+
+
+def the_request_topic(config: Config) -> str:
+    """The one request topic of this configuration. Raises ConfigError: there are several to choose from."""
+    if len(config.request_topics) > 1:
+        raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
+    return config.request_topic_names[0]
+
+
+def partition_of(key: bytes | None, count: int) -> int:
+    """The partition of the request topic for a record with this key: murmur2 as Java clients, any for a null key."""
+    return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
+
+
+def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> Request:
+    """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
+    try:
+        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers)
+    except RequestRefused as refusal:
+        raise ConfigError(f"this request would be refused: {refusal}") from refusal
+
+
+def now_ms() -> int:
+    """Epoch milliseconds of this machine."""
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,71 @@
+"""Producing requests as any client would: an idempotent producer, an explicit partition, and the acknowledgement."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.sidecar import limits
+from postdate.sidecar.cli.drafts import Draft
+from postdate.sidecar.errors import ConfigError, TransientError
+
+RETENTION_MS = "retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTopic:
+    """What the cluster says of a request topic, and which of the other names asked for exist."""
+
+    partitions: int
+    retention_ms: int
+    existing: frozenset[str]
+
+
+@dataclass(slots=True)
+class Receipt:
+    """What the broker said of the record; its delivery report, served inside flush, fills it in."""
+
+    reported: bool = False
+    fault: KafkaFault | None = None
+    offset: int = -1
+    timestamp_ms: int = -1
+
+    def note(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+        """Take the delivery report."""
+        self.reported, self.fault, self.offset, self.timestamp_ms = True, fault, offset, timestamp_ms
+
+    def check(self, topic: str) -> None:
+        """Raises the fault that the broker reports, or TransientError: no report in time, so it is not known whether
+        the request exists."""
+        if self.fault is not None:
+            raise self.fault
+        if not self.reported:
+            raise TransientError(
+                f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
+            )
+
+
+def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:
+    """What exists of the request topic and of `others`. Raises ConfigError: the request topic does not exist."""
+    live = admin.describe([requests, *others], [RETENTION_MS])
+    if requests not in live:
+        raise ConfigError(
+            f"request topic {requests} does not exist: postdate topics create -b {bootstrap_servers}"
+            f" --requests {requests}"
+        )
+    info = live[requests]
+    return LiveTopic(len(info.partitions), int(info.config[RETENTION_MS]), frozenset(live))
+
+
+def produce(kafka: Kafka, part: Partition, draft: Draft) -> Receipt:
+    """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
+    receipt = Receipt()
+    producer = kafka.plain_producer()
+    try:
+        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
+        producer.flush(limits.COMMAND_TIMEOUT_S)
+    finally:
+        producer.destroy()
+    receipt.check(part.topic)
+    return receipt

@@ -1,0 +1,102 @@
+"""Commands of the command line over a simulated Kafka, in this process: no broker, no waiting, the same code paths.
+
+`SimBed` makes the topics of a request topic as `postdate topics create` does, runs commands through click's runner, and
+plays the sidecar where one is needed: it writes verdicts and dead letters with the codecs that the real one uses.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.kafka.seam import Headers, Isolation, LogReader, Partition, Record
+from postdate.connectors.kafka.sim import SimBroker, SimKafka, SimTime
+from postdate.connectors.wire.delivered import dead_letter_headers
+from postdate.connectors.wire.origins import format_origin
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from postdate.sidecar import cluster
+from postdate.sidecar.cli import postdate
+from postdate.sidecar.config import Config, TopicsConfig
+from postdate.sidecar.topics import own_topics, request_topic
+
+#: What the sidecar of a test says to a request: the verdict and the origin acted on, or None for silence.
+Answering = Callable[[Partition, Record], tuple[Verdict, bytes] | None]
+
+
+class AnsweredKafka(SimKafka):
+    """Kafka with a sidecar beside it that has answered by the time somebody turns to reading verdicts."""
+
+    def __init__(self, broker: SimBroker, answering: Answering) -> None:
+        super().__init__(broker)
+        self.answering = answering
+        self.answered = 0
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        if part.topic.endswith(".verdicts"):
+            requests = Partition(part.topic.removesuffix(".verdicts"), part.index)
+            asked, _ = self.broker.log(requests).read(self.answered, Isolation.READ_COMMITTED, 1_000)
+            for record in asked:
+                self._answer(part, requests, record)
+                self.answered = record.offset + 1
+        return super().log_reader(part, offset, isolation)
+
+    def _answer(self, verdicts: Partition, requests: Partition, record: Record) -> None:
+        answer = self.answering(requests, record)
+        if answer is not None:
+            origin = format_origin(requests.topic, requests.index, record.offset)
+            key, value = encode_verdict(answer[0], origin, b"", answer[1], self.broker.now_ms())
+            self.broker.append(verdicts, key, value, [], self.broker.now_ms())
+
+
+@dataclass
+class SimBed:
+    """One simulated cluster with one request topic and one target."""
+
+    partitions: int = 4
+    requests: str = "requests"
+    target: str = "orders"
+    answering: Answering = field(default=lambda part, record: None)
+
+    def __post_init__(self) -> None:
+        self.time = SimTime(float(time.time_ns() // 1_000_000))
+        self.broker = SimBroker(self.time)
+        self.kafka = AnsweredKafka(self.broker, self.answering)
+        admin = self.kafka.admin()
+        settings = TopicsConfig(partitions=self.partitions, replication_factor=1, min_insync_replicas=1)
+        admin.create_topics([request_topic(self.requests, settings)])
+        live = admin.describe([self.requests], ("retention.ms", "segment.ms", "max.message.bytes"))[self.requests]
+        admin.create_topics(own_topics(live, settings))
+        admin.create_topics([request_topic(self.target, settings)._replace(config={})])
+
+    @property
+    def own(self) -> OwnTopics:
+        return OwnTopics.of(self.requests)
+
+    def call(self, *arguments: str, environ: Mapping[str, str] | None = None) -> Result:
+        """Run a command against this cluster."""
+
+        def kafka_here(config: Config) -> SimKafka:
+            assert config.kafka.bootstrap_servers == "sim:1"
+            return self.kafka
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(cluster, "kafka_of", kafka_here)
+            return CliRunner().invoke(postdate, [*arguments, "-b", "sim:1"], env=environ)
+
+    def records(self, topic: str, partition: int) -> list[Record]:
+        """What a read_committed consumer would find there."""
+        return self.broker.log(Partition(topic, partition)).read(0, Isolation.READ_COMMITTED, 10_000)[0]
+
+    def bury(self, partition: int, key: bytes | None, value: bytes | None, headers: Headers, why: str) -> str:
+        """A request that has ended as a dead letter, the two in their topics; returns its origin."""
+        now_ms = self.broker.now_ms()
+        offset, _ = self.broker.append(Partition(self.requests, partition), key, value, headers, now_ms)
+        origin = format_origin(self.requests, partition, offset)
+        letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
+        self.broker.append(Partition(self.own.dead_letters, partition), key, value, letter, now_ms)
+        return origin.decode()

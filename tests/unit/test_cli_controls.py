@@ -1,0 +1,211 @@
+"""Goal: `cancel`, `reschedule` and `send --wait-verdict` put their request where it works, and repeat the verdict truly
+in words and exit code.
+
+Method: the real commands over the simulated Kafka, with the sidecar's part played by verdicts in its own encoding. What
+lies on the request topic afterwards is read by the sidecar's parser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.headers import ACTION, ID, ORIGIN
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.origins import format_origin
+from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
+from postdate.sidecar.cli.answers import is_yes
+from postdate.sidecar.errors import Exit
+from support.command_bed import Answering, SimBed
+
+SOON = ("--wait-verdict", "--timeout", "300ms")
+
+
+@pytest.fixture
+def bed() -> SimBed:
+    return SimBed()
+
+
+def says(verdict: Verdict, of: str = "") -> Answering:
+    return lambda part, record: (verdict, of.encode())
+
+
+def request_at(bed: SimBed, origin: str) -> Request:
+    topic, partition, offset = origin.split("/")
+    assert topic == bed.requests
+    record = bed.records(topic, int(partition))[int(offset)]
+    return parse_request(RequestRules(topic=topic), int(partition), record.timestamp_ms, record.key, record.headers)
+
+
+@pytest.mark.parametrize("id", ["order-9", "order-10", "ä", "x" * 256])
+def test_what_names_an_id_goes_where_the_id_was_sent(bed: SimBed, id: str) -> None:
+    sent = bed.call("send", "--requests", "requests", "--topic", "orders", "--delay", "1h", "--id", id, "--key", "k")
+    moved = bed.call("reschedule", "--requests", "requests", "--id", id, "--delay", "2h", "--grace", "1m")
+    cancelled = bed.call("cancel", "--requests", "requests", "--id", id)
+    assert [result.exit_code for result in (sent, moved, cancelled)] == [0, 0, 0]
+    origins = [result.stdout.strip() for result in (sent, moved, cancelled)]
+    partition = partition_for(id.encode(), bed.partitions)
+    assert origins == [f"requests/{partition}/{offset}" for offset in range(3)]
+    scheduled, later, ended = (request_at(bed, origin) for origin in origins)
+    assert (scheduled.key, scheduled.id) == (b"k", id.encode())
+    assert (later.action, later.id, later.grace_ms) == (Action.RESCHEDULE, id.encode(), 60_000)
+    assert (ended.action, ended.id) == (Action.CANCEL, id.encode())
+
+
+def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimBed) -> None:
+    for partition in range(bed.partitions):
+        origin = f"requests/{partition}/1017"
+        for command in (["cancel"], ["reschedule", "--level", "3"]):
+            result = bed.call(*command, "--origin", origin)
+            assert result.exit_code == 0, result.stderr
+            assert request_at(bed, result.stdout.strip()).acts_on == 1017
+            assert result.stdout.startswith(f"requests/{partition}/")
+
+
+def test_a_cancel_that_worked(bed: SimBed) -> None:
+    bed.kafka.answering = says(Verdict.CANCELLED, "requests/2/7")
+    result = bed.call("cancel", "--origin", "requests/2/7", *SOON)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == "requests/2/0\ncancelled requests/2/7\n"
+
+
+def test_a_reschedule_that_worked_as_json(bed: SimBed) -> None:
+    bed.kafka.answering = says(Verdict.RESCHEDULED, "requests/2/7")
+    result = bed.call("reschedule", "--origin", "requests/2/7", "--delay", "90s", *SOON, "--output", "json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 0
+    assert told["due_ms"] == told["sent_ms"] + 90_000
+    assert (told["origin"], told["action"], told["verdict"]) == ("requests/2/0", "reschedule", "rescheduled")
+    assert (told["of"], told["verdict_ms"]) == ("requests/2/7", bed.broker.now_ms())
+
+
+@pytest.mark.parametrize("verdict", [Verdict.TOO_LATE, Verdict.NOT_FOUND, Verdict.REJECTED])
+@pytest.mark.parametrize("command", [["cancel"], ["reschedule", "--level", "0"]], ids=" ".join)
+def test_a_true_no_is_printed_and_fails(bed: SimBed, command: list[str], verdict: Verdict) -> None:
+    bed.kafka.answering = says(verdict)
+    result = bed.call(*command, "--id", "i", "--requests", "requests", *SOON)
+    assert result.exit_code == Exit.FAILED
+    assert result.stdout.splitlines()[1] == f"{verdict} -"
+    assert result.stderr.startswith(f"error: {verdict}: ")
+    as_json = bed.call(*command, "--id", "i", "--requests", "requests", *SOON, "--output", "json")
+    assert (as_json.exit_code, json.loads(as_json.stdout)["verdict"]) == (Exit.FAILED, verdict)
+
+
+def test_a_schedule_that_replaces_is_told_what(bed: SimBed) -> None:
+    bed.kafka.answering = says(Verdict.REPLACED, "requests/1/5")
+    result = bed.call("send", "--requests", "requests", "--topic", "orders", "--level", "9", "--id", "i", *SOON)
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "replaced requests/1/5")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "of", "yes"),
+    [
+        (Verdict.ACCEPTED, None, True),
+        (Verdict.DELIVERED, None, True),
+        (Verdict.CANCELLED, "R/0/1", True),
+        (Verdict.RESCHEDULED, "R/0/1", True),
+        (Verdict.REPLACED, "R/0/1", True),
+        (Verdict.CANCELLED, None, False),
+        (Verdict.REPLACED, None, False),
+        (Verdict.DEAD, None, False),
+        (Verdict.REJECTED, None, False),
+        (Verdict.NOT_FOUND, None, False),
+        (Verdict.TOO_LATE, "R/0/1", False),
+    ],
+)
+def test_which_answers_are_a_yes(verdict: Verdict, of: str | None, yes: bool) -> None:
+    assert is_yes(Answer(origin="R/0/2", id=None, verdict=verdict, of=of, at_ms=1)) is yes
+
+
+def test_silence_says_what_to_look_at(bed: SimBed) -> None:
+    result = bed.call("cancel", "--requests", "requests", "--id", "i", *SOON)
+    assert result.exit_code == Exit.FAILED
+    assert result.stdout.startswith("requests/"), "the request is there all the same"
+    assert "no verdict within 0.3 s" in result.stderr
+    assert "postdate run" in result.stderr
+    assert "`verdicts` is not none" in result.stderr
+    as_json = bed.call("cancel", "--requests", "requests", "--id", "i", *SOON, "--output", "json")
+    assert (json.loads(as_json.stdout)["verdict"], as_json.exit_code) == (None, Exit.FAILED)
+
+
+def test_only_a_verdict_on_this_request_counts(bed: SimBed) -> None:
+    """Older verdicts, those on other requests and what is no verdict lie in the same partition."""
+    verdicts = Partition(bed.own.verdicts, 0)
+
+    def disturb(part: Partition, record: Record) -> tuple[Verdict, bytes]:
+        for offset in (record.offset + 1, record.offset + 10):
+            other = encode_verdict(Verdict.NOT_FOUND, format_origin("requests", 0, offset), b"", b"", 1)
+            bed.broker.append(verdicts, *other, [], 1)
+        bed.broker.append(verdicts, None, b"not a verdict", [], 1)
+        return Verdict.CANCELLED, b"requests/0/0"
+
+    own = encode_verdict(Verdict.TOO_LATE, b"requests/0/0", b"", b"", 1)
+    bed.broker.append(verdicts, *own, [], 1)  # of a topic of the same name before
+    bed.kafka.answering = disturb
+    result = bed.call("cancel", "--origin", "requests/0/0", *SOON)
+    assert (result.exit_code, result.stdout.splitlines()[1]) == (0, "cancelled requests/0/0")
+    assert "does not parse" in result.stderr
+
+
+def test_nothing_is_sent_where_nothing_would_answer(bed: SimBed, tmp_path: Path) -> None:
+    bed.kafka.admin().delete_topics([bed.own.verdicts])
+    result = bed.call("cancel", "--origin", "requests/0/0", "--wait-verdict")
+    assert result.exit_code == Exit.USAGE
+    assert "postdate topics create -b sim:1 --requests requests --allow-existing" in result.stderr
+    config = tmp_path / "postdate.toml"
+    config.write_text('[[request_topics]]\nname = "requests"\nverdicts = "none"\n')
+    result = bed.call("cancel", "--origin", "requests/0/0", "--wait-verdict", "--config", str(config))
+    assert (result.exit_code, "verdicts = none" in result.stderr) == (Exit.USAGE, True)
+    assert bed.records("requests", 0) == []
+    assert bed.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
+
+
+def test_an_origin_that_cannot_exist_is_not_sent(bed: SimBed) -> None:
+    result = bed.call("cancel", "--origin", "requests/4/1")
+    assert (result.exit_code, "requests has 4 partitions" in result.stderr) == (Exit.USAGE, True)
+    absent = bed.call("cancel", "--origin", "nowhere/0/1")
+    assert (absent.exit_code, "request topic nowhere does not exist" in absent.stderr) == (Exit.USAGE, True)
+
+
+def test_a_reschedule_beyond_what_the_topic_keeps_is_not_sent(bed: SimBed) -> None:
+    result = bed.call("reschedule", "--origin", "requests/0/1", "--delay", "4d")
+    assert (result.exit_code, "beyond-horizon" in result.stderr) == (Exit.USAGE, True)
+    assert bed.records("requests", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["cancel"], "one of --id and --origin"),
+        (["cancel", "--id", "i", "--origin", "R/0/1"], "one of --id and --origin"),
+        (["cancel", "--origin", "R/0"], "not an origin"),
+        (["cancel", "--origin", "R/0/1", "--requests", "S"], "names a request on R, --requests is S"),
+        (["cancel", "--id", ""], "bad-id"),
+        (["cancel", "--id", "i", "--timeout", "5s"], "--wait-verdict"),
+        (["cancel", "--id", "i", "--wait-verdict", "--timeout", "soon"], "not a duration"),
+        (["reschedule", "--id", "i"], "exactly one of --at, --delay, --level"),
+        (["reschedule", "--id", "i", "--at", "1", "--level", "2"], "exactly one of --at, --delay, --level"),
+        (["reschedule", "--id", "i", "--delay", "5x"], "bad-time"),
+        (["reschedule", "--id", "i", "--level", "1", "--grace", "x"], "bad-time"),
+        (["send", "--topic", "t", "--level", "1", "--timeout", "5s"], "--wait-verdict"),
+    ],
+)
+def test_a_mistake_of_usage_sends_nothing(bed: SimBed, arguments: list[str], said: str) -> None:
+    result = bed.call(*arguments)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert said in result.stderr
+    assert all(bed.records("requests", partition) == [] for partition in range(bed.partitions))
+
+
+def test_a_control_is_an_ordinary_record(bed: SimBed) -> None:
+    bed.call("cancel", "--origin", "requests/0/9")
+    (record,) = bed.records("requests", 0)
+    assert (record.key, record.value) == (None, None)
+    assert record.headers == [(ACTION, b"cancel"), (ORIGIN, b"requests/0/9")]
+    bed.call("cancel", "--requests", "requests", "--id", "i")
+    (by_id,) = bed.records("requests", partition_for(b"i", 4))[-1:]
+    assert (by_id.key, by_id.headers) == (b"i", [(ACTION, b"cancel"), (ID, b"i")])
