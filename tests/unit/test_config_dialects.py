@@ -23,16 +23,16 @@ def loaded(tmp_path: Path, lines: str) -> Loaded:
 
 def test_no_dialect_is_spoken_unless_told(tmp_path: Path) -> None:
     rules = rules_of(loaded(tmp_path, "").config, "a")
-    assert (rules.dialects, rules.default_target, rules.spoken) == ((), "", None)
+    assert (rules.dialects, rules.default_target, rules.vocabulary) == ((), "", None)
 
 
 def test_dialects_are_spoken_on_their_topic_only(tmp_path: Path) -> None:
     config = loaded(tmp_path, f"dialects = {list(DIALECTS)}\ndefault_target = 'orders'").config
     rules = rules_of(config, "a")
     assert rules.dialects == tuple(DIALECTS)
-    assert rules.spoken is not None
-    assert rules.spoken[0].default_target == "orders"
-    assert rules_of(config, "b").spoken is None
+    assert rules.vocabulary is not None
+    assert rules.vocabulary.default_target == "orders"
+    assert rules_of(config, "b").vocabulary is None
 
 
 @pytest.mark.parametrize("lines", ["dialects = ['etf1']", "dialects = ['rocketmq']", "dialects = 'kaspr, nats'"])

@@ -113,6 +113,11 @@ def test_a_key_that_can_be_no_id(key: bytes, headers: Headers) -> None:
     assert detail.startswith("the record's key, which names the schedule,")
 
 
+def test_a_record_without_any_dialect_is_judged_as_one_of_postdates_own() -> None:
+    told = (Reason.MISSING_TARGET, "a request to schedule needs postdate-topic")
+    assert refusal([]) == refusal([("traceparent", b"x"), ("scheduler-key", b"k")]) == told
+
+
 @pytest.mark.parametrize("key", [None, b""])
 def test_a_cancel_by_key_without_a_key(key: bytes | None) -> None:
     assert refusal([], key=key, is_tombstone=True) == (Reason.MISSING_ID, "etf1: a cancel needs a record key")

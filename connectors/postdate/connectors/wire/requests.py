@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import msgspec
 
-from postdate.connectors.wire.dialect_requests import Vocabulary, translate
+from postdate.connectors.wire.dialect_requests import Translation, translate
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.headers import (
     ACTION,
@@ -113,10 +113,10 @@ def parse_request(
     """
     if headers is None:
         raise RequestRefused(Reason.BAD_HEADERS, "a header name is not UTF-8, so no header could be read")
-    if rules.spoken is not None:
-        request = _parse_foreign(*rules.spoken, partition, timestamp_ms, key, headers, is_tombstone)
-        if request is not None:
-            return request
+    if rules.vocabulary is not None:
+        translation = translate(rules.vocabulary, key, headers, is_tombstone)
+        if translation is not None:
+            return _parse_translation(rules, partition, timestamp_ms, key, translation)
     untouched: Headers = []
     control: Control = []
     said: dict[str, bytes | None] = {}
@@ -175,19 +175,10 @@ def restore_headers(headers: Headers, control: Control) -> Headers:
     return restored
 
 
-def _parse_foreign(
-    vocabulary: Vocabulary,
-    rules: RequestRules,
-    partition: int,
-    timestamp_ms: int,
-    key: bytes | None,
-    headers: Headers,
-    is_tombstone: bool,
-) -> Request | None:
-    """Return what a record asks in a dialect, as Postdate's own rules read it said again; None if it speaks none."""
-    translation = translate(vocabulary, key, headers, is_tombstone)
-    if translation is None:
-        return None
+def _parse_translation(
+    rules: RequestRules, partition: int, timestamp_ms: int, key: bytes | None, translation: Translation
+) -> Request:
+    """Return what a request in a dialect asks: what Postdate's own headers that say the same would ask."""
     try:
         request = parse_request(rules, partition, timestamp_ms, key, translation.own)
     except RequestRefused as refused:

@@ -8,7 +8,7 @@ process may share one object from their threads.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fnmatch import translate
 from typing import Final, TypeVar
 
@@ -60,8 +60,8 @@ class RequestRules:
     dialects: tuple[str, ...] = ()
     default_target: str = ""
 
-    # Where dialects are spoken: which, and these rules without them, for the request said again in Postdate's headers.
-    spoken: tuple[Vocabulary, RequestRules] | None = field(init=False, repr=False, compare=False, default=None)
+    # What the dialects say; None where none is spoken.
+    vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)
 
     # Remembered: texts of accepted targets and relative delays as they stand in headers; verdicts on targets.
     targets: dict[bytes | None, str] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -79,8 +79,7 @@ class RequestRules:
         object.__setattr__(self, "_own", self.forbidden | OwnTopics.of(self.topic).names())
         object.__setattr__(self, "_allowed", re.compile(patterns) if self.allow else None)
         if self.dialects:
-            vocabulary = Vocabulary.of(self.dialects, self.default_target)
-            object.__setattr__(self, "spoken", (vocabulary, replace(self, dialects=())))
+            object.__setattr__(self, "vocabulary", Vocabulary.of(self.dialects, self.default_target))
 
     def permits(self, target: str) -> bool:
         """True if `target` is not forbidden and matches the allow-list. Cost: O(1) for a target seen lately."""
