@@ -109,6 +109,7 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
         (["config", "show", "-X", "transactional.id=x"], "it names the shard"),
         (["config", "show", "--config", "/nonexistent.toml"], "cannot read /nonexistent.toml"),
         (["dev", "--docker", "--data", "/x"], "--data is for a broker on this machine"),
+        (["dev", "--image", "x"], "--image is for --docker"),
     ],
 )
 def test_a_mistake_of_usage_is_told_on_stderr_with_exit_code_2(arguments: list[str], said: str) -> None:
