@@ -7,6 +7,7 @@ and compared with literal requests. The table itself is held to what the parser 
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import combinations
 from pathlib import Path
 
@@ -230,3 +231,10 @@ def test_no_name_belongs_to_two() -> None:
         (example.dialect for example in EXAMPLES), key=list(DIALECTS).index
     )
     assert {example.dialect for example in EXAMPLES} == {*DIALECTS}
+
+
+def test_the_document_names_every_header_of_the_table() -> None:
+    named = {*re.findall(r"`([A-Za-z0-9_-]+)(?:: [^`]*)?`", DOCUMENT.read_text(encoding="utf-8"))}
+    for dialect in DIALECTS.values():
+        assert dialect.name in named
+        assert (dialect.read | dialect.left_over) - named == set()

@@ -19,6 +19,7 @@ from postdate.connectors.wire.headers import (
     DELAY,
     ID,
     KEY,
+    LEVEL,
     PARTITION,
     TIMES,
     TOPIC,
@@ -152,6 +153,7 @@ def _say(
     """Return what was found in Postdate's headers, and which of the dialect's headers said each."""
     own: Headers = []
     names: dict[str, str] = {}
+    earlier = ""
     for name, value in found.items():
         part = parts.get(name)
         if part is None:
@@ -163,12 +165,12 @@ def _say(
         if part.header == CHECKED:
             continue
         if part.header in TIMES:
-            earlier = next((names[time] for time in TIMES if time in names), None)
-            if earlier is not None:
+            if earlier:
                 raise RequestRefused(Reason.CONFLICTING_TIME, f"only one of {earlier} and {name} may be given")
+            earlier = name
         own.append((part.header, said))
         names[part.header] = name
-    if dialect.id_is_key and key and not names_for(parts, ID):
+    if key and dialect.id_is_key and not (parts is dialect.cancel and dialect.cancel_names_id):
         own.append((ID, key))
         names[ID] = _RECORD_KEY
     return own, names
@@ -191,7 +193,7 @@ def _complete(
             )
         own.append((TOPIC, default_target.encode()))
         names[TOPIC] = "default_target"
-    if not any(time in names for time in TIMES):
+    if AT not in names and DELAY not in names and LEVEL not in names:
         raise RequestRefused(Reason.MISSING_TIME, f"{dialect.name}: {_either(dialect, *TIMES)} is missing")
     header, value = dialect.needs_id
     if header and found.get(header) == value and ID not in names:

@@ -112,6 +112,11 @@ class Dialect:
         """True if its requests may name a schedule, so that what is delivered carries `postdate-id`."""
         return self.id_is_key or any(part.header == ID for part in self.schedule.values())
 
+    @cached_property
+    def cancel_names_id(self) -> bool:
+        """True if a header of a cancel names the schedule, so that its record key does not."""
+        return any(part.header == ID for part in self.cancel.values())
+
     def names_of(self, header: str) -> list[str]:
         """The names by which a request to schedule says what `header` of Postdate says."""
         return names_for(self.schedule, header)
