@@ -92,10 +92,13 @@ class SimBed:
         """What a read_committed consumer would find there."""
         return self.broker.log(Partition(topic, partition)).read(0, Isolation.READ_COMMITTED, 10_000)[0]
 
-    def bury(self, partition: int, key: bytes | None, value: bytes | None, headers: Headers, why: str) -> str:
+    def bury(
+        self, partition: int, key: bytes | None, value: bytes | None, headers: Headers, why: str, lived_ms: int = 0
+    ) -> str:
         """A request that has ended as a dead letter, the two in their topics; returns its origin."""
         now_ms = self.broker.now_ms()
         offset, _ = self.broker.append(Partition(self.requests, partition), key, value, headers, now_ms)
+        self.time.wait(lived_ms)
         origin = format_origin(self.requests, partition, offset)
         letter = dead_letter_headers(headers, why, f"why it was {why}", origin)
         self.broker.append(Partition(self.own.dead_letters, partition), key, value, letter, now_ms)

@@ -55,7 +55,9 @@ def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:
 
 def test_every_command_of_the_contract_exists() -> None:
     assert {"dev", "topics", "run", "send", "audit", "config", "version"} <= set(postdate.commands)
-    for noun, verbs in {"topics": {"create", "check"}, "config": {"show", "docs"}}.items():
+    assert {"cancel", "reschedule"} <= set(postdate.commands)
+    nouns = {"topics": {"create", "check"}, "config": {"show", "docs"}, "dead-letters": {"list", "requeue"}}
+    for noun, verbs in nouns.items():
         group = postdate.commands[noun]
         assert isinstance(group, click.Group)
         assert set(group.commands) == verbs
@@ -81,7 +83,7 @@ def test_every_option_says_what_it_is(command: list[str]) -> None:
 
 
 def test_the_list_of_commands_cuts_no_sentence() -> None:
-    for arguments in (["--help"], ["topics", "--help"], ["config", "--help"]):
+    for arguments in (["--help"], ["topics", "--help"], ["config", "--help"], ["dead-letters", "--help"]):
         _, commands = call(*arguments).stdout.split("Commands:")
         assert "..." not in commands
 

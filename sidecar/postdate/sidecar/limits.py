@@ -75,6 +75,17 @@ COMMAND_TIMEOUT_S: Final = 15.0
 # A control is carried out as soon as it is ingested: what takes longer than this is a sidecar that is not there.
 VERDICT_TIMEOUT_MS: Final = 30_000
 
+# Dead letters that one command shows or puts back: more than a person looks through, and their summaries fit memory.
+LETTERS_MAX_DEFAULT: Final = 1_000
+LETTERS_MAX: Final = 1_000_000
+
+# Dead letters that are put back between two waits for the broker.
+REQUEUED_AT_ONCE_MAX: Final = 100
+REQUEUED_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# How far the clocks of a cluster's brokers may be apart where timestamps of two topics are compared.
+CLOCKS_APART_MS_MAX: Final = 3_600_000
+
 # Targets a shard remembers: a few hundred bytes each; a request topic with more live targets looks some up again.
 TARGETS_KNOWN_MAX: Final = 10_000
 

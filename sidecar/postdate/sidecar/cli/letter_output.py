@@ -1,0 +1,88 @@
+"""Dead letters, and what became of them, as lines of text and as JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.cli.letters import Letter
+from postdate.sidecar.cli.requeue import Outcome, Status
+
+KEY_LENGTH_MAX = 32
+_COLUMNS = ("died", "reason", "origin", "target", "key", "detail")
+
+
+def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
+    """The object of a letter; `dead_letter` says where it lies, a key that is no text has its bytes escaped."""
+    topic = OwnTopics.of(requests).dead_letters
+    return {
+        "origin": letter.origin.decode(),
+        "dead_letter": f"{topic}/{letter.request[0]}/{letter.offset}",
+        "died_ms": letter.timestamp_ms,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "target": letter.target or None,
+        "id": letter.id,
+        "key": None if letter.key is None else letter.key.decode("utf-8", "backslashreplace"),
+        "value_size_bytes": letter.value_size_bytes,
+    }
+
+
+def letters_as_table(letters: Sequence[Letter]) -> list[str]:
+    """A line for each letter under a heading, in columns; no line where there is no letter."""
+    if not letters:
+        return []
+    rows = [_COLUMNS, *(_row(letter) for letter in letters)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)]
+    return [
+        "  ".join((*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1])) for row in rows
+    ]
+
+
+def outcome_as_json(outcome: Outcome) -> dict[str, object]:
+    """The object of an outcome; `now` is the origin of the request that stands for the letter."""
+    letter = outcome.letter
+    told = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
+    return {
+        **told,
+        "reason": letter.reason,
+        "target": letter.target or None,
+        "id": letter.id,
+        "why": outcome.why or None,
+    }
+
+
+def outcome_as_line(outcome: Outcome) -> str:
+    """The line of an outcome."""
+    origin = outcome.letter.origin.decode()
+    match outcome.status:
+        case Status.DONE:
+            return f"{origin} -> {outcome.now}"
+        case Status.BEFORE:
+            return f"{origin} was put back before as {outcome.now}"
+        case Status.CANNOT:
+            return f"{origin} cannot be put back: {outcome.why}"
+        case Status.WOULD:
+            return f"{origin} would be put back ({outcome.letter.reason}, {outcome.letter.target})"
+
+
+def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
+    """One sentence about all outcomes; `with_id`: how many of those put back have an id."""
+    parts = [
+        f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}put back",
+        f"{counts.get(Status.BEFORE, 0)} put back before",
+        f"{counts.get(Status.CANNOT, 0)} cannot be",
+    ]
+    said = ", ".join(parts)
+    if with_id:
+        said += f"; {with_id} with an id, which replace{'d' if execute else ''} what is pending under it"
+    return said if execute else f"dry run: {said}; --execute does it"
+
+
+def _row(letter: Letter) -> tuple[str, ...]:
+    died = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    key = "-" if letter.key is None else ascii(letter.key.decode("utf-8", "backslashreplace"))[1:-1]
+    target = ascii(letter.target)[1:-1] or "-"
+    detail = " ".join(letter.detail.split())
+    return (died.replace("+00:00", "Z"), letter.reason, letter.origin.decode(), target, key[:KEY_LENGTH_MAX], detail)

@@ -1,0 +1,278 @@
+"""Goal: `dead-letters list` shows what is meant and nothing else; `requeue` puts each letter back once, whole, where
+its id keeps its place, and never by accident.
+
+Method: the real commands over the simulated Kafka, with dead letters written as the sidecar writes them. What lies on
+the request topic afterwards is read by the sidecar's parser.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from postdate.connectors.kafka.seam import Headers, Partition
+from postdate.connectors.wire.delivered import dead_letter_headers
+from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, ORIGIN, TOPIC
+from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.sidecar import limits
+from postdate.sidecar.errors import Exit
+from support.command_bed import SimBed
+
+ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]
+
+
+@pytest.fixture
+def bed() -> SimBed:
+    return SimBed()
+
+
+def listed(bed: SimBed, *arguments: str) -> list[str]:
+    """The origins that are shown."""
+    result = bed.call("dead-letters", "list", "--requests", bed.requests, *arguments, "--output", "json")
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line)["origin"] for line in result.stdout.splitlines()]
+
+
+def requeue(bed: SimBed, *arguments: str, code: int = 0) -> dict[str, tuple[str, str | None]]:
+    """Origin of each letter to its status and the request that stands for it."""
+    result = bed.call("dead-letters", "requeue", "--requests", bed.requests, *arguments, "--output", "json")
+    assert result.exit_code == code, result.stderr
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    return {each["origin"]: (each["status"], each["now"]) for each in told}
+
+
+def requests_in(bed: SimBed, partition: int) -> list[Request]:
+    rules = RequestRules(topic=bed.requests)
+    return [
+        parse_request(rules, partition, record.timestamp_ms, record.key, record.headers)
+        for record in bed.records(bed.requests, partition)
+    ]
+
+
+def test_a_list_tells_what_died_and_why(bed: SimBed) -> None:
+    origin = bed.bury(2, b"k", b"value", [("a", b"1"), *ORDERS, (ID, b"order-9")], "unknown-target")
+    text = bed.call("dead-letters", "list", "--requests", "requests")
+    heading, line = text.stdout.splitlines()
+    assert heading.split() == ["died", "reason", "origin", "target", "key", "detail"]
+    assert line.split()[1:] == ["unknown-target", origin, "orders", "k", "why", "it", "was", "unknown-target"]
+    told = json.loads(bed.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
+    died_ms = bed.records(bed.own.dead_letters, 2)[0].timestamp_ms
+    assert told == {
+        **{"origin": "requests/2/0", "dead_letter": "requests.dead-letters/2/0", "died_ms": died_ms},
+        **{"reason": "unknown-target", "detail": "why it was unknown-target", "target": "orders", "id": "order-9"},
+        **{"key": "k", "value_size_bytes": 5},
+    }
+
+
+def test_an_empty_list_is_no_failure(bed: SimBed) -> None:
+    result = bed.call("dead-letters", "list", "--requests", "requests")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert requeue(bed, "--execute") == {}
+
+
+def test_filters(bed: SimBed) -> None:
+    first = bed.bury(0, None, None, [(TOPIC, b"orders"), (DELAY, b"1")], "unknown-target")
+    bed.time.wait(60_000)
+    middle_ms = bed.broker.now_ms()
+    second = bed.bury(1, b"\xff", b"", [(TOPIC, b"other"), (DELAY, b"1")], "expired")
+    bed.time.wait(60_000)
+    third = bed.bury(0, None, None, [(DELAY, b"1")], "missing-target")
+    assert listed(bed) == [first, third, second]
+    assert listed(bed, "--reason", "expired", "--reason", "missing-target") == [third, second]
+    assert listed(bed, "--target", "orders") == [first]
+    assert listed(bed, "--origin", third, "--origin", second) == [third, second]
+    assert listed(bed, "--since", str(middle_ms)) == [third, second]
+    assert listed(bed, "--until", str(middle_ms)) == [first]
+    assert listed(bed, "--since", str(middle_ms), "--until", str(middle_ms + 1)) == [second]
+    assert listed(bed, "--reason", "expired", "--target", "orders") == []
+    assert listed(bed, "--origin", "requests/9/1") == []
+
+
+def test_a_duration_is_a_time_ago(bed: SimBed) -> None:
+    bed.time.now_ms -= 3 * 3_600_000
+    bed.bury(0, None, None, ORDERS, "expired")
+    bed.time.now_ms += 3 * 3_600_000
+    late = bed.bury(0, None, None, ORDERS, "expired")
+    assert listed(bed, "--since", "2h") == [late]
+    assert len(listed(bed, "--since", "4h")) == 2
+
+
+def test_more_than_the_maximum_is_said(bed: SimBed) -> None:
+    for _ in range(3):
+        bed.bury(0, None, None, ORDERS, "expired")
+    result = bed.call("dead-letters", "list", "--requests", "requests", "--max", "2", "--output", "json")
+    assert (len(result.stdout.splitlines()), "only the first 2" in result.stderr) == (2, True)
+    exactly = bed.call("dead-letters", "list", "--requests", "requests", "--max", "3")
+    assert (exactly.stderr, len(exactly.stdout.splitlines())) == ("", 4)
+
+
+def test_what_another_hand_wrote_is_left_out_and_told(bed: SimBed) -> None:
+    part = Partition(bed.own.dead_letters, 0)
+    foreign: list[Headers] = [[], ORDERS, dead_letter_headers(ORDERS, "expired", "", b"requests/1/5"), [(ORIGIN, None)]]
+    for headers in foreign:
+        bed.broker.append(part, b"k", b"v", headers, bed.broker.now_ms())
+    result = bed.call("dead-letters", "list", "--requests", "requests")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.count("is no dead letter of Postdate's") == 4
+
+
+def test_nothing_is_put_back_without_being_told_so(bed: SimBed) -> None:
+    origin = bed.bury(1, b"k", b"v", [*ORDERS, (ID, b"i")], "unknown-target")
+    result = bed.call("dead-letters", "requeue", "--requests", "requests")
+    assert (result.exit_code, result.stdout) == (0, f"{origin} would be put back (unknown-target, orders)\n")
+    assert result.stderr == (
+        "dry run: 1 would be put back, 0 put back before, 0 cannot be; 1 with an id, which replace what is pending"
+        " under it; --execute does it\n"
+    )
+    assert len(bed.records("requests", 1)) == 1
+
+
+def test_a_letter_comes_back_whole_and_to_its_place(bed: SimBed) -> None:
+    headers: Headers = [("a", b"1"), ("a", None), *ORDERS, ("b", b""), (ID, b"order-9"), (GRACE, b"1h")]
+    origin = bed.bury(3, b"order-9", b"\x00\xff", headers, "unknown-target")
+    bed.time.wait(60_000)
+    assert requeue(bed, "--execute") == {origin: ("put-back", "requests/3/1")}
+    record = bed.records("requests", 3)[1]
+    assert (record.key, record.value) == (b"order-9", b"\x00\xff")
+    assert record.headers == [*headers, (ORIGIN, origin.encode())]
+    before, again = requests_in(bed, 3)
+    assert again.headers == before.headers == [("a", b"1"), ("a", None), ("b", b"")]
+    assert (again.id, again.key, again.grace_ms) == (b"order-9", b"order-9", 3_600_000)
+    assert again.due_ms == record.timestamp_ms + 5_000, "a delay counts anew"
+
+
+@pytest.mark.parametrize("time", [["--delay", "1m"], ["--level", "5"], ["--at", "+1m"]], ids=str)
+def test_another_time_takes_the_place_of_the_old(bed: SimBed, time: list[str]) -> None:
+    name, text = time
+    time = [name, str(bed.broker.now_ms() + 60_000) if text.startswith("+") else text]
+    bed.bury(0, None, b"", [(TOPIC, b"orders"), (AT, b"1000"), (GRACE, b"5s")], "expired")
+    requeue(bed, "--execute", *time)
+    (_, again) = requests_in(bed, 0)
+    late_ms = again.due_ms - bed.records("requests", 0)[1].timestamp_ms - 60_000
+    assert late_ms == 0 if name != "--at" else -1_000 < late_ms <= 0
+    assert again.grace_ms == 5_000
+
+
+def test_a_second_run_puts_nothing_back_again(bed: SimBed) -> None:
+    origins = [bed.bury(partition, None, b"", ORDERS, "expired") for partition in (0, 0, 1)]
+    first = requeue(bed, "--execute")
+    assert {status for status, _ in first.values()} == {"put-back"}
+    late = bed.bury(0, None, b"", ORDERS, "expired")
+    second = requeue(bed, "--execute")
+    assert second.pop(late)[0] == "put-back"
+    assert second == {origin: ("put-back-before", first[origin][1]) for origin in origins}
+    lines = bed.call("dead-letters", "requeue", "--requests", "requests").stdout
+    assert lines.count("was put back before as") == 4
+    third = requeue(bed, "--execute", "--again", "--origin", origins[2])
+    assert third == {origins[2]: ("put-back", "requests/1/2")}
+
+
+def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimBed) -> None:
+    origin = bed.bury(0, None, b"", ORDERS, "expired")
+    requeue(bed, "--execute")
+    again = bed.records("requests", 0)[1]
+    letter = dead_letter_headers(again.headers or [], "expired", "", b"requests/0/1")
+    bed.broker.append(Partition(bed.own.dead_letters, 0), None, b"", letter, bed.broker.now_ms())
+    assert requeue(bed, "--execute") == {
+        origin: ("put-back-before", "requests/0/1"),
+        "requests/0/1": ("put-back", "requests/0/2"),
+    }
+    assert [value for name, value in bed.records("requests", 0)[2].headers or [] if name == ORIGIN] == [b"requests/0/1"]
+
+
+def test_a_cancel_of_the_dead_request_is_not_taken_for_its_return(bed: SimBed) -> None:
+    origin = bed.bury(0, None, b"", ORDERS, "expired")
+    assert bed.call("cancel", "--origin", origin).exit_code == 0
+    assert requeue(bed) == {origin: ("would-be-put-back", None)}
+
+
+def test_what_would_only_die_again_is_not_put_back(bed: SimBed) -> None:
+    long_ago = str(bed.broker.now_ms() - 60_000).encode()
+    cases: list[tuple[Headers, str, str]] = [
+        ([(TOPIC, b"orders")], "missing-time", "missing-time"),
+        ([(TOPIC, b"orders"), (DELAY, b"5x")], "bad-time", "bad-time"),
+        ([(TOPIC, b"orders"), (AT, long_ago), (GRACE, b"1s")], "expired", "would expire again"),
+        ([("postdate-action", b"cancel"), (ORIGIN, b"requests/1/0")], "bad-id", "it is a control"),
+        ([], "bad-headers", "headers could not be read"),
+    ]
+    for headers, why, _ in cases:
+        bed.bury(0, None, b"", headers, why)
+    result = bed.call("dead-letters", "requeue", "--requests", "requests", "--execute")
+    assert result.exit_code == Exit.FAILED
+    for line, (_, _, said) in zip(result.stdout.splitlines(), cases, strict=True):
+        assert "cannot be put back" in line
+        assert said in line
+    assert len(bed.records("requests", 0)) == len(cases)
+
+
+def test_what_cannot_be_put_back_does_not_stop_the_others(bed: SimBed) -> None:
+    bed.bury(0, None, b"", [(DELAY, b"1")], "missing-target")
+    good = [bed.bury(0, None, b"", ORDERS, "expired") for _ in range(2 * limits.REQUEUED_AT_ONCE_MAX + 1)]
+    outcomes = requeue(bed, "--execute", code=Exit.FAILED)
+    assert [outcomes[origin][0] for origin in good] == ["put-back"] * len(good)
+    numbers = [int((outcomes[origin][1] or "").rpartition("/")[2]) for origin in good]
+    assert numbers == [*range(numbers[0], numbers[0] + len(good))], "in their order"
+
+
+def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: SimBed) -> None:
+    admin = bed.kafka.admin()
+    for topic in (bed.requests, bed.own.dead_letters):
+        admin.alter_topic_config(topic, {"max.message.bytes": "3000000"})
+    large = bed.bury(0, None, b"x" * 2_000_000, ORDERS, "too-large")
+    small = bed.bury(0, None, b"x", ORDERS, "too-large")
+    outcomes = requeue(bed, "--execute", code=Exit.FAILED)
+    assert (outcomes[large][0], outcomes[small][0]) == ("cannot", "put-back")
+
+
+def test_where_requests_are_gone_nobody_knows(bed: SimBed) -> None:
+    """The requests behind the letter may have held the one that stands for it."""
+    bed.time.now_ms -= 5 * 3_600_000
+    old = bed.bury(0, None, b"", ORDERS, "expired")
+    assert requeue(bed, "--execute")[old][0] == "put-back"
+    bed.time.now_ms += 5 * 3_600_000
+    young = bed.bury(0, None, b"", ORDERS, "expired")
+    bed.kafka.admin().delete_records({Partition("requests", 0): 2})
+    outcomes = requeue(bed, "--execute", code=Exit.FAILED)
+    assert (outcomes[old][0], outcomes[young][0]) == ("cannot", "put-back")
+    bed.kafka.admin().delete_records({Partition("requests", 0): -1})
+    assert requeue(bed, code=Exit.FAILED)[old][0] == "cannot"
+    assert requeue(bed, "--again")[old][0] == "would-be-put-back"
+
+
+def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: SimBed) -> None:
+    """Its own request is gone, which is common after a long delay."""
+    part = Partition("requests", 0)
+
+    def others_arrive() -> None:
+        bed.broker.append(part, None, b"", ORDERS, 0)
+        bed.broker.append(part, None, b"", ORDERS, 0)
+
+    bed.time.at(bed.time.now_ms + 3_600_000, others_arrive)
+    late = bed.bury(0, None, b"", ORDERS, "expired", lived_ms=5 * 3_600_000)
+    bed.kafka.admin().delete_records({part: 2})
+    assert requeue(bed, "--execute") == {late: ("put-back", "requests/0/3")}
+    assert requeue(bed, "--execute") == {late: ("put-back-before", "requests/0/3")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["list", "--reason", "tired"], "tired"),
+        (["list", "--since", "yesterday"], "nor a duration"),
+        (["list", "--origin", "R/0"], "not an origin"),
+        (["list", "--max", "0"], "--max"),
+        (["requeue", "--delay", "1s", "--level", "2"], "only one of --at, --delay, --level"),
+        (["requeue", "--requests", "nowhere"], "request topic nowhere does not exist"),
+    ],
+)
+def test_a_mistake_of_usage(bed: SimBed, arguments: list[str], said: str) -> None:
+    result = bed.call("dead-letters", *arguments)
+    assert (result.exit_code, result.stdout) == (Exit.USAGE, "")
+    assert said in result.stderr
+
+
+def test_a_request_topic_without_dead_letters(bed: SimBed) -> None:
+    bed.kafka.admin().delete_topics([bed.own.dead_letters])
+    result = bed.call("dead-letters", "list", "--requests", "requests")
+    assert (result.exit_code, "topic requests.dead-letters does not exist" in result.stderr) == (Exit.USAGE, True)
