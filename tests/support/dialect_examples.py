@@ -6,12 +6,29 @@ to a real broker. `wire/dialects.py` names the sources.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from postdate.connectors.wire.headers import Headers
 
 DEFAULT_TARGET = "chronos.out"
 """What the examples of dialects without targets are configured with."""
+
+
+def _iso(due_ms: int) -> str:
+    return datetime.fromtimestamp(due_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "")
+
+
+_WRITE: dict[str, Callable[[int], str]] = {
+    "scheduler-epoch": lambda due_ms: str(due_ms // 1000),
+    "schedule_target_epoch": lambda due_ms: str(due_ms // 1000),
+    "x-scheduler-deliver-at": lambda due_ms: f"{_iso(due_ms)}Z",
+    "X-Timebridge-When": lambda due_ms: f"{_iso(due_ms)}Z",
+    "chronosDeadline": _iso,
+    "Nats-Schedule": lambda due_ms: f"@at {_iso(due_ms)}Z",
+}
+"""How each dialect with absolute times writes one, here a whole second."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +63,16 @@ class Example:
     def dialect(self) -> str:
         """The dialect that it speaks: what its name begins with."""
         return self.name.partition(" ")[0]
+
+    def at(self, due_s: int) -> Example:
+        """The same request for another time; unchanged where its time is a delay."""
+        if self.delay_ms >= 0:
+            return self
+        due_ms = due_s * 1000
+        headers: Headers = [
+            (name, _WRITE[name](due_ms).encode() if name in _WRITE else value) for name, value in self.headers
+        ]
+        return replace(self, headers=headers, due_ms=due_ms)
 
 
 _CUSTOMER = ("customer-header", b"dummy")

@@ -46,7 +46,8 @@ def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
 class Sidecar:
     """One `postdate run`; the same object started again is the same place with the same disk, as a new process.
 
-    `static`: a member by name, which gets its partitions back at once when it is started again.
+    `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
+    settings of each request topic.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Sidecar:
     consumer: Mapping[str, str] = field(default_factory=lambda: QUICK_SESSION)
     allow: Sequence[str] = ("*",)
     static: bool = False
+    topic: Mapping[str, object] = field(default_factory=dict)
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -137,6 +139,7 @@ class Sidecar:
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
         for topic in self.requests:
             text += f"[[request_topics]]\nname = {json.dumps(topic)}\nallow = {json.dumps(list(self.allow))}\n"
+            text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.topic.items())
         return text
 
     def _stdout(self) -> Path:

@@ -1,0 +1,84 @@
+"""Goal: what another scheduler's records do to a shard is what they do there: schedule, replace, cancel by tombstone.
+
+Method: batches of records as those systems' clients write them go through `ingest` over a real timer index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.dialects import DIALECTS
+from postdate.connectors.wire.requests import RequestRules, restore_headers
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.ingest import ingest
+from postdate.wheel.entry import Entry, Kind, decode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+
+BASE_MS = 1_795_258_284_000
+RULES = RequestRules(
+    topic="requests", horizon_ms=3_660 * 86_400_000, dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET
+)
+CANCELLABLE = [example for example in EXAMPLES if example.cancel is not None]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TimerIndex]:
+    timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "r", "l", 0), IndexOptions(), BASE_MS)
+    draft = Draft(timer_index)
+    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
+    timer_index.write(draft.changes)
+    yield timer_index
+    timer_index.close()
+
+
+def scheduled(offset: int, example: Example) -> Record:
+    return Record(offset, BASE_MS, True, example.key, example.value, list(example.headers))
+
+
+def cancelled(offset: int, example: Example) -> Record:
+    assert example.cancel is not None
+    return Record(offset, BASE_MS, True, example.cancel.key, None, list(example.cancel.headers))
+
+
+def entries(index: TimerIndex) -> list[Entry]:
+    """What the shard holds, what ends without a delivery first."""
+    _, values = index.scan_due(2**63 - 1, 100, 1 << 20)
+    return [decode_entry(value) for value in values]
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
+def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example: Example) -> None:
+    assert ingest(index, RULES, 0, [scheduled(0, example)]) == 1
+    (entry,) = entries(index)
+    due_ms = example.due_ms if example.due_ms >= 0 else BASE_MS + example.delay_ms
+    assert (entry.kind, entry.due, entry.target, entry.id) == (Kind.DELIVER, due_ms, example.target, example.id)
+    assert (entry.key, entry.value, entry.headers) == (example.target_key, example.value, example.delivered)
+    assert restore_headers(entry.headers, entry.control) == example.headers
+    assert (entry.own_key[0] if entry.own_key else entry.key) == example.key
+
+
+@pytest.mark.parametrize("example", CANCELLABLE, ids=[example.name for example in CANCELLABLE])
+@pytest.mark.parametrize("batches", [1, 2])
+def test_its_cancel_ends_it(index: TimerIndex, example: Example, batches: int) -> None:
+    records = [scheduled(0, example), cancelled(1, example)]
+    for batch in [records] if batches == 1 else [records[:1], records[1:]]:
+        assert ingest(index, RULES, 0, batch) == len(batch)
+    assert [(entry.kind, entry.acts_on) for entry in entries(index)] == [(Kind.CANCELLED, 1), (Kind.APPLIED, 0)]
+
+
+@pytest.mark.parametrize("example", CANCELLABLE, ids=[example.name for example in CANCELLABLE])
+def test_scheduled_again_it_is_replaced(index: TimerIndex, example: Example) -> None:
+    assert ingest(index, RULES, 0, [scheduled(0, example), scheduled(1, example)]) == 2
+    assert sorted((entry.kind, entry.acts_on) for entry in entries(index)) == [(Kind.DELIVER, -1), (Kind.REPLACED, 1)]
+
+
+def test_a_tombstone_that_finds_nothing_does_nothing(index: TimerIndex) -> None:
+    assert ingest(index, RULES, 0, [Record(0, BASE_MS, True, b"nobody", None, [])]) == 1
+    assert [(entry.kind, entry.acts_on) for entry in entries(index)] == [(Kind.APPLIED, -1)]
