@@ -8,6 +8,7 @@ the request topic afterwards is read by the sidecar's parser.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +254,23 @@ def test_a_letter_younger_than_the_requests_that_are_kept_can_be_put_back(bed: S
     bed.kafka.admin().delete_records({part: 2})
     assert requeue(bed, "--execute") == {late: ("put-back", "requests/0/3")}
     assert requeue(bed, "--execute") == {late: ("put-back-before", "requests/0/3")}
+
+
+def test_a_letter_in_a_dialect(bed: SimBed, tmp_path: Path) -> None:
+    """Its target is not in a header of Postdate's, and a cancel need not say that it is one."""
+    config = tmp_path / "postdate.toml"
+    config.write_text(
+        '[[request_topics]]\nname = "requests"\ndialects = ["rabbitmq", "etf1"]\ndefault_target = "orders"\n'
+    )
+    delayed = bed.bury(0, b"k", b"v", [("a", b"1"), ("x-delay", b"5000")], "expired")
+    cancel = bed.bury(0, b"k", None, [], "limit-exceeded")
+    assert listed(bed, "--config", str(config), "--target", "orders") == [delayed]
+    outcomes = requeue(bed, "--execute", "--config", str(config), code=Exit.FAILED)
+    assert outcomes == {delayed: ("put-back", "requests/0/2"), cancel: ("cannot", None)}
+    again = bed.records("requests", 0)[2]
+    rules = RequestRules(topic="requests", dialects=("rabbitmq",), default_target="orders")
+    request = parse_request(rules, 0, again.timestamp_ms, again.key, again.headers)
+    assert (request.target, request.due_ms - again.timestamp_ms, request.headers) == ("orders", 5000, [("a", b"1")])
 
 
 @pytest.mark.parametrize(

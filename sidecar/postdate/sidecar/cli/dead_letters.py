@@ -102,6 +102,7 @@ def dead_letters() -> None:
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
     """Print the dead letters of a request topic, those that are there now, by partition and age."""
     from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.request_rules import rules_of
 
     filters = _filters(asked)
     config = loader({"request_topics": (requests,) if requests else ()}).config
@@ -109,7 +110,8 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
-    letters = _first(map(_without_value, letters_of(kafka, name, spans, filters)), letters_max)
+    found = letters_of(kafka, rules_of(config, name), spans, filters)
+    letters = _first(map(_without_value, found), letters_max)
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:
@@ -148,14 +150,15 @@ def requeue(
     unknown: set[bytes] = set()
     with admin_of(kafka) as admin:
         live = _look_up(admin, config, name)
+        rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
-        chosen = _first(map(_without_content, letters_of(kafka, name, spans, filters)), letters_max)
+        chosen = _first(map(_without_content, letters_of(kafka, rules, spans, filters)), letters_max)
         if chosen and not again:
             earlier = Earlier(kafka, admin, name, chosen)
             before, unknown = earlier.find(), earlier.unknowable()
     filters = Filters(origins=frozenset(letter.origin for letter in chosen))
-    letters = letters_of(kafka, name, _spans_around(name, chosen), filters, shown=False)
-    judged = judge(letters, rules_of(config, name, live.retention_ms), when, before, unknown)
+    letters = letters_of(kafka, rules, _spans_around(name, chosen), filters, shown=False)
+    judged = judge(letters, rules, when, before, unknown)
     _tell(_carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged), output, execute)
 
 

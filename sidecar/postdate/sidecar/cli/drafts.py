@@ -79,7 +79,7 @@ def partition_of(key: bytes | None, count: int) -> int:
 def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> Request:
     """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
     try:
-        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers)
+        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)
     except RequestRefused as refusal:
         raise ConfigError(f"this request would be refused: {refusal}") from refusal
 

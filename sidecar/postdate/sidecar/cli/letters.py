@@ -16,8 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.connectors.kafka.seam import Admin, Isolation, Kafka, Partition, Record
+from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, ORIGIN, TOPIC, Headers
 from postdate.connectors.wire.origins import parse_origin
+from postdate.connectors.wire.requests import RequestRules, parse_request
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import limits
 from postdate.sidecar.cli.commands import warn
@@ -45,16 +47,13 @@ class Letter:
     reason: str
     detail: str
     origin: bytes
+    target: str
+    """The target topic that the request names; empty: none."""
     value_size_bytes: int | None
 
     def last(self, name: str) -> bytes | None:
         """What the request said last under a header name; None: nothing."""
         return next((value for header, value in reversed(self.headers) if header == name), None)
-
-    @property
-    def target(self) -> str:
-        """The target topic that the request names; empty: none."""
-        return (self.last(TOPIC) or b"").decode("utf-8", "replace")
 
     @property
     def id(self) -> str | None:
@@ -90,7 +89,7 @@ class Filters:
         )
 
 
-def letter_of(requests: str, partition: int, record: Record) -> Letter:
+def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
     """The dead letter that a record is. Raises ValueError: it is none, another hand wrote it."""
     headers = record.headers or []
     added = headers[-len(_ADDED) :]
@@ -98,12 +97,33 @@ def letter_of(requests: str, partition: int, record: Record) -> Letter:
         raise ValueError("does not end with the headers of a dead letter")
     reason, detail, origin = (value or b"" for _, value in added)
     topic, origin_partition, _ = parse_origin(origin)
-    if (topic, origin_partition) != (requests, partition):
+    if (topic, origin_partition) != (rules.topic, partition):
         raise ValueError(f"has an origin of {topic}, partition {origin_partition}")
-    texts = reason.decode("utf-8", "replace"), detail.decode("utf-8", "replace")
     sent = headers[: -len(_ADDED)]
-    size_bytes = None if record.value is None else len(record.value)
-    return Letter(record.offset, record.timestamp_ms, record.key, record.value, sent, *texts, origin, size_bytes)
+    return Letter(
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.value,
+        sent,
+        reason.decode("utf-8", "replace"),
+        detail.decode("utf-8", "replace"),
+        origin,
+        _target(rules, partition, record, sent),
+        None if record.value is None else len(record.value),
+    )
+
+
+def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
+    """What the request names as its target, also where it says so in a dialect; empty: nothing that can be read."""
+    named = next((value for name, value in reversed(sent) if name == TOPIC), None)
+    if named is not None or not rules.dialects:
+        return (named or b"").decode("utf-8", "replace")
+    try:
+        request = parse_request(rules, partition, record.timestamp_ms, record.key, sent, record.value is None)
+    except RequestRefused:
+        return ""
+    return request.target
 
 
 def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> Spans:
@@ -119,12 +139,14 @@ def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> 
     return {part: (starts[part], ends[part]) for part in parts if starts[part] < ends[part]}
 
 
-def letters_of(kafka: Kafka, requests: str, spans: Spans, filters: Filters, shown: bool = True) -> Iterator[Letter]:
+def letters_of(
+    kafka: Kafka, rules: RequestRules, spans: Spans, filters: Filters, shown: bool = True
+) -> Iterator[Letter]:
     """The letters meant, partition by partition in their order; what is no letter is told on stderr and left out."""
     for part, (start, end) in spans.items():
         for record in records_of(kafka, part, start, end, shown):
             try:
-                letter = letter_of(requests, part.index, record)
+                letter = letter_of(rules, part.index, record)
             except ValueError as error:
                 warn(f"{part.topic}/{part.index}/{record.offset} is no dead letter of Postdate's: it {error}")
                 continue

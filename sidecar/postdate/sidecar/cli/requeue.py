@@ -18,11 +18,13 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.headers import ACTION, ORIGIN, TIMES, Headers, is_dropped
 from postdate.connectors.wire.origins import format_origin
 from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import RequestRules, parse_request
+from postdate.connectors.wire.requests import Action, RequestRules, parse_request
 from postdate.sidecar import limits
 from postdate.sidecar.cli.drafts import Draft, now_ms
 from postdate.sidecar.cli.letters import Letter, records_of
 from postdate.sidecar.cli.producing import Receipt
+
+_CONTROL = "it is a control, and what it meant may be another message by now"
 
 
 class Status(StrEnum):
@@ -52,15 +54,17 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Draft |
     if letter.reason == Reason.BAD_HEADERS:
         return "its headers could not be read, so the dead letter has none of them"
     if letter.last(ACTION) not in (None, b"schedule"):
-        return "it is a control, and what it meant may be another message by now"
+        return _CONTROL
     replaced = TIMES if when else ()
     kept = [(name, value) for name, value in letter.headers if name not in replaced and not is_dropped(name)]
     headers: Headers = [*kept, *when, (ORIGIN, letter.origin)]
     sent_ms = now_ms()
     try:
-        request = parse_request(rules, letter.request[0], sent_ms, letter.key, headers)
+        request = parse_request(rules, letter.request[0], sent_ms, letter.key, headers, letter.value is None)
     except RequestRefused as refusal:
         return f"it would be refused again: {refusal}"
+    if request.action != Action.SCHEDULE:  # in a dialect, a cancel need not have an action
+        return _CONTROL
     if request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
         return "it would expire again: give it a new time with --delay, --at or --level"
     return Draft(letter.key, letter.value, headers)
