@@ -132,6 +132,16 @@ class TransactionCoordinator:
         elif found.phase is not _COMPLETE[commit]:
             raise refusal(KafkaError.INVALID_TXN_STATE, f"the transaction is {found.phase.value}")
 
+    def usurp(self, tid: str) -> None:
+        """A stranger's producer takes the id, if anybody has it: its owner is fenced, and the stranger does nothing."""
+        found = self._ids.get(tid)
+        if found is None or found.phase in (Phase.PREPARE_COMMIT, Phase.PREPARE_ABORT):
+            return
+        found.epoch += 1
+        if found.phase is Phase.ONGOING:
+            self.decided["fenced"] += 1
+            self._decide(found, commit=False)
+
     def phase(self, tid: str) -> Phase:
         """Where the transactional id stands; EMPTY where it is not known."""
         found = self._ids.get(tid)

@@ -1,0 +1,218 @@
+"""The file layer of the simulation: a database that forgets, at a loss of power, what was not synced.
+
+`MemoryDatabase` stands where the timer log has RocksDB, with the same methods; everything above it is the code under
+test. What RocksDB promises is kept: a write is whole or not at all; after a kill everything written is there; after a
+loss of power everything up to the last sync is there, and of what came later some first part.
+
+A database is found again by a file in its directory, so a directory may be renamed, copied aside or removed as a real
+one. A process that is dead can neither read nor write.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from postdate.wheel.database import FAMILIES
+from postdate.wheel.errors import Closed, Locked
+from postdate.wheel.options import IndexOptions
+
+#: family -> key -> value
+Rows = dict[str, dict[bytes, bytes]]
+#: One change: family, key, value or None, end of a deleted range or None.
+_Change = tuple[str, bytes, bytes | None, bytes | None]
+
+_MARKER = "database"
+
+
+class MemoryBatch:
+    """Stands where the timer log has rocksdict's WriteBatch; the handle of a family is its name."""
+
+    def __init__(self, raw_mode: bool = True) -> None:
+        assert raw_mode
+        self.changes: list[_Change] = []
+
+    def put(self, key: bytes, value: bytes, family: str) -> None:
+        self.changes.append((family, key, value, None))
+
+    def delete(self, key: bytes, family: str) -> None:
+        self.changes.append((family, key, None, None))
+
+    def delete_range(self, first: bytes, before: bytes, family: str) -> None:
+        self.changes.append((family, first, None, before))
+
+
+class _Store:
+    """What one directory holds: what is synced, and the batches written since."""
+
+    def __init__(self) -> None:
+        self.synced: Rows = {family: {} for family in FAMILIES}
+        self.present: Rows = {family: {} for family in FAMILIES}
+        self.unsynced: list[list[_Change]] = []
+        self.sequence = 0
+        self.owner: MemoryDatabase | None = None
+
+
+def _apply(rows: Rows, changes: list[_Change]) -> None:
+    for family, key, value, before in changes:
+        table = rows[family]
+        if before is not None:
+            for each in [each for each in table if key <= each < before]:
+                del table[each]
+        elif value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+
+
+def _copied(rows: Rows) -> Rows:
+    return {family: dict(table) for family, table in rows.items()}
+
+
+class Disks:
+    """All databases of a simulation."""
+
+    def __init__(self) -> None:
+        self._stores: dict[str, _Store] = {}
+        self._numbers = itertools.count()
+
+    def open(self, path: Path, owner: MemoryDatabase) -> _Store:
+        """The store of a directory, new where there is none. Raises Locked."""
+        marker = path / _MARKER
+        if not marker.exists():
+            marker.write_text(str(next(self._numbers)))
+        store = self._stores.setdefault(marker.read_text(), _Store())
+        if store.owner is not None:
+            raise Locked(f"{path.parent.name} is held by another process")
+        store.owner = owner
+        return store
+
+    def lose_power(self, root: Path, random: Random) -> int:
+        """Forget what was not synced of every database under `root`, but for some first part; returns the batches
+        that are gone."""
+        gone = 0
+        for marker in sorted(root.glob(f"**/{_MARKER}")):
+            store = self._stores[marker.read_text()]
+            kept = random.randint(0, len(store.unsynced))
+            lost = len(store.unsynced) - kept
+            gone += lost
+            store.sequence -= lost
+            for changes in store.unsynced[:kept]:
+                _apply(store.synced, changes)
+            store.present = _copied(store.synced)
+            store.unsynced = []
+        return gone
+
+    def backup(self, root: Path) -> dict[str, tuple[Rows, int]]:
+        """A copy of every database under `root`."""
+        names = [marker.read_text() for marker in sorted(root.glob(f"**/{_MARKER}"))]
+        return {name: (_copied(self._stores[name].present), self._stores[name].sequence) for name in names}
+
+    def restore(self, copies: dict[str, tuple[Rows, int]]) -> None:
+        """Put copies back, each where it came from. REQUIRES: nobody holds them."""
+        for name, (rows, sequence) in copies.items():
+            store = self._stores[name]
+            assert store.owner is None, "a backup is put back while somebody holds the directory"
+            store.present, store.synced, store.unsynced = _copied(rows), _copied(rows), []
+            store.sequence = sequence
+
+
+class MemoryRange:
+    """Stands where the timer log has an iterator: the rows as they were when it was made."""
+
+    def __init__(self, rows: dict[bytes, bytes], start: bytes, before: bytes | None) -> None:
+        keys = sorted(rows)
+        end = len(keys) if before is None else bisect_left(keys, before)
+        self._rows = [(key, rows[key]) for key in keys[bisect_left(keys, start) : end]]
+        self._at = 0
+
+    def key(self) -> bytes | None:
+        return self._rows[self._at][0] if self._at < len(self._rows) else None
+
+    def value(self) -> bytes | None:
+        return self._rows[self._at][1] if self._at < len(self._rows) else None
+
+    def finish(self) -> None:
+        return
+
+    def collect_keys(self, limit: int) -> list[bytes]:
+        found = [key for key, _ in self._rows[self._at : self._at + limit]]
+        self._at += len(found)
+        return found
+
+    def collect(self, limit: int, size_bytes_max: int) -> tuple[list[bytes], list[bytes]]:
+        keys: list[bytes] = []
+        values: list[bytes] = []
+        while limit > 0 and size_bytes_max > 0 and self._at < len(self._rows):
+            key, value = self._rows[self._at]
+            keys.append(key)
+            values.append(value)
+            size_bytes_max -= len(value)
+            limit -= 1
+            self._at += 1
+        return keys, values
+
+
+class MemoryDatabase:
+    """Stands where the timer log has `Database`. `check_alive` raises where the process that made it is dead."""
+
+    def __init__(self, disks: Disks, check_alive: Callable[[], None], path: Path, _options: IndexOptions) -> None:
+        self._check_alive = check_alive
+        self._store: _Store | None = disks.open(path, self)
+        self._check_alive()
+
+    def handle(self, family: str) -> str:
+        return family
+
+    def get(self, family: str, key: bytes) -> bytes | None:
+        return self._open().present[family].get(key)
+
+    def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> MemoryRange:
+        return MemoryRange(self._open().present[family], start, before)
+
+    def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
+        return self.range(family, start, before).key()
+
+    def last_row(self, family: str, at_most: bytes | None = None) -> tuple[bytes, bytes] | None:
+        rows = self._open().present[family]
+        key = max((key for key in rows if at_most is None or key <= at_most), default=None)
+        return None if key is None else (key, rows[key])
+
+    def write(self, batch: MemoryBatch) -> None:
+        store = self._open()
+        _apply(store.present, batch.changes)
+        store.unsynced.append(batch.changes)
+        store.sequence += 1
+
+    def sync(self) -> None:
+        store = self._open()
+        for changes in store.unsynced:
+            _apply(store.synced, changes)
+        store.unsynced = []
+
+    def flush(self, wait: bool) -> None:
+        self.sync()
+
+    def compact(self, family: str, first: bytes, last: bytes) -> None:
+        self._open()
+
+    def sequence(self) -> int:
+        return self._open().sequence
+
+    def close(self) -> None:
+        if self._store is not None and self._store.owner is self:
+            self._store.owner = None
+        self._store = None
+
+    def release(self) -> None:
+        """The process is dead: the operating system takes its lock away, and nothing of it can be used again."""
+        self.close()
+
+    def _open(self) -> _Store:
+        self._check_alive()
+        if self._store is None:
+            raise Closed("the database is closed")
+        return self._store

@@ -1,0 +1,224 @@
+"""The oracles: what was asked, against what a read_committed reader finds when everything has come to rest.
+
+O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 not before
+its time, by the broker's clock. O6 `seq` without a gap. O7 the timer index holds what has not ended, and nothing else.
+O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. And verdicts are true.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.wire.delivered import delivered_headers
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate, decode_record
+from postdate.connectors.wire.headers import DEAD_REASON, DUE, ORIGIN
+from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.verdicts import Verdict, decode_verdict
+from postdate.sidecar.shard import State
+from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
+
+if TYPE_CHECKING:
+    from postdate.connectors.kafka.sim import SimBroker
+    from support.simulation.world import World
+
+#: Partition of the request topic, request offset.
+Origin = tuple[int, int]
+
+
+@dataclass
+class Outcome:
+    """Everything committed, by the request it belongs to."""
+
+    delivered: dict[Origin, list[tuple[str, Record]]] = field(default_factory=lambda: defaultdict(list))
+    dead: dict[Origin, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    fates: dict[Origin, list[tuple[Fate, int]]] = field(default_factory=lambda: defaultdict(list))
+    moved: dict[Origin, list[Fate]] = field(default_factory=lambda: defaultdict(list))
+    wrong: list[str] = field(default_factory=list)
+    reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def final(self, origin: Origin) -> str:
+        """The name of the final fate; empty where there is none yet."""
+        return self.fates[origin][0][0][2] if self.fates.get(origin) else ""
+
+
+def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
+    """What a read_committed reader finds in a log."""
+    log = broker.topics[topic].logs[index]
+    return log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0]
+
+
+def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Record]]) -> Outcome:
+    """Reads everything, with what retention has taken away in front of it."""
+    outcome = Outcome()
+
+    def all_of(topic: str, index: int) -> list[Record]:
+        return [*archive.get(Partition(topic, index), []), *committed(broker, topic, index)]
+
+    for target in TARGETS:
+        for index in range(len(broker.topics[target].logs) if target in broker.topics else 0):
+            for record in all_of(target, index):
+                if record.value != b"a stranger's":
+                    outcome.delivered[_origin(record)].append((target, record))
+    for index in range(partitions):
+        for record in all_of(f"{REQUESTS}.dead-letters", index):
+            outcome.dead[_origin(record)].append(record)
+        _read_log(outcome, index, all_of(f"{REQUESTS}.dispatch-log", index))
+    return outcome
+
+
+def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
+    seq = 0
+    for record in records:
+        said = decode_record(record.value)
+        if said.seq != seq + 1:
+            outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
+        seq = said.seq
+        outcome.reached[f"record {said.kind}"] += 1
+        for fate in said.fates:
+            origin = (index, fate[0])
+            if fate[2] in FINAL:
+                outcome.fates[origin].append((fate, record.timestamp_ms))
+                outcome.reached[f"fate {fate[2]}"] += 1
+            elif fate[2] == MOVED:
+                outcome.reached["fate moved"] += 1
+                outcome.moved[origin].append(fate)
+                if outcome.fates.get(origin) and outcome.fates[origin][-1][1] < record.timestamp_ms:
+                    outcome.wrong.append(f"O2: {origin} is moved after it has ended")
+
+
+def judge(outcome: Outcome, traffic: Traffic, disturbed: bool) -> None:
+    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`.
+
+    `disturbed`: leaders or networks were away, so that a target may have failed for longer than an entry is tried.
+    """
+    for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.asked.keys():
+        outcome.wrong.append(f"O8: {origin} is no request, and has ended")
+    for origin, asked in traffic.asked.items():
+        if disturbed and asked.action == "schedule":
+            asked.dead |= {Reason.TARGET_UNAVAILABLE}
+        for complaint in _complaints(outcome, traffic, origin, asked):
+            outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
+
+
+def _complaints(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked) -> list[str]:
+    wrong: list[str] = []
+    delivered, dead = outcome.delivered.get(origin, []), outcome.dead.get(origin, [])
+    fates = outcome.fates.get(origin, [])
+    if len(delivered) + len(dead) > 1:
+        wrong.append(f"O1: {len(delivered)} times delivered, {len(dead)} dead letters")
+    if len(fates) != 1:
+        wrong.append(f"{'O2' if fates else 'O9'}: {len(fates)} final fates")
+        return wrong
+    (fate, ended_ms) = fates[0]
+    if (fate[2] == "delivered") != bool(delivered) or (fate[2] == "dead") != bool(dead):
+        wrong.append(f"O3: fate {fate[2]} with {len(delivered)} records and {len(dead)} dead letters")
+    if fate[2] not in _allowed(traffic, origin, asked):
+        wrong.append(f"O2: it ended as {fate[2]}")
+    for target, record in delivered:
+        wrong += _differences(outcome, asked, target, record, ended_ms)
+    for record in dead:
+        wrong += _dead_differences(asked, record)
+    return wrong
+
+
+def _allowed(traffic: Traffic, origin: Origin, asked: Asked) -> set[str]:
+    """The final fates that a request may have."""
+    if asked.action in ("cancel", "reschedule"):
+        return {"applied"}
+    allowed = set() if asked.must_die else {"delivered"}
+    if asked.dead:
+        allowed.add("dead")
+    if asked.action == "schedule":
+        for (index, offset), other in traffic.asked.items():
+            if index != origin[0] or offset <= origin[1]:
+                continue
+            same_id = bool(asked.id) and other.id == asked.id
+            if other.action == "cancel" and (same_id or other.names == asked.offset):
+                allowed.add("cancelled")
+            if other.action == "schedule" and same_id:
+                allowed.add("replaced")
+    return allowed
+
+
+def _differences(outcome: Outcome, asked: Asked, target: str, record: Record, ended_ms: int) -> list[str]:
+    """O4 and O5 of a delivered record. Its due time is the first, or that of the last control that moved it."""
+    wrong: list[str] = []
+    due_ms = int(_last(record, DUE))
+    moves = outcome.moved.get((asked.part.index, asked.offset), [])
+    last = max(moves, key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
+    expected_ms = last[3] if last is not None and len(last) == 5 else asked.due_ms
+    if due_ms != expected_ms:
+        wrong.append(f"O4: delivered with due {due_ms}, expected {expected_ms} after {moves}")
+    if ended_ms < due_ms:
+        wrong.append(f"O5: due {due_ms}, delivered at {ended_ms}")
+    origin = format_origin(REQUESTS, asked.part.index, asked.offset)
+    headers = delivered_headers(asked.data_headers, origin, due_ms, asked.id)
+    expected = (asked.target, asked.target_key, asked.value, headers)
+    found = (target, record.key, record.value, record.headers)
+    if found != expected:
+        wrong.append(f"O4: asked {expected}, delivered {found}")
+    return wrong
+
+
+def _dead_differences(asked: Asked, record: Record) -> list[str]:
+    reason = _last(record, DEAD_REASON).decode()
+    wrong = [] if reason in asked.dead else [f"O2: dead letter for {reason}, not {sorted(asked.dead)}"]
+    if (record.key, record.value) != (asked.key, asked.value):
+        wrong.append("O4: the dead letter is not the request")
+    if asked.headers is not None and (record.headers or [])[: len(asked.headers)] != asked.headers:
+        wrong.append(f"O4: the dead letter has headers {record.headers}, the request {asked.headers}")
+    return wrong
+
+
+def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
+    """A verdict is true: what it says of a request is what became of it."""
+    for index in range(partitions):
+        for record in committed(broker, f"{REQUESTS}.verdicts", index):
+            answer = decode_verdict(record.value)
+            outcome.reached[f"verdict {answer.verdict}"] += 1
+            about = answer.of or answer.origin
+            origin = parse_origin(about.encode())[1:]
+            fate = outcome.final(origin)
+            true = {
+                Verdict.CANCELLED: fate == "cancelled",
+                Verdict.REPLACED: fate == "replaced",
+                Verdict.DELIVERED: fate == "delivered",
+                Verdict.DEAD: fate == "dead",
+                Verdict.REJECTED: fate == "dead",
+                Verdict.RESCHEDULED: bool(outcome.moved.get(origin)),
+                Verdict.TOO_LATE: answer.of is None or fate in ("delivered", "dead"),
+            }.get(answer.verdict, True)
+            if not true:
+                outcome.wrong.append(f"verdict {answer.verdict} of {about} by {answer.origin}, which ended as {fate}")
+
+
+def judge_indexes(outcome: Outcome, world: World, traffic: Traffic) -> None:
+    """O7 and O10: the live shards hold exactly what has not ended, and none has halted."""
+    for process in world.processes:
+        for actor in process.shards():
+            shard, part = actor.shard, actor.part.index
+            if shard.state is State.HALTED:
+                outcome.wrong.append(f"O10: {actor.name} is halted: {shard.why}")
+                continue
+            if shard.state is not State.RUNNING:
+                outcome.wrong.append(f"O9: {actor.name} is {shard.state}: {shard.why}")
+                continue
+            index = shard._index
+            assert index is not None
+            pending = {o for (p, o), _ in traffic.asked.items() if p == part and not outcome.fates.get((p, o))}
+            if index.count != len(pending):
+                outcome.wrong.append(f"O7: {actor.name} holds {index.count} entries, {len(pending)} have not ended")
+
+
+def _origin(record: Record) -> Origin:
+    topic, index, offset = parse_origin(_last(record, ORIGIN))
+    assert topic == REQUESTS
+    return index, offset
+
+
+def _last(record: Record, name: str) -> bytes:
+    return next(value or b"" for header, value in reversed(record.headers or []) if header == name)

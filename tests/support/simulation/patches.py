@@ -1,0 +1,66 @@
+"""Where the sidecar's code touches the machine, and what the simulation puts there instead.
+
+Four places: the database below the timer log, the rings' size and the boot id, the failpoints, and the few calls of
+`time` in takeover and poller. Everything else is the code as it is shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest.mock import patch
+
+from postdate.sidecar import failpoints, poller, takeover
+from postdate.wheel import timer_log
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+from support.simulation.disk import MemoryBatch
+from support.simulation.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World
+
+
+class _Time:
+    """Stands where a module has `time`."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def sleep(self, seconds: float) -> None:
+        self._world.acting().wait(seconds * 1000)
+
+    def monotonic(self) -> float:
+        return self._world.time.now_ms / 1000
+
+    def time_ns(self) -> int:
+        return int(self._world.time.now_ms * 1e6)
+
+
+class _Indexes:
+    """Stands where takeover has `TimerIndex`: opens the real one, on the machine that acts."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def open(self, directory: Path, identity: Identity, options: IndexOptions, now_ms: int) -> TimerIndex:
+        index = TimerIndex.open(directory, identity, options, now_ms, self._world.acting().machine.host)
+        return self._world.watched(index)
+
+
+@contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """Within it, the sidecar's code runs in this world."""
+
+    def tiny(tick_ms: int) -> IndexOptions:
+        return IndexOptions(tick_ms=tick_ms, fine_slots=FINE_SLOTS, hour_ms=HOUR_MS, hour_slots=HOUR_SLOTS)
+
+    with (
+        patch.object(timer_log, "Database", world.make_database),
+        patch.object(timer_log, "WriteBatch", MemoryBatch),
+        patch.object(takeover, "TimerIndex", _Indexes(world)),
+        patch.object(takeover, "IndexOptions", tiny),
+        patch.object(takeover, "time", _Time(world)),
+        patch.object(poller, "time", _Time(world)),
+        patch.object(failpoints, "reached", world.failpoint),
+    ):
+        yield

@@ -1,0 +1,224 @@
+"""Machines, and the processes of the sidecar on them: the poll thread and the shard threads, as actors that take turns.
+
+A process runs the sidecar's own `Poller` and `Shard`. Its threads are actors: each does one step when the world lets
+it. Whatever waits or asks the cluster passes through `Process.wait` and `Process.step`, where other actors may run
+first, and where the process may be stopped for a while or die: `Crashed` then unwinds its step, and nothing that it
+holds can be used any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from postdate.connectors.kafka.errors import FatalClient, Fenced
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.sim import Link, SimClock, SimKafka
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.config import Config
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.shard import DELIVERING, Shard
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.wheel.host import PretendHost
+from support.simulation.disk import MemoryDatabase
+
+if TYPE_CHECKING:
+    from support.simulation.world import World
+
+#: ms. What a step costs that asks nobody anything.
+STEP_MS = 0.05
+
+
+class Crashed(BaseException):
+    """The process that acts is dead. Not an Exception: nothing in the code under test may catch it and go on."""
+
+
+@dataclass
+class Machine:
+    """A host: its disk, its clock, and which boot this is."""
+
+    name: str
+    directory: Path
+    clock: SimClock
+    host: PretendHost = field(default_factory=lambda: PretendHost("boot-0"))
+    boots: int = 0
+    cut_until_ms: float = 0.0
+    cut_answers: bool = False
+
+    def boot(self) -> None:
+        """The machine starts anew after it lost its power."""
+        self.boots += 1
+        self.host = PretendHost(f"boot-{self.boots}")
+
+
+class Actor:
+    """A thread of a process: `step` is what it does next, not before `next_at_ms`."""
+
+    def __init__(self, process: Process, name: str) -> None:
+        self.process = process
+        self.name = f"{process.name}/{name}"
+        self.next_at_ms = process.world.time.now_ms
+
+    def step(self) -> None:
+        raise AssertionError("an actor says what it does")
+
+
+class ShardActor(Actor):
+    """Stands where the poller has a `ShardThread`: the same methods, and the same steps, taken when it is its turn."""
+
+    def __init__(self, process: Process, part: Partition) -> None:
+        super().__init__(process, f"shard {part.index}")
+        self.part = part
+        self.released = False
+        self.closed = False
+        self.inbox = Inbox()
+        pace = TransactionPace(process.budget, process.config.dispatch.pace_ms)
+        self.shard = Shard(process.context(part, lambda: self.released), self.inbox, pace)
+
+    def release(self) -> None:
+        self.released = True
+        self.next_at_ms = 0.0
+
+    def join(self, timeout_s: float) -> bool:
+        world = self.process.world
+        deadline = world.time.now_ms + timeout_s * 1000
+        while not self.closed:
+            if not world.is_acting(self):
+                world.run(self)
+            elif world.time.now_ms >= deadline:
+                return False
+            else:
+                self.process.wait(100.0)
+        return True
+
+    def is_due(self, now_ms: float) -> bool:
+        """True where it would wake up now: for its deadline, a wake-up, or requests."""
+        delivering = self.shard.state in DELIVERING
+        return now_ms >= self.next_at_ms or self.inbox._woken or (delivering and not self.inbox.empty)
+
+    def step(self) -> None:
+        world = self.process.world
+        self.inbox._woken = False
+        if self.released:
+            self.shard.close()
+            self.closed = True
+            self.process.actors.remove(self)
+            return
+        wait_ms = self.shard.turn()
+        world.time.wait(STEP_MS)
+        self.next_at_ms = world.time.now_ms + wait_ms
+
+
+class PollActor(Actor):
+    """The poll thread."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__(process, "poll")
+
+    def is_due(self, now_ms: float) -> bool:
+        return now_ms >= self.next_at_ms
+
+    def step(self) -> None:
+        process, world = self.process, self.process.world
+        try:
+            if process.stopping:
+                process.end()
+                return
+            process.poller._serve()
+        except (Fenced, FatalClient) as fault:
+            world.trace(f"{process.name} ends: {type(fault).__name__}")
+            world.kill(process)
+            return
+        if process.poller.shards and all(thread.shard.foreign for thread in process.poller.shards.values()):
+            world.reached["foreign"] += 1
+            process.end()
+            return
+        self.next_at_ms = world.time.now_ms + world.random.uniform(5.0, 60.0)
+
+
+class Process:
+    """One run of the sidecar on a machine."""
+
+    def __init__(self, world: World, machine: Machine, number: int, config: Config, member_group: str) -> None:
+        self.world = world
+        self.machine = machine
+        self.name = f"{machine.name}.{number}"
+        self.config = config
+        self.dead = False
+        self.stopping = False
+        self.paused_until_ms = 0.0
+        self.databases: list[MemoryDatabase] = []
+        self.budget = TransactionBudget(config.dispatch.transactions_per_second)
+        self.link = Link(world.time, world.faults, self.wait, self.step)
+        self.kafka = SimKafka(world.broker, self.link, machine.clock)
+        self.admin = self.kafka.admin()
+        poll_link = Link(world.time, world.faults, self._poll_wait, self.step)
+        self.links = (self.link, poll_link)
+        consumer = SimKafka(world.broker, poll_link, machine.clock).group_consumer(member_group)
+        # A ShardActor has the methods of a ShardThread that the poller uses, and no thread.
+        self.poller = Poller(consumer, lambda part: cast(ShardThread, self.start_shard(part)), lambda _: None)
+        consumer.subscribe(config.request_topic_names, self.poller)
+        self.consumer = consumer
+        self.actors: list[PollActor | ShardActor] = [PollActor(self)]
+
+    def start_shard(self, part: Partition) -> ShardActor:
+        actor = ShardActor(self, part)
+        self.actors.append(actor)
+        return actor
+
+    def shards(self) -> list[ShardActor]:
+        """The shards that it acts for, or has not let go of yet."""
+        return [actor for actor in self.actors if isinstance(actor, ShardActor)]
+
+    def context(self, part: Partition, stopping: object) -> ShardContext:
+        """What the shard of a partition is given."""
+        assert callable(stopping)
+        directory = self.machine.directory / part.topic / str(part.index)
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        return ShardContext(
+            config=self.config,
+            topic=self.config.request_topic(part.topic),
+            own=OwnTopics.of(part.topic),
+            rules=rules_of(self.config, part.topic, self.world.retention_ms),
+            partition=part.index,
+            cluster_id=self.world.broker.cluster_id,
+            directory=directory,
+            kafka=self.kafka,
+            admin=self.admin,
+            clock=self.machine.clock,
+            instance=self.name,
+            stopping=lambda: bool(stopping()),
+        )
+
+    def end(self) -> None:
+        """SIGTERM: leave the group, let go of every shard within the poller's time, exit."""
+        self.consumer.close()
+        self.poller._release(list(self.poller.shards), 5.0)
+        self.world.exited(self)
+
+    def check_alive(self) -> None:
+        """Raises Crashed where this process is dead."""
+        if self.dead:
+            raise Crashed(self.name)
+
+    def wait(self, wait_ms: float) -> None:
+        """The acting thread waits; others go on meanwhile."""
+        self.world.wait_within(self, wait_ms)
+
+    def step(self, step: str) -> None:
+        """The acting thread is at a step of its talk with the cluster."""
+        self._feel_cut()
+        self.world.at_step(self, step)
+
+    def _poll_wait(self, wait_ms: float) -> None:
+        """The poll thread waits beside the shards: it costs nobody else's time; it polls again when it is its turn."""
+        self.check_alive()
+
+    def _feel_cut(self) -> None:
+        for link in self.links:
+            link.cut_until_ms, link.cut_answers = self.machine.cut_until_ms, self.machine.cut_answers

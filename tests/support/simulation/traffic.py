@@ -1,0 +1,225 @@
+"""Requests of every kind, as their senders meant them: what the judge holds the outcome against.
+
+What a request must lead to is written down when it is sent, from what it is meant to be, and not by the code that
+reads requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+from postdate.connectors.kafka.seam import Headers, Partition, Record
+from postdate.connectors.kafka.sim import SimBroker
+
+REQUESTS = "requests"
+#: Target -> partitions. `small` takes small records only, `secret` refuses everybody, `later` is created on the way.
+TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2}
+NOWHERE = "nowhere"
+LEVELS_MS = (1_000, 3_000, 7_000)
+SMALL_BYTES_MAX = 400
+
+
+@dataclass
+class Asked:
+    """One request: `action` is schedule, cancel, reschedule or bad. `dead` are the reasons for which it may end as a
+    dead letter; `must_die` says that it may end in no other way."""
+
+    part: Partition
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Headers | None = field(default_factory=list)
+    action: str = "schedule"
+    target: str = ""
+    target_key: bytes | None = None
+    delay_ms: int = 0
+    id: bytes = b""
+    names: int = -1
+    grace_ms: int = -1
+    dead: frozenset[str] = frozenset()
+    must_die: bool = False
+    offset: int = -1
+    appended_ms: int = -1
+
+    @property
+    def due_ms(self) -> int:
+        """First due time, or the new one of a reschedule."""
+        return self.appended_ms + self.delay_ms
+
+    @property
+    def data_headers(self) -> Headers:
+        """What is not ours of the headers."""
+        return [pair for pair in self.headers or [] if not pair[0].lower().startswith("postdate-")]
+
+
+class Traffic:
+    """Sends requests and remembers them: `asked` by partition and offset."""
+
+    def __init__(self, broker: SimBroker, random: Random, partitions: int) -> None:
+        self.asked: dict[tuple[int, int], Asked] = {}
+        self._broker = broker
+        self._random = random
+        self._partitions = partitions
+        self._count = 0
+        self._strangers = 0
+        self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
+            (40, self._plain),
+            (12, self._with_id),
+            (14, self._control_by_id),
+            (9, self._control_by_origin),
+            (5, self._with_grace),
+            (8, self._malformed),
+            (4, self._troubled),
+        ]
+
+    def send(self) -> None:
+        """One request of any kind; now and then inside of a transaction that is aborted."""
+        choose = self._random
+        asked = Asked(Partition(REQUESTS, choose.randrange(self._partitions)))
+        if not self._broker.topics[REQUESTS].logs[asked.part.index].has_leader:
+            self._broker.time.at(self._broker.time.now_ms + 500.0, self.send)  # as any client would, it tries again
+            return
+        self._count += 1
+        asked.key = choose.choice([None, b"", b"k%d" % choose.randrange(4)])
+        asked.value = choose.choice([None, b"", b"message %d" % self._count])
+        asked.headers = [("traceparent", b"00-%d" % self._count)] if choose.random() < 0.5 else []
+        if choose.random() < 0.1:
+            asked.headers += [("same", None), ("same", b"\xff\x00")]
+        asked.target_key = asked.key
+        weights, kinds = zip(*self._kinds, strict=True)
+        choose.choices(kinds, weights)[0](asked)
+        if choose.random() < 0.04:
+            self._send_aborted(asked)
+        else:
+            asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
+            self.asked[asked.part.index, asked.offset] = asked
+
+    def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
+        """A stranger's transaction writes to a log; what is returned ends it, committed or not."""
+        self._strangers += 1
+        producer, log = 900_000 + self._strangers, self._broker.log(part)
+        log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
+
+        def end(commit: bool) -> None:
+            log.mark(producer, 0, commit, self._broker.now_ms())
+
+        return end
+
+    def _send_aborted(self, asked: Asked) -> None:
+        end = self.open_foreign(asked.part, asked.headers or [])
+        self._broker.time.at(self._broker.time.now_ms + self._random.choice([0.0, 5.0, 800.0]), lambda: end(False))
+
+    # ---- kinds -----------------------------------------------------------------------------------------------------
+
+    def _timed(self, asked: Asked) -> None:
+        """Give it a time, in one of the ways there are."""
+        choose = self._random
+        headers = asked.headers
+        assert headers is not None
+        way = choose.randrange(4)
+        if way == 0:
+            asked.delay_ms = choose.choice([0, 1, choose.randrange(400), choose.randrange(15_000)])
+            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+        elif way == 1:
+            seconds = choose.randrange(12)
+            asked.delay_ms = seconds * 1000
+            headers.append(("postdate-delay", b"%ds" % seconds))
+        elif way == 2:
+            level = choose.randrange(1, 6)
+            asked.delay_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
+            headers.append(("postdate-level", b"%d" % level))
+        else:
+            asked.delay_ms = choose.randrange(-5_000, 12_000)
+            headers.append(("postdate-at", b"%d" % (self._broker.now_ms() + asked.delay_ms)))
+
+    def _plain(self, asked: Asked, target: str = "") -> None:
+        choose = self._random
+        headers = asked.headers
+        assert headers is not None
+        asked.target = target or choose.choice(["orders", "mails"])
+        headers.append(("postdate-topic", asked.target.encode()))
+        self._timed(asked)
+        if choose.random() < 0.15:
+            asked.target_key = b"other key"
+            headers.append(("postdate-key", b"other key"))
+        if choose.random() < 0.1:
+            headers.append(("postdate-partition", b"0"))
+
+    def _with_id(self, asked: Asked) -> None:
+        self._plain(asked)
+        self._identify(asked)
+
+    def _identify(self, asked: Asked) -> None:
+        assert asked.headers is not None
+        asked.id = b"id-%d" % self._random.randrange(4)
+        asked.headers.append(("postdate-id", asked.id))
+
+    def _control(self, asked: Asked) -> None:
+        assert asked.headers is not None
+        asked.action = self._random.choice(["cancel", "reschedule"])
+        asked.headers.append(("postdate-action", asked.action.encode()))
+        if asked.action == "reschedule":
+            self._timed(asked)
+
+    def _control_by_id(self, asked: Asked) -> None:
+        self._control(asked)
+        self._identify(asked)
+
+    def _control_by_origin(self, asked: Asked) -> None:
+        assert asked.headers is not None
+        self._control(asked)
+        here = [offset for index, offset in self.asked if index == asked.part.index]
+        asked.names = self._random.choice(here[-8:] or [0])
+        asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
+
+    def _with_grace(self, asked: Asked) -> None:
+        assert asked.headers is not None
+        self._plain(asked)
+        asked.grace_ms = self._random.choice([0, 200, 5_000])
+        asked.headers.append(("postdate-grace", b"%d" % asked.grace_ms))
+        asked.dead = frozenset({"expired"})
+
+    def _malformed(self, asked: Asked) -> None:
+        asked.action, asked.must_die = "bad", True
+        topic, delay = ("postdate-topic", b"orders"), ("postdate-delay", b"1s")
+        reason, headers = self._random.choice(
+            [
+                ("missing-target", [delay]),
+                ("missing-time", [topic]),
+                ("conflicting-time", [topic, delay, ("postdate-level", b"1")]),
+                ("bad-time", [topic, ("postdate-delay", b"soon")]),
+                ("bad-time", [topic, ("postdate-at", b"99999999999999999999")]),
+                ("bad-level", [topic, ("postdate-level", b"-1")]),
+                ("unknown-header", [topic, delay, ("postdate-tpoic", b"x")]),
+                ("duplicate-header", [topic, delay, delay]),
+                ("forbidden-target", [("postdate-topic", REQUESTS.encode()), delay]),
+                ("forbidden-target", [("postdate-topic", b"__consumer_offsets"), delay]),
+                ("beyond-horizon", [topic, ("postdate-delay", b"9000d")]),
+                ("missing-id", [("postdate-action", b"cancel")]),
+                ("bad-action", [topic, delay, ("postdate-action", b"explode")]),
+                ("bad-headers", None),
+            ]
+        )
+        asked.dead = frozenset({reason})
+        asked.headers = headers if headers is None else [*(asked.headers or []), *headers]
+
+    def _troubled(self, asked: Asked) -> None:
+        """Well formed, and for a target that makes trouble."""
+        assert asked.headers is not None
+        kind = self._random.choice(["nowhere", "later", "secret", "small", "partition"])
+        if kind == "partition":
+            asked.target = "mails"
+            asked.headers += [("postdate-topic", b"mails"), ("postdate-partition", b"17"), ("postdate-delay", b"2s")]
+            asked.delay_ms, asked.must_die, asked.dead = 2_000, True, frozenset({"bad-partition"})
+            return
+        self._plain(asked, NOWHERE if kind == "nowhere" else kind)
+        if kind == "small":
+            asked.value = bytes(SMALL_BYTES_MAX)
+            asked.must_die, asked.dead = True, frozenset({"too-large"})
+        elif kind == "secret":
+            asked.must_die, asked.dead = True, frozenset({"unauthorized"})
+        elif kind == "nowhere":
+            asked.must_die, asked.dead = True, frozenset({"unknown-target"})
+        else:
+            asked.dead = frozenset({"unknown-target"})

@@ -1,0 +1,250 @@
+"""The world of a simulation: who acts next, what time it is, and what is counted.
+
+One seed decides everything. The world lets one actor at a time do a step. In the middle of a step, whenever it waits or
+asks the cluster, other actors may run (within it, as a stack), so that a process is overtaken between any two of its
+requests; it may also be stopped there for a while, or die.
+
+No threads, no real time: the same seed gives the same run, and `digest` says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.kafka.sim import Faults, SimBroker, SimClock, SimTime
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+from support.simulation.disk import Disks, MemoryDatabase
+from support.simulation.process import Crashed, Machine, PollActor, Process, ShardActor
+
+#: Steps within steps: deeper than any overtaking that matters.
+DEPTH_MAX = 4
+#: A schedule that takes more steps than this goes round in circles.
+STEPS_MAX = 60_000
+
+#: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. What the
+#: hour ring spans is more than clocks are stepped: a jump beyond it makes the wheel be rebuilt, as it should.
+FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
+
+AnyActor = PollActor | ShardActor
+
+
+class World:
+    """Machines, processes, the cluster, and the hand that lets them act. `wrong` collects what must not happen."""
+
+    def __init__(self, seed: int, directory: Path) -> None:
+        self.directory = directory
+        self.random = Random(f"{seed}/schedule")
+        self.time = SimTime()
+        self.faults = Faults(Random(f"{seed}/faults"))
+        self.broker = SimBroker(self.time, self.faults)
+        self.disks = Disks()
+        self.retention_ms = -1
+        self.machines: list[Machine] = []
+        self.processes: list[Process] = []
+        self.reached: Counter[str] = Counter()
+        self.wrong: list[str] = []
+        self.kill_rate = 0.0
+        self.pause_rate = 0.0
+        self.switch_rate = 0.1
+        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a failpoint is reached -> "kill" or "pause"
+        self.steps = 0
+        self.tell: Callable[[str], None] | None = None
+        self.archive: dict[Partition, list[Record]] = {}
+        self._stack: list[AnyActor] = []
+        self._hash = hashlib.blake2b(digest_size=8)
+
+    # ---- machines and processes ------------------------------------------------------------------------------------
+
+    def new_machine(self, name: str) -> Machine:
+        machine = Machine(
+            name,
+            self.directory / name,
+            SimClock(self.time, self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0])),
+        )
+        machine.directory.mkdir()
+        self.machines.append(machine)
+        return machine
+
+    def process_on(self, machine: Machine) -> Process | None:
+        return next((process for process in self.processes if process.machine is machine), None)
+
+    def kill(self, process: Process) -> None:
+        """kill -9: nothing of it acts any more; what it wrote to its disk is there, its locks are gone."""
+        if process.dead:
+            return
+        self.reached["kill"] += 1
+        self.trace(f"kill {process.name}")
+        self.exited(process)
+
+    def exited(self, process: Process) -> None:
+        """The process is no more."""
+        process.dead = True
+        for database in process.databases:
+            database.release()
+        process.actors.clear()
+        if process in self.processes:
+            self.processes.remove(process)
+
+    def make_database(self, path: Path, options: IndexOptions) -> MemoryDatabase:
+        """The database of a directory, for the process that acts now."""
+        process = self.acting()
+        database = MemoryDatabase(self.disks, process.check_alive, path, options)
+        process.databases.append(database)
+        return database
+
+    # ---- who acts --------------------------------------------------------------------------------------------------
+
+    def acting(self) -> Process:
+        """The process whose step this is."""
+        return self._stack[-1].process
+
+    def is_acting(self, actor: AnyActor) -> bool:
+        """True while the actor is in the middle of a step, possibly overtaken by others."""
+        return actor in self._stack
+
+    def run(self, actor: AnyActor) -> None:
+        """Let an actor do one step. REQUIRES: it is not in the middle of one."""
+        self.steps += 1
+        if self.steps > STEPS_MAX:
+            raise AssertionError(f"{STEPS_MAX} steps and no end: {actor.name} at {self.time.now_ms}")
+        self._stack.append(actor)
+        try:
+            actor.step()
+        except Crashed:
+            self.trace(f"{actor.name} is gone")
+        except Exception as error:
+            where = traceback.format_exc(limit=-4)
+            self.wrong.append(f"{actor.name} fails with {type(error).__name__}: {error}\n{where}")
+            self.kill(actor.process)
+        finally:
+            self._stack.pop()
+
+    def run_until(self, end_ms: float) -> None:
+        """Let everybody act until that time."""
+        while self.time.now_ms < end_ms:
+            if not self._run_one():
+                self.time.wait(max(min(self._next_due_ms(), end_ms) - self.time.now_ms, 0.05))
+
+    def wait_within(self, process: Process, wait_ms: float) -> None:
+        """The acting process waits; others may run within its wait."""
+        end_ms = self.time.now_ms + wait_ms
+        if wait_ms < 5.0:
+            self.time.wait(wait_ms)
+        while self.time.now_ms < end_ms and not process.dead:
+            if not self._run_one():
+                self.time.wait(max(min(self._next_due_ms(), end_ms) - self.time.now_ms, 0.05))
+        self._stall(process)
+        process.check_alive()
+
+    def at_step(self, process: Process, step: str) -> None:
+        """A process asks the cluster or has its answer: others may overtake it, and it may be stopped or die here."""
+        process.check_alive()
+        self.trace(f"{process.name} {step}")
+        self._strike(process, step)
+        if self.switch_rate and self.random.random() < self.switch_rate:
+            self._run_one()
+        self._stall(process)
+        process.check_alive()
+
+    def failpoint(self, name: str) -> None:
+        """The acting process has reached a step of the protocol."""
+        process = self.acting()
+        process.check_alive()
+        self.reached[name] += 1
+        self.trace(f"{process.name} reached {name}")
+        ambush = self.ambushes.pop((name, self.reached[name]), None)
+        if ambush == "kill":
+            self.kill(process)
+        elif ambush == "pause":
+            self.pause(process, self.random.uniform(200.0, 40_000.0))
+        self._strike(process, name)
+        self._stall(process)
+        process.check_alive()
+
+    def pause(self, process: Process, wait_ms: float) -> None:
+        """SIGSTOP now, SIGCONT after a while."""
+        self.reached["pause"] += 1
+        self.trace(f"pause {process.name} for {wait_ms:.0f}")
+        process.paused_until_ms = max(process.paused_until_ms, self.time.now_ms + wait_ms)
+
+    def _strike(self, process: Process, step: str) -> None:
+        if self.kill_rate and self.random.random() < self.kill_rate:
+            self.kill(process)
+        elif self.pause_rate and self.random.random() < self.pause_rate:
+            self.pause(process, self.random.choice([30.0, 400.0, 3_000.0, 20_000.0, 40_000.0]))
+
+    def _stall(self, process: Process) -> None:
+        while self.time.now_ms < process.paused_until_ms and not process.dead:
+            if not self._run_one():
+                self.time.wait(max(min(self._next_due_ms(), process.paused_until_ms) - self.time.now_ms, 0.05))
+
+    def _run_one(self) -> bool:
+        """Let one of those act who want to; False where nobody does, or the steps within steps are too many."""
+        if len(self._stack) >= DEPTH_MAX:
+            return False
+        now_ms = self.time.now_ms
+        due = [actor for actor in self._free() if actor.is_due(now_ms)]
+        if not due:
+            return False
+        self.run(due[0] if len(due) == 1 else self.random.choice(due))
+        return True
+
+    def _free(self) -> list[AnyActor]:
+        now_ms = self.time.now_ms
+        return [
+            actor
+            for process in self.processes
+            if process.paused_until_ms <= now_ms
+            for actor in process.actors
+            if actor not in self._stack
+        ]
+
+    def _next_due_ms(self) -> float:
+        """When somebody wants to act next, at most 100 ms from now: what happens meanwhile may wake others."""
+        soonest = min((actor.next_at_ms for actor in self._free()), default=float("inf"))
+        return min(soonest, self.time.now_ms + 100.0)
+
+    # ---- what lies on disks and in logs ----------------------------------------------------------------------------
+
+    def watched(self, index: TimerIndex) -> TimerIndex:
+        """A timer index whose wheel must never be found wrong by the look once a second: it was believed too early."""
+        confirm = index.confirm
+
+        def watching(now_ms: int) -> bool:
+            agrees = confirm(now_ms)
+            if not agrees:
+                self.wrong.append(f"O9: {self.acting().name} believed a wheel that is wrong")
+            return agrees
+
+        setattr(index, "confirm", watching)  # noqa: B010  # mypy forbids the plain form, for good reasons elsewhere
+        self.reached["wheel rebuilt" if index.rebuilds else "index opened"] += 1
+        return index
+
+    def expire(self) -> None:
+        """Retention strikes; what it takes is kept for the judge."""
+        before = {Partition(t.name, n): log for t in self.broker.topics.values() for n, log in enumerate(t.logs)}
+        old = {part: log.read(log.start, Isolation.READ_COMMITTED, 1_000_000)[0] for part, log in before.items()}
+        for part, start in self.broker.expire().items():
+            self.reached["retention"] += 1
+            self.trace(f"{part.topic}/{part.index} begins at {start}")
+            self.archive.setdefault(part, []).extend(record for record in old[part] if record.offset < start)
+
+    # ---- the record of it ------------------------------------------------------------------------------------------
+
+    def trace(self, what: str) -> None:
+        """Note what happened: the digest of a run is that of its notes."""
+        line = f"{self.time.now_ms:.3f} {what}"
+        self._hash.update(line.encode())
+        if self.tell is not None:
+            self.tell(line)
+
+    @property
+    def digest(self) -> str:
+        return self._hash.hexdigest()
