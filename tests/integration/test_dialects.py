@@ -1,0 +1,161 @@
+"""Goal: the documented request of every other scheduler works unchanged, and so does the documented cancel.
+
+Method: one real sidecar and one request topic that speaks all dialects. Each example is sent as it is documented, then
+for a time to come, then cancelled; requests that fail come back as they were sent. The oracle wants each end once,
+each message where, when and as its own system would have delivered it.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.seam import NewTopic
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.wire.dialects import DIALECTS
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
+from postdate.connectors.wire.headers import DEAD_DETAIL, ID, Headers
+from support.bed import CATCH_UP_S, Bed
+from support.broker import unique_name
+from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
+from support.oracle import Outcome, Sender, Sent, gather, judge
+
+_TARGETS = sorted({example.target for example in EXAMPLES})
+_TEN_YEARS_MS = 3_660 * 86_400_000
+_WITH_CANCEL = [example for example in EXAMPLES if example.cancel is not None]
+
+
+@dataclass
+class _Asked:
+    """An example as it was acknowledged."""
+
+    example: Example
+    sent: Sent
+
+    def expected(self) -> Sent:
+        """The request in Postdate's own headers that would deliver the same."""
+        example, sent = self.example, self.sent
+        headers: Headers = [*example.delivered, *([(ID, example.id)] if example.id else [])]
+        due_ms = sent.appended_ms + example.delay_ms if example.delay_ms >= 0 else example.due_ms
+        return Sent(example.target, example.target_key, sent.value, headers, due_ms, origin=sent.origin)
+
+
+def _ask(sender: Sender, requests: str, example: Example) -> _Asked:
+    return _Asked(example, sender.send(requests, Sent("", example.key, example.value, example.headers)))
+
+
+def _cancel(sender: Sender, requests: str, example: Example) -> Sent:
+    assert example.cancel is not None
+    return sender.send(requests, Sent("", example.cancel.key, None, example.cancel.headers))
+
+
+def _bed_that_speaks_all(bed: Bed) -> str:
+    """A request topic kept for ever, so that requests for 2030 are within its horizon; the documented targets."""
+    requests = bed.new_requests(3)
+    admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
+    try:
+        admin.create_topics([NewTopic(name, 2, 1, {}) for name in _TARGETS])
+        for name in (requests, f"{requests}.dispatch-log"):
+            admin.alter_topic_config(name, {"retention.ms": "-1"})
+    finally:
+        admin.close()
+    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": 500})
+    sidecar.topic = {"dialects": list(DIALECTS), "default_target": DEFAULT_TARGET, "horizon_ms": _TEN_YEARS_MS}
+    sidecar.start()
+    sidecar.wait_for_shards(3)
+    return requests
+
+
+def _outcome(bed: Bed, requests: str) -> Outcome:
+    """What has become of this test's requests: the targets have the documented names, so others may use them too."""
+    outcome = gather(bed.bootstrap, [requests], _TARGETS)
+    outcome.delivered = [seen for seen in outcome.delivered if seen.origin.startswith(requests.encode() + b"/")]
+    return outcome
+
+
+def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
+    requests = _bed_that_speaks_all(bed)
+    sender = bed.sender()
+    now_ms = int(time.time() * 1000)
+    due: list[_Asked] = []
+    cancelled: list[_Asked] = []
+    controls: list[Sent] = []
+    for example in EXAMPLES:
+        asked = _ask(sender, requests, example)
+        if example.due_ms > now_ms:
+            cancelled.append(asked)
+            controls.append(_cancel(sender, requests, example))
+        else:
+            due.append(asked)
+    sender.flush()
+    bed.wait_for_ends(len(EXAMPLES) + len(controls))
+
+    soon_s = int(time.time()) + 3
+    due += [_ask(sender, requests, example.at(soon_s)) for example in EXAMPLES]
+    sender.flush()
+    bed.wait_for_ends(2 * len(EXAMPLES) + len(controls))
+
+    late_s = soon_s + 3600
+    cancelled += [_ask(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
+    controls += [_cancel(sender, requests, example) for example in _WITH_CANCEL]
+    sender.flush()
+    bed.wait_for_ends(len(due) + len(cancelled) + len(controls), CATCH_UP_S)
+
+    outcome = _outcome(bed, requests)
+    judge(outcome, [asked.expected() for asked in due], silent=[*controls, *(asked.sent for asked in cancelled)])
+    fates = {origin: ends[0][0] for origin, ends in outcome.fates.items()}
+    assert {asked.example.dialect for asked in due} == {*DIALECTS}
+    assert {asked.example.dialect for asked in cancelled} == {"etf1", "karafka", "kaspr", "nats", "rocketmq"}
+    for asked in due:
+        assert fates[asked.sent.origin] == DELIVERED, asked.example.name
+    for asked in cancelled:
+        assert fates[asked.sent.origin] == CANCELLED, asked.example.name
+    for control in controls:
+        assert fates[control.origin] == APPLIED, control.headers
+
+
+def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
+    requests = _bed_that_speaks_all(bed)
+    sender = bed.sender()
+    nowhere = unique_name("nowhere").encode()
+    soon = b"%d" % time.time()
+    failing: dict[str, Headers] = {
+        "unknown-target": [
+            ("a", b"1"),
+            ("scheduler-epoch", soon),
+            ("scheduler-target-topic", nowhere),
+            ("scheduler-key", b"left over"),
+            ("a", None),
+            ("scheduler-target-key", b"target key"),
+        ],
+        "conflicting-time": [("a", b"1"), ("x-delay", b"1"), ("postdate-delay", b"1"), ("a", None)],
+        "bad-time": [("Nats-Schedule", b"@hourly"), ("Nats-Schedule-Target", b"orders"), ("a", b"")],
+        "bad-id": [("TIMER_DELAY_MS", b"1"), ("UNIQ_KEY", b"\xff")],
+    }
+    sent = {reason: sender.send(requests, Sent("", b"key", b"body", headers)) for reason, headers in failing.items()}
+    sender.flush()
+    bed.wait_for_ends(len(failing))
+    outcome = _outcome(bed, requests)
+    judge(outcome, [], dead=list(sent.values()))
+    assert dict(outcome.reasons()) == dict.fromkeys(failing, 1)
+    letters = {seen.origin: seen for seen in outcome.dead}
+    for reason, request in sent.items():
+        letter = letters[request.origin]
+        assert (letter.key, letter.value, letter.headers[:-3]) == (request.key, request.value, request.headers), reason
+    assert b"Nats-Schedule '@hourly'" in letters[sent["bad-time"].origin].last(DEAD_DETAIL)
+
+
+def test_switched_off_they_are_headers_of_the_message(bed: Bed) -> None:
+    requests, target = bed.new_requests(), bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    sender = bed.sender()
+    sent = []
+    for example in EXAMPLES:
+        own: Headers = [("postdate-topic", target.encode()), ("postdate-at", b"1000")]
+        sent.append(sender.send(requests, Sent(target, b"k", example.value, [*example.headers, *own], 1000)))
+    sender.flush()
+    bed.wait_for_ends(len(sent))
+    bed.judge(sent)
