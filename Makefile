@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools demo test lint types lock clean
+.PHONY: help venv java jars tools engine demo test lint types lock clean
 
 VENV ?= .venv
 export VENV
@@ -13,8 +13,9 @@ help: ## list the targets
 demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
 	$(BIN)/postdate demo
 
-test: java lint types jars tools ## lint, types, and every test
-	$(BIN)/pytest
+# A Docker engine that was started for the tests ends with them; one that ran before goes on.
+test: java lint types jars tools engine ## lint, types, and every test
+	@trap 'scripts/container-image stop' EXIT; trap 'exit 130' INT TERM; $(BIN)/pytest
 
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)
@@ -37,6 +38,9 @@ jars: java venv
 
 tools:
 	@scripts/prepare tools
+
+engine: jars
+	@scripts/prepare engine
 
 lock: venv ## write requirements-dev.lock anew from pyproject.toml
 	@scripts/lock

@@ -1,0 +1,99 @@
+"""Goal: a Kafka in a container does as well as one on this machine, and `postdate dev --docker` leaves nothing behind.
+
+Method: a broker started by testcontainers carries transactions and a sidecar's deliveries, judged from its topics; the
+command runs as a process that is interrupted when it is ready and before, and the engine is asked what is left.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.dev.local import free_port
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.wire.headers import AT, ID, TOPIC
+from postdate.sidecar.errors import Exit
+from support.bed import new_bed
+from support.command import start_postdate
+from support.containers import container_broker
+from support.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
+from support.oracle import Sent
+from support.programs import need_kafka_image, need_program
+
+#: s. A container is up in a tenth of it.
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def bootstrap() -> Iterator[str]:
+    with container_broker() as address:
+        yield address
+
+
+def test_what_was_committed_is_read_back_and_what_was_aborted_is_not(bootstrap: str) -> None:
+    kafka = ConfluentKafka(KafkaSettings(bootstrap))
+    part = Partition(new_topic(kafka), 0)
+    producer = open_producer(kafka)
+    commit_values(producer, part.topic, [b"one", b"two"])
+    abort_values(producer, part.topic, [b"never"])
+    commit_values(producer, part.topic, [b"three"])
+    producer.destroy()
+    committed, position = read_to_end(kafka, part, Isolation.READ_COMMITTED)
+    assert [record.value for record in committed] == [b"one", b"two", b"three"]
+    assert [record.value for record in read_to_end(kafka, part, Isolation.READ_UNCOMMITTED)[0]][2] == b"never"
+    assert position == 7, "four records and three markers"
+
+
+def test_a_sidecar_delivers_through_it(bootstrap: str, tmp_path: Path) -> None:
+    with new_bed(bootstrap, tmp_path) as bed:
+        requests, target = bed.new_requests(2), bed.new_target(3)
+        sidecar = bed.new_sidecar()
+        sidecar.start()
+        sidecar.wait_for_shards(2)
+        due_ms = int(time.time() * 1000) + 1000
+        asked = [
+            Sent(target, b"%d" % index, b"value", [(TOPIC, target.encode()), (AT, b"%d" % at), (ID, b"%d" % index)], at)
+            for index, at in enumerate(range(due_ms, due_ms + 500, 25))
+        ]
+        sender = bed.sender()
+        for sent in asked:
+            sender.send(requests, sent)
+        sender.flush()
+        bed.wait_for_ends(len(asked))
+        bed.judge(asked)
+        assert sidecar.stop() == Exit.OK
+
+
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "starting"])
+def test_the_command_leaves_no_container_when_it_is_interrupted(ready: bool) -> None:
+    image, docker, port = need_kafka_image(), need_program("docker", "docker.io"), free_port()
+    process = start_postdate("dev", "--docker", "--image", image, "--port", str(port))
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert line == "starting the container\n", line + process.stderr.read()
+        if ready:
+            assert process.stdout.readline() == f"ready: 127.0.0.1:{port}\n", process.stderr.read()
+            assert _containers(docker, port) != ""
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        assert (process.returncode, stdout) == (Exit.OK, ""), stderr
+        assert "Traceback" not in stderr
+    finally:
+        process.kill()
+        process.communicate()
+    assert _containers(docker, port) == ""
+
+
+def _containers(docker: str, port: int) -> str:
+    """Ids of the containers of `postdate dev --docker` at this port, running or not."""
+    command = [docker, "ps", "--all", "--quiet", "--filter", f"name=postdate-dev-{port}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
