@@ -12,7 +12,7 @@ from __future__ import annotations
 import msgspec
 
 from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.connectors.wire.dispatch_log import APPLIED, FINAL, SENT, Fate
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
@@ -30,6 +30,8 @@ def apply_request(draft: Draft, record: Record, request: Request | RequestRefuse
     if mark is not None:
         draft.changes.marks[offset] = None
         if mark.final:
+            if isinstance(request, Request) and request.id and request.action == Action.SCHEDULE:
+                draft.note_end(offset, request.id, mark.sent)
             return NO_FIRST_DUE
     if isinstance(request, RequestRefused):
         return _put_control(draft, offset, refused_entry(record, request))
@@ -99,14 +101,13 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
 def _control(draft: Draft, offset: int, request: Request) -> int:
     target_key = draft.pending_id(request.id) if request.id else None
     acts_on = split_key(target_key)[1] if target_key is not None else request.acts_on
-    if acts_on >= offset or not _is_pending(draft, acts_on):
-        acts_on_pending = -1
-    elif request.action == Action.CANCEL:
-        acts_on_pending = acts_on
-        _end(draft, acts_on, Kind.CANCELLED, by=offset)
-    else:
-        acts_on_pending = acts_on
-        reschedule(draft, acts_on, request.due_ms, request.grace_ms)
+    if acts_on >= offset:  # a control acts on earlier requests only
+        acts_on = -1
+    elif _is_pending(draft, acts_on):
+        if request.action == Action.CANCEL:
+            _end(draft, acts_on, Kind.CANCELLED, by=offset)
+        else:
+            reschedule(draft, acts_on, request.due_ms, request.grace_ms)
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -118,7 +119,7 @@ def _control(draft: Draft, offset: int, request: Request) -> int:
         headers=[],
         id=request.id,
         reason="cancel" if request.action == Action.CANCEL else "reschedule",
-        acts_on=acts_on_pending,
+        acts_on=acts_on,
         new_due=request.due_ms if request.action == Action.RESCHEDULE else -1,
     )
     return _put_control(draft, offset, entry)
@@ -177,6 +178,8 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
         draft.remove(key, old.stored)
         draft.changes.places[offset] = None
         draft.drop_id(old.id, offset)
+        if name != APPLIED:
+            draft.note_end(offset, old.id, name in SENT)
     else:
         kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
         draft.move(key, offset, old, msgspec.structs.replace(old, kind=kind, stored=True))
@@ -188,7 +191,7 @@ def _mark(draft: Draft, fate: Fate) -> None:
     if was.final:
         return
     if name in FINAL:
-        new = Mark(final=True, stored=False, due=-1)
+        new = Mark(final=True, stored=False, due=-1, sent=name in SENT and fate[1] != CONTROL_DUE)
     elif len(fate) == 5:
         new = Mark(final=False, stored=was.stored, due=fate[3])
     else:

@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from postdate.connectors.wire.delivered import dead_letter_headers, delivered_headers, record_size_bytes
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, Fate
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, SENT, Fate
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import restore_headers
 from postdate.connectors.wire.topics import OwnTopics
+from postdate.connectors.wire.verdicts import Verdict
+from postdate.sidecar.answers import Answers
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_PARTITIONS_PER_TRANSACTION_MAX
 from postdate.sidecar.targets import Target
@@ -39,7 +41,7 @@ class Batch:
     fates: list[Fate] = field(default_factory=list)
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
-    linked: list[tuple[bytes, Entry]] = field(default_factory=list)  # ended entries that have an id or a place
+    linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     park: list[tuple[bytes, Entry]] = field(default_factory=list)
     unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
     due_max_ms: int = 0
@@ -64,12 +66,14 @@ class BatchBuilder:
         target_of: Callable[[str], Target | None],
         forbidden: Callable[[str], Refusal | None],
         retry_budget_ms: int,
+        answers: Answers,
     ) -> None:
         self._own = own
         self._partition = partition
         self._target_of = target_of
         self._forbidden = forbidden
         self._budget_ms = retry_budget_ms
+        self._answers = answers
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(
@@ -116,10 +120,11 @@ class BatchBuilder:
                 self._apply(batch, draft, entry, offset)
             else:
                 batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
+                batch.messages += self._answers.to_ended(entry, offset)
             batch.runs[-1].append(key)
             batch.sizes[-1].append(len(raw))
             if entry.id or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
-                batch.linked.append((key, entry))
+                batch.linked.append((key, entry, batch.fates[-1][2]))
         return batch
 
     def _judge(
@@ -144,6 +149,8 @@ class BatchBuilder:
         if entry.partition >= target.partitions:
             detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
             return Reason.BAD_PARTITION, detail
+        if entry.key is None and target.compacted:
+            return Reason.BAD_KEY, f"topic {entry.target} is compacted and takes no message without a key"
         if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
             return self._oversize(entry, target)
         return None
@@ -172,15 +179,35 @@ class BatchBuilder:
         batch.fates.append((offset, entry.first_due, DELIVERED))
         if entry.due > batch.due_max_ms:
             batch.due_max_ms = entry.due
+        if self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
 
     def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
         reason, detail = refusal
         origin = self._origin_prefix + b"%d" % offset
         original = restore_headers(entry.headers, entry.control)
         key = entry.own_key[0] if entry.own_key else entry.key
-        headers = dead_letter_headers(original, reason, detail, origin)
-        batch.messages.append((offset, self._own.dead_letters, self._partition, key, entry.value, headers))
+        value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
+        size_max = self._dead_letter_size_max(batch)
+        if record_size_bytes(key, value, headers) > size_max:
+            value, without = None, f"the value is too large for the dead letters, it is at {origin.decode()}; {detail}"
+            headers = dead_letter_headers(original, reason, without, origin)
+            if record_size_bytes(key, value, headers) > size_max:
+                headers = dead_letter_headers([], reason, f"headers and {without}", origin)
+        batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
         batch.fates.append((offset, entry.first_due, DEAD))
+        if entry.kind == Kind.DEAD:
+            batch.messages += self._answers.to_refused(entry, offset)
+        elif self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+
+    def _dead_letter_size_max(self, batch: Batch) -> int:
+        """What the dead-letter topic takes; where it was never looked at, the caller does so and builds anew."""
+        topic = self._target_of(self._own.dead_letters)
+        if topic is None:
+            batch.unknown[self._own.dead_letters] = None
+            return 0
+        return topic.size_bytes_max
 
     def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
         key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
@@ -189,6 +216,7 @@ class BatchBuilder:
             if other.kind == Kind.DELIVER:
                 batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
         batch.fates.append((offset, 0, APPLIED))
+        batch.messages += self._answers.to_control(draft, entry, offset)
 
 
 def finish(draft: Draft, batch: Batch) -> None:
@@ -199,8 +227,10 @@ def finish(draft: Draft, batch: Batch) -> None:
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
             draft.changes.delete_span(keys[0], keys[-1], keys, sizes)
-    for key, entry in batch.linked:
+    for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         if entry.id:
             draft.drop_id(entry.id, offset)
         draft.changes.places[offset] = None
+        if fate != APPLIED:
+            draft.note_end(offset, entry.id, fate in SENT)

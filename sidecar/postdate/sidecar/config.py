@@ -102,6 +102,18 @@ class RequestTopicConfig:
     verdicts: Annotated[
         Verdicts, Option("Which requests are answered on the verdicts topic: none, controls, or all.")
     ] = "control"
+    ended_window_ms: Annotated[
+        int, Option("How long the end of an id is remembered, so that a control on it is too-late.", 0, DAY_MS)
+    ] = HOUR_MS
+    pending_max: Annotated[
+        int, Option("Requests that a partition holds at most; beyond it they are limit-exceeded. 0: no limit.", low=0)
+    ] = 0
+    pending_size_bytes_max: Annotated[
+        int, Option("Bytes that a partition holds at most; beyond it requests are limit-exceeded. 0: no limit.", low=0)
+    ] = 0
+    requests_per_second_max: Annotated[
+        int, Option("Requests a second that a partition takes; beyond it they are limit-exceeded. 0: no limit.", low=0)
+    ] = 0
     dialects: Annotated[
         tuple[str, ...],
         Option(

@@ -16,6 +16,7 @@ from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRe
 from postdate.connectors.wire.dispatch_log import BEAT, FATES
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
+from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import (
@@ -62,7 +63,8 @@ class Dispatcher:
         self._ctx = ctx
         self._targets = targets
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
-        self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms)
+        answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers)
         self._suspects: dict[int, _Suspect] = {}
         self._isolating = False
         self._retry_at = 0.0
@@ -82,7 +84,7 @@ class Dispatcher:
         keys, values = index.scan_due(before_ms, limit, size_max)
         if not keys:
             return 0, False
-        draft = Draft(index)
+        draft = Draft(index, self._ctx.clock.wall_ms())
         batch = self._build(draft, keys, values, before_ms - 1, alone)
         if batch.unknown:
             self._targets.learn(batch.unknown)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 
 from postdate.wheel.changes import Changes
+from postdate.wheel.endings import Ending, control_end_key, decode_ending, encode_ending
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
@@ -28,8 +29,10 @@ def read_up_to(index: TimerIndex) -> int:
 class Draft:
     """The timer index as the next WriteBatch will leave it."""
 
-    def __init__(self, index: TimerIndex) -> None:
+    def __init__(self, index: TimerIndex, at_ms: int = 0) -> None:
+        """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered."""
         self.index = index
+        self.at_ms = at_ms
         self.changes: Changes = index.changes()
         self._base = -1
         self._first_dues: list[int] = []
@@ -73,6 +76,22 @@ class Draft:
         ids = self.changes.ids
         return ids[caller_id] if caller_id in ids else self.index.id_key(caller_id)
 
+    def ending(self, caller_id: bytes) -> Ending | None:
+        """How the last request of an id ended, where that was within the window; None: not known."""
+        for key in self.index.endings.keys(caller_id, self.at_ms):
+            raw = self.changes.ended[key] if key in self.changes.ended else self.index.ended(key)
+            if raw is not None:
+                return decode_ending(raw)
+        return None
+
+    def was_sent(self, offset: int) -> bool:
+        """True where a request that is not pending was delivered or dead-lettered; False also where it is forgotten."""
+        first_due = self._first_due(offset)
+        if first_due is None or first_due == CONTROL_DUE:
+            return False
+        key = control_end_key(offset)
+        return key not in self.changes.ended and self.index.ended(key) is None
+
     def entry(self, key: bytes) -> Entry:
         """The entry under a present key. REQUIRES: the key is present."""
         raw = self.raw(key)
@@ -110,6 +129,14 @@ class Draft:
         key = self.pending_id(caller_id)
         if key is not None and split_key(key)[1] == offset:
             self.changes.ids[caller_id] = None
+
+    def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
+        """Remember that a request has ended: `sent`, as a delivery or a dead letter, else by a control."""
+        if not sent:
+            self.changes.ended[control_end_key(offset)] = b""
+        key = self.index.endings.key(caller_id, self.at_ms) if caller_id else None
+        if key is not None:
+            self.changes.ended[key] = encode_ending(Ending(offset, sent))
 
     # ---- first due times of the requests of this batch ---------------------------------------------------------------
 

@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from postdate.connectors.kafka.seam import Record
 from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.quota import Quota
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE
 
 
-def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list[Record]) -> int:
+def ingest(
+    index: TimerIndex,
+    rules: RequestRules,
+    partition: int,
+    records: list[Record],
+    quota: Quota | None = None,
+    at_ms: int = 0,
+) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
-    offers the rest again after a dispatch. Records below R are passed over.
+    offers the rest again after a dispatch. Records below R are passed over. `at_ms`: the present, epoch ms.
     """
-    draft = Draft(index)
+    draft = Draft(index, at_ms)
+    if quota is not None:
+        quota.begin(index)
     expected = read_up_to(index)
     used = 0
     controls, control_bytes = index.control_count, index.control_bytes
@@ -37,6 +47,8 @@ def ingest(index: TimerIndex, rules: RequestRules, partition: int, records: list
                 request = parse_request(
                     rules, partition, record.timestamp_ms, record.key, record.headers, record.value is None
                 )
+                if quota is not None and request.action == Action.SCHEDULE:
+                    request = quota.refusal(record) or request
             except RequestRefused as refusal:
                 request = refusal
             first_due = apply_request(draft, record, request)

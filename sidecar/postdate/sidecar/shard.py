@@ -37,6 +37,7 @@ from postdate.sidecar.limits import (
     TEND_INTERVAL_MS,
 )
 from postdate.sidecar.pacing import TransactionPace
+from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
@@ -80,6 +81,8 @@ class Shard:
         self._tenure: Tenure | None = None
         self._broker_clock = BrokerClock(ctx.clock)
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
+        quota = Quota(ctx.topic)
+        self._quota = quota if quota.limits else None
         self._gate_end = 0
         self._seen_ms = -1
         self._backoff_ms: float = BACKOFF_MS_MIN
@@ -201,7 +204,8 @@ class Shard:
         """Apply one batch of the inbox. True while ingest may go on."""
         records = self.inbox.take()
         if records:
-            used = ingest(index, self.ctx.rules, self.ctx.partition, records)
+            at_ms = self.ctx.clock.wall_ms()
+            used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms)
             if used:
                 self._seen_ms = max(self._seen_ms, records[used - 1].timestamp_ms)
             if used < len(records):
@@ -270,6 +274,7 @@ class Shard:
             index.advance(now_ms)
         if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
             index.confirm(now_ms)
+            index.forget_endings(self.ctx.clock.wall_ms())
         if self._every("tend", TEND_INTERVAL_MS, steady):
             self._dispatcher.tend(index, now_ms)
 

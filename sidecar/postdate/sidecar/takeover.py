@@ -103,7 +103,7 @@ def open_index(ctx: ShardContext) -> Opened:
 
 
 def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
-    options = IndexOptions(tick_ms=ctx.config.index.tick_ms)
+    options = IndexOptions(tick_ms=ctx.config.index.tick_ms, ended_window_ms=ctx.topic.ended_window_ms)
     directory, waited_since = ctx.directory, ctx.clock.steady_ms()
     while True:
         try:
@@ -317,7 +317,7 @@ def _replay(ctx: ShardContext, index: TimerIndex, end: int, last_seq: int) -> No
 
 
 def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) -> None:
-    draft = Draft(index)
+    draft = Draft(index, max(records[-1].timestamp_ms, 0))
     seq, takeover = index.seq, index.takeover
     for record in records:
         said = decode(ctx.log, record)

@@ -28,6 +28,7 @@ from postdate.sidecar.limits import (
 log = logging.getLogger(__name__)
 
 _SIZE_SETTING = "max.message.bytes"
+_CLEANUP_SETTING = "cleanup.policy"
 _SIZE_UNKNOWN_BYTES = 2**31
 
 
@@ -38,6 +39,7 @@ class Target:
     name: str
     partitions: int = 0
     size_bytes_max: int = _SIZE_UNKNOWN_BYTES
+    compacted: bool = False
     looked_at: float = -1.0
     failing_since: float = -1.0
     probe_at: float = 0.0
@@ -117,7 +119,7 @@ class Targets:
     def _look(self, names: list[str]) -> None:
         now = self._clock.steady_ms()
         try:
-            seen = self._admin.describe(names, (_SIZE_SETTING,))
+            seen = self._admin.describe(names, (_SIZE_SETTING, _CLEANUP_SETTING))
         except KafkaFault as fault:
             log.debug("size limits of targets are not readable (%s): asking for metadata alone", fault)
             seen = self._admin.describe(names)
@@ -134,6 +136,7 @@ class Targets:
             else:
                 target.partitions = len(info.partitions)
                 target.size_bytes_max = int(info.config.get(_SIZE_SETTING, _SIZE_UNKNOWN_BYTES))
+                target.compacted = "compact" in info.config.get(_CLEANUP_SETTING, "")
                 if target.refused:
                     target.on_trial = True
                 else:

@@ -18,7 +18,10 @@ from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.limits import FLUSH_TIMEOUT_S
 
-#: One record that a transaction produces: the offset of the request that it ends (-1: none), topic, partition (-1: by
+#: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
+NOBODY = -1
+
+#: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
 #: key), key, value, headers. A plain tuple: there is one for every message.
 Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
@@ -101,7 +104,7 @@ class Tenure:
         return self._log_fault is not None
 
     def _produce(self, messages: list[Message], report: bool) -> None:
-        offset, produce = -1, self.producer.produce
+        offset, produce = NOBODY, self.producer.produce
         try:
             if not report:
                 for message in messages:
@@ -111,12 +114,13 @@ class Tenure:
                 for offset, topic, partition, key, value, headers in messages:
                     produce(topic, value, key, headers, partition, self._blame(offset))
         except RecordRejected as fault:
-            self.blamed[offset] = fault
+            if offset != NOBODY:
+                self.blamed[offset] = fault
             raise
 
     def _blame(self, offset: int) -> OnDelivery:
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
-            if isinstance(fault, RecordRejected):
+            if isinstance(fault, RecordRejected) and offset != NOBODY:
                 self.blamed[offset] = fault
 
         return delivered

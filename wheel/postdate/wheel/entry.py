@@ -55,12 +55,14 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 class Mark(msgspec.Struct, array_like=True):
     """The fates seen so far of a request that is not ingested yet; they add up, and final wins for ever.
 
-    `due` is the new due time of a `moved`, -1 where it has not moved.
+    `due` is the new due time of a `moved`, -1 where it has not moved. `sent`: the final fate was a delivery or a dead
+    letter.
     """
 
     final: bool
     stored: bool
     due: int
+    sent: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()

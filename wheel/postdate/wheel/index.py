@@ -55,6 +55,8 @@ class TimerIndex:
         self.id_key = log.id_key
         self.place = log.place
         self.ended = log.ended
+        self.endings = log.endings
+        self.forget_endings = log.forget_endings
         self.mark = log.mark
         self.first_due = log.first_due
         self.find = log.find

@@ -8,7 +8,7 @@
 | `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
-| `ended` | id | how the last request of that id ended |
+| `ended` | see `endings` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters |
 
@@ -31,6 +31,7 @@ from postdate.wheel import limits
 from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.changes import Changes
 from postdate.wheel.database import Database, create_directory
+from postdate.wheel.endings import EndingWindow, control_end_key, generation_key
 from postdate.wheel.entry import Mark, decode_mark
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
@@ -61,6 +62,7 @@ class TimerLog:
         Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
         """
         create_directory(path)
+        self.endings = EndingWindow(options.ended_window_ms)
         self._db = Database(path, options)
         try:
             self._load(identity)
@@ -109,9 +111,9 @@ class TimerLog:
         """The present key of an entry whose key is no longer (first due, offset), or None."""
         return self._db.get("places", number_key(offset))
 
-    def ended(self, caller_id: bytes) -> bytes | None:
-        """How the last finished request of an id ended, as the sidecar wrote it, or None."""
-        return self._db.get("ended", caller_id)
+    def ended(self, key: bytes) -> bytes | None:
+        """The row of `ended` under a key that `endings` makes, or None."""
+        return self._db.get("ended", key)
 
     def mark(self, offset: int) -> Mark | None:
         """The mark of a request that is not ingested yet, or None; no look-up at or above `marks_end`."""
@@ -260,15 +262,25 @@ class TimerLog:
         return self.low_water() - self._trimmed >= limits.FIRSTS_TRIM_OFFSETS
 
     def _trim_firsts(self) -> None:
-        """Delete the rows of `firsts` that lie wholly below the low-water mark: no control can name them any more."""
+        """Delete the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
         if row is not None:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(number_key(self._trimmed), row[0], self._db.handle("firsts"))
+            offsets = control_end_key(self._trimmed), control_end_key(key_number(row[0]))
+            batch.delete_range(*offsets, self._db.handle("ended"))
             self._db.write(batch)
             self._range_tombstones += 1
         self._trimmed = low
+
+    def forget_endings(self, at_ms: int) -> None:
+        """Delete how ids ended longer ago than a window; nothing but once a window."""
+        before = self.endings.outdated(at_ms)
+        if before is not None:
+            batch = WriteBatch(raw_mode=True)
+            batch.delete_range(generation_key(0), before, self._db.handle("ended"))
+            self._db.write(batch)
 
     def sync(self) -> None:
         """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""

@@ -34,6 +34,9 @@ STORED: Final = "stored"
 FINAL: Final = frozenset({DELIVERED, DEAD, CANCELLED, REPLACED, APPLIED})
 """The fates after which a request is finished; every request gets exactly one of them."""
 
+SENT: Final = frozenset({DELIVERED, DEAD})
+"""The final fates with which a record leaves: to the target, or to the dead letters."""
+
 FATES: Final = "fates"
 OWNER: Final = "owner"
 BEAT: Final = "beat"

@@ -1,0 +1,67 @@
+"""What one shard takes on: entries held, bytes held, requests a second. Beyond it a request is refused, not slowed.
+
+A request topic is one tenant's; whoever asks for too much is told by a dead letter (`limit-exceeded`), and nobody else
+waits for it. Only requests to schedule are counted: a cancel frees what is held.
+
+The rate is a token bucket over the requests' own timestamps, filled with a second's worth: catching up after an outage
+refuses nothing that would have been accepted in time. It lives in memory; a restart begins with a full one.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.reasons import Reason
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.wheel.index import TimerIndex
+
+
+class Quota:
+    """The limits of one partition of a request topic, 0 for none."""
+
+    def __init__(self, topic: RequestTopicConfig) -> None:
+        self._pending_max = topic.pending_max
+        self._size_bytes_max = topic.pending_size_bytes_max
+        self._per_second = topic.requests_per_second_max
+        self.limits = bool(self._pending_max or self._size_bytes_max or self._per_second)
+        self._tokens = float(self._per_second)
+        self._filled_ms = -1
+        self._pending = self._size_bytes = 0
+
+    def begin(self, index: TimerIndex) -> None:
+        """Look at what is held before a batch."""
+        totals = index.position.totals
+        self._pending = index.count
+        self._size_bytes = totals.entries_bytes + totals.parked_bytes
+
+    def refusal(self, record: Record) -> RequestRefused | None:
+        """None, and the request is counted; or why it cannot be taken."""
+        size_bytes = len(record.key or b"") + len(record.value or b"")
+        if self._pending_max and self._pending >= self._pending_max:
+            return _exceeded(f"{self._pending} requests are pending, the limit of a partition is {self._pending_max}")
+        if self._size_bytes_max and self._size_bytes + size_bytes > self._size_bytes_max:
+            return _exceeded(
+                f"{self._size_bytes} bytes are pending, the limit of a partition is {self._size_bytes_max}"
+            )
+        if self._per_second and not self._take(record.timestamp_ms):
+            return _exceeded(f"more than {self._per_second} requests a second, the limit of a partition")
+        self._pending += 1
+        self._size_bytes += size_bytes
+        return None
+
+    def _take(self, at_ms: int) -> bool:
+        if at_ms > self._filled_ms:
+            if self._filled_ms >= 0:
+                filled = self._tokens + (at_ms - self._filled_ms) * self._per_second / 1000
+                self._tokens = min(filled, float(self._per_second))
+            self._filled_ms = at_ms
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def _exceeded(detail: str) -> RequestRefused:
+    return RequestRefused(Reason.LIMIT_EXCEEDED, detail)

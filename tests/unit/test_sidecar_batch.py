@@ -1,0 +1,239 @@
+"""Goal: a transaction holds the right records: verdicts that are true when it commits, and dead letters that fit.
+
+Method: requests ingested into a real timer index, `BatchBuilder` over what is due, `finish` as after a commit. What a
+successor did meanwhile is played by `apply_fate`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.dispatch_log import DELIVERED, Fate
+from postdate.connectors.wire.requests import Headers, RequestRules
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.answers import Answers
+from postdate.sidecar.apply import apply_fate
+from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.config import RequestTopicConfig, Verdicts
+from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.quota import Quota
+from postdate.sidecar.targets import Target
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+
+BASE_MS = 1_000_000_000_000
+SOON_MS = BASE_MS + 500
+FAR_MS = BASE_MS + 50_000
+WINDOW_MS = 60_000
+OWN = OwnTopics.of("requests")
+RULES = RequestRules(topic="requests", horizon_ms=86_400_000)
+
+
+class Place:
+    """A shard's index and what it needs to build transactions, at a time that the test says."""
+
+    def __init__(self, directory: Path, mode: Verdicts) -> None:
+        options = IndexOptions(ended_window_ms=WINDOW_MS)
+        self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
+        draft = Draft(self.index)
+        draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
+        self.index.write(draft.changes)
+        self.now_ms = BASE_MS
+        self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
+        answers = Answers(OWN, 0, mode, lambda: self.now_ms)
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers)
+
+    def feed(self, *records: Record, quota: Quota | None = None) -> None:
+        assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)
+
+    def recover(self, *fates: Fate) -> None:
+        draft = Draft(self.index, self.now_ms)
+        for fate in fates:
+            apply_fate(draft, fate, read_up_to(self.index))
+        self.index.write(draft.changes)
+
+    def commit(self, now_ms: int) -> Batch:
+        """The transaction with all that is due before `now_ms`, committed."""
+        self.now_ms = now_ms
+        draft = Draft(self.index, now_ms)
+        keys, values = self.index.scan_due(now_ms, 1_000)
+        batch = self._builder.build(draft, keys, values, now_ms, 0.0, {})
+        assert not batch.unknown
+        finish(draft, batch)
+        self.index.write(draft.changes)
+        return batch
+
+    def verdicts(self, now_ms: int) -> list[tuple[str, int, int | None]]:
+        """What the next transaction answers: (verdict, offset answered, offset acted on)."""
+        told = []
+        for _, topic, _, key, value, _ in self.commit(now_ms).messages:
+            if topic == OWN.verdicts:
+                assert value is not None
+                said = json.loads(value)
+                assert key == (said["id"].encode() if said["id"] else None)
+                of = None if said["of"] is None else int(said["of"].rpartition("/")[2])
+                told.append((said["verdict"], int(said["origin"].rpartition("/")[2]), of))
+        return told
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "0", "control")
+    yield made
+    made.index.close()
+
+
+@pytest.fixture
+def talkative(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path / "0", "all")
+    yield made
+    made.index.close()
+
+
+def request(offset: int, value: bytes | None = b"body", **headers: str | int) -> Record:
+    given: Headers = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
+    return Record(offset, BASE_MS, True, b"key", value, given)
+
+
+def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
+    return request(offset, topic="orders", at=due_ms, **headers)
+
+
+def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place: Place) -> None:
+    place.feed(schedule(0, FAR_MS, id="a"), request(1, action="cancel", id="a"), request(2, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS) == [("cancelled", 1, 0), ("not-found", 2, None)]
+    place.feed(request(3, action="cancel", id="a"), request(4, action="cancel", origin="requests/0/0"))
+    assert place.verdicts(SOON_MS) == [("not-found", 3, None), ("not-found", 4, None)]
+
+
+def test_a_control_on_what_was_delivered_is_too_late_by_id_and_by_origin(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
+    assert place.verdicts(SOON_MS + 1) == []
+    place.feed(
+        request(2, action="cancel", id="a"),
+        request(3, action="reschedule", id="a", at=FAR_MS),
+        request(4, action="cancel", origin="requests/0/1"),
+        request(5, action="cancel", id="never"),
+        request(6, action="cancel", origin="requests/0/5"),
+    )
+    expected = [("too-late", 2, 0), ("too-late", 3, 0), ("too-late", 4, 1), ("not-found", 5, None)]
+    assert place.verdicts(SOON_MS + 1) == [*expected, ("not-found", 6, None)]
+
+
+def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS, id="a"))
+    place.commit(SOON_MS + 1)
+    late_ms = SOON_MS + 3 * WINDOW_MS
+    place.index.forget_endings(late_ms)
+    place.feed(request(1, action="cancel", id="a"))
+    assert place.verdicts(late_ms) == [("not-found", 1, None)]
+    assert list(place.index._log._db.range("ended", b"i", b"j").collect_keys(10)) == []
+
+
+def test_a_reschedule_is_answered_and_one_that_a_cancel_overtook_is_not_found(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS, id="a"), request(1, action="reschedule", id="a", at=FAR_MS))
+    assert place.verdicts(SOON_MS + 1) == [("rescheduled", 1, 0)]
+    place.feed(request(2, action="reschedule", id="a", at=FAR_MS + 1), request(3, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS + 1) == [("not-found", 2, None), ("cancelled", 3, 0)]
+
+
+def test_a_replacing_request_is_told_what_it_replaced(place: Place) -> None:
+    place.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="a"), schedule(2, FAR_MS, id="a"))
+    assert place.verdicts(SOON_MS) == [("replaced", 1, 0), ("replaced", 2, 1)]
+    place.feed(request(3, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS) == [("cancelled", 3, 2)]
+
+
+def test_what_a_successor_delivered_meanwhile_is_too_late(place: Place) -> None:
+    """Rule 2: a woken owner ingested the cancels before it read that the messages were gone."""
+    place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
+    place.feed(request(2, action="cancel", id="a"), request(3, action="cancel", origin="requests/0/1"))
+    place.recover((0, SOON_MS, DELIVERED), (1, SOON_MS, DELIVERED))
+    assert place.verdicts(SOON_MS + 1) == [("too-late", 2, 0), ("too-late", 3, 1)]
+
+
+def test_a_fate_read_before_its_request_still_makes_a_cancel_too_late(place: Place) -> None:
+    place.recover((0, SOON_MS, DELIVERED))
+    place.feed(schedule(0, SOON_MS, id="a"), request(1, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS + 1) == [("too-late", 1, 0)]
+
+
+def test_a_refused_control_is_rejected_and_a_refused_schedule_is_answered_only_where_all_are(place: Place) -> None:
+    place.feed(request(0, action="cancel"), request(1, action="cansel", id="a"), request(2, topic="orders"))
+    assert place.verdicts(SOON_MS) == [("rejected", 0, None), ("rejected", 1, None)]
+
+
+def test_where_all_are_answered_each_request_has_its_final_fate(talkative: Place) -> None:
+    talkative.feed(
+        schedule(0, SOON_MS),
+        schedule(1, FAR_MS, id="a"),
+        request(2, action="cancel", id="a"),
+        schedule(3, FAR_MS, id="b"),
+        schedule(4, FAR_MS, id="b"),
+        request(5, topic="orders"),
+        request(6, topic="orders", at=SOON_MS, partition=7),
+    )
+    assert sorted(talkative.verdicts(SOON_MS + 1), key=lambda told: (told[1], told[2] or -1)) == [
+        ("delivered", 0, None),
+        ("cancelled", 1, None),
+        ("cancelled", 2, 1),
+        ("replaced", 3, None),
+        ("replaced", 4, 3),
+        ("rejected", 5, None),
+        ("dead", 6, None),
+    ]
+
+
+def test_a_dead_letter_that_does_not_fit_goes_without_its_value_and_then_without_headers(place: Place) -> None:
+    place.targets[OWN.dead_letters].size_bytes_max = 2_000
+    headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 3_000)]
+    place.feed(request(0, value=b"v" * 5_000, topic="orders"), Record(1, BASE_MS, True, b"key", b"v", headers))
+    first, second = place.commit(SOON_MS).messages
+    for message, words in ((first, b"the value is too large"), (second, b"headers and the value")):
+        said = dict(message[5])
+        detail = said["postdate-dead-detail"]
+        assert detail is not None
+        assert (message[3], message[4]) == (b"key", None)
+        assert detail.startswith(words)
+        assert detail.endswith(b"needs one of postdate-at, postdate-delay and postdate-level")
+    assert ("postdate-topic", b"orders") in first[5]
+
+
+def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None:
+    place.targets["orders"].compacted = True
+    given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
+    place.feed(Record(0, BASE_MS, True, None, b"v", given), Record(1, BASE_MS, True, b"key", b"v", given))
+    reasons = [dict(message[5]).get("postdate-dead-reason") for message in place.commit(SOON_MS + 1).messages]
+    assert reasons == [b"bad-key", None]
+
+
+@pytest.mark.parametrize(
+    ("topic", "refused"),
+    [
+        (RequestTopicConfig(pending_max=2), [3, 4]),
+        (RequestTopicConfig(pending_size_bytes_max=20), [3, 4]),
+        (RequestTopicConfig(requests_per_second_max=2), [3]),
+    ],
+)
+def test_beyond_a_limit_requests_to_schedule_are_refused_and_controls_are_not(
+    place: Place, topic: RequestTopicConfig, refused: list[int]
+) -> None:
+    given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % FAR_MS), ("postdate-id", b"a")]
+    records = [
+        Record(0, BASE_MS, True, b"key", b"123456", given),
+        Record(1, BASE_MS, True, b"key", b"123456", given[:2]),
+        request(2, action="reschedule", id="a", at=FAR_MS),
+        Record(3, BASE_MS + 499, True, b"key", b"123456", given[:2]),
+        Record(4, BASE_MS + 2_000, True, b"key", b"123456", given[:2]),
+    ]
+    place.feed(*records, quota=Quota(topic))
+    batch = place.commit(SOON_MS)
+    ended = {message[0]: dict(message[5])["postdate-dead-reason"] for message in batch.messages if message[0] >= 0}
+    assert ended == dict.fromkeys(refused, b"limit-exceeded")
