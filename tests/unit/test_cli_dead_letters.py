@@ -155,6 +155,13 @@ def test_another_time_takes_the_place_of_the_old(bed: SimBed, time: list[str]) -
     assert again.grace_ms == 5_000
 
 
+def test_a_target_that_is_still_missing_is_told(bed: SimBed) -> None:
+    for target in (b"orders", b"gone", b"not a name"):
+        bed.bury(0, None, b"", [(TOPIC, target), (DELAY, b"5s")], "unknown-target")
+    result = bed.call("dead-letters", "requeue", "--requests", "requests")
+    assert "target topics that do not exist now: gone;" in result.stderr
+
+
 def test_a_second_run_puts_nothing_back_again(bed: SimBed) -> None:
     origins = [bed.bury(partition, None, b"", ORDERS, "expired") for partition in (0, 0, 1)]
     first = requeue(bed, "--execute")

@@ -16,9 +16,9 @@ from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.connectors.wire.topics import OwnTopics, is_topic_name
 from postdate.sidecar import limits
-from postdate.sidecar.cli.commands import say
+from postdate.sidecar.cli.commands import listed, say, warn
 from postdate.sidecar.cli.drafts import Draft, now_ms, the_request_topic, time_headers, time_options
 from postdate.sidecar.cli.letter_output import (
     letter_as_json,
@@ -153,6 +153,7 @@ def requeue(
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
         chosen = _first(map(_without_content, letters_of(kafka, rules, spans, filters)), letters_max)
+        _warn_of_missing_targets(admin, chosen)
         if chosen and not again:
             earlier = Earlier(kafka, admin, name, chosen)
             before, unknown = earlier.find(), earlier.unknowable()
@@ -182,6 +183,13 @@ def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
             f"topic {topic} does not exist: postdate topics create -b {servers} --requests {requests} --allow-existing"
         )
     return live
+
+
+def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
+    targets = {letter.target for letter in letters if is_topic_name(letter.target)}
+    missing = sorted(targets - admin.describe(targets).keys())
+    if missing:
+        warn(f"target topics that do not exist now: {listed(missing)}; without them these messages die again")
 
 
 def _first(letters: Iterator[Letter], letters_max: int) -> list[Letter]:

@@ -1,0 +1,126 @@
+"""Goal: what died for a cause that was mended is put back once by `postdate dead-letters requeue`, and then delivered,
+with its id still in its place; a second run, also beside other people's transactions, repeats nothing.
+
+Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes;
+what was delivered is read by a read_committed consumer of its own.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from postdate.connectors.wire.headers import ORIGIN, Headers
+from postdate.sidecar.errors import Exit
+from support.bed import Bed
+from support.broker import unique_name
+from support.command import run_postdate
+from support.sidecars import postdate, wait_until
+
+BUDGET_MS = 300
+
+
+@pytest.fixture
+def requests(bed: Bed) -> str:
+    """A request topic of four partitions that a sidecar serves."""
+    name = bed.new_requests(4)
+    sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": BUDGET_MS})
+    sidecar.start()
+    sidecar.wait_for_shards(4)
+    return name
+
+
+def send(bed: Bed, requests: str, target: str, *options: str) -> str:
+    """The origin of a request."""
+    return postdate("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
+
+
+def listed(bed: Bed, requests: str, *options: str) -> dict[str, dict[str, object]]:
+    said = postdate("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
+    return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
+
+
+def requeued(bed: Bed, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
+    said = postdate(
+        "dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options
+    )
+    return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
+
+
+def put_back(bed: Bed, requests: str, *options: str) -> dict[str, str]:
+    """Origin of each letter to the request that stands for it; all of them are put back."""
+    done = requeued(bed, requests, "--execute", *options)
+    assert {status for status, _ in done.values()} == {"put-back"}
+    return {origin: now for origin, (_, now) in done.items() if now is not None}
+
+
+def create(bed: Bed, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    bed.targets.append(topic)
+
+
+def test_letters_for_a_target_that_was_missing_are_delivered_after_all(bed: Bed, requests: str) -> None:
+    target, other = unique_name("missing"), unique_name("missing")
+    given = ["--delay", "10ms", "-H", "a=1", "-H", "a", "--value", "pay!"]
+    plain = send(bed, requests, target, *given, "--key", "k")
+    named = send(bed, requests, target, *given, "--key", "k", "--id", "order-9")
+    elsewhere = send(bed, requests, other, *given)
+    wait_until(lambda: len(listed(bed, requests)) == 3, "all three have died")
+    letters = listed(bed, requests, "--target", target, "--reason", "unknown-target")
+    assert set(letters) == {plain, named}
+    assert letters[named]["id"] == "order-9"
+
+    create(bed, target)
+    chosen = ["--target", target]
+    assert requeued(bed, requests, *chosen) == dict.fromkeys([plain, named], ("would-be-put-back", None))
+    done = put_back(bed, requests, *chosen)
+    assert all(now.split("/")[:2] == origin.split("/")[:2] for origin, now in done.items()), "the same partition"
+
+    reader = bed.reader(target)
+    reader.until(lambda: len(reader.records) == 2, "both are delivered", 30)
+    again = requeued(bed, requests, *chosen, "--execute")
+    assert again == {origin: ("put-back-before", now) for origin, now in done.items()}
+    bed.wait_for_ends(5)
+    assert len(reader.to_end()) == 2, "once each"
+    reader.close()
+    data: Headers = [("a", b"1"), ("a", None)]
+    for seen in reader.records:
+        assert (seen.key, seen.value, seen.headers[:2]) == (b"k", b"pay!", data)
+        assert [name for name, _ in seen.headers].count(ORIGIN) == 1
+    assert {seen.origin.decode() for seen in reader.records} == {*done.values()}
+    assert set(listed(bed, requests)) == {plain, named, elsewhere}, "the letters themselves stay"
+
+
+def test_a_letter_that_was_put_back_can_be_cancelled_by_its_id(bed: Bed, requests: str) -> None:
+    target = unique_name("missing")
+    origin = send(bed, requests, target, "--delay", "10ms", "--id", "order-9")
+    wait_until(lambda: origin in listed(bed, requests), "it has died")
+    create(bed, target)
+    (now,) = put_back(bed, requests, "--delay", "1h").values()
+    cancel = ["cancel", "-b", bed.bootstrap, "--requests", requests, "--id", "order-9", "--wait-verdict"]
+    assert postdate(*cancel).splitlines()[1] == f"cancelled {now}"
+
+
+def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str) -> None:
+    """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
+    target = unique_name("missing")
+    origin = send(bed, requests, target, "--delay", "10ms", "--key", "k")
+    wait_until(lambda: origin in listed(bed, requests), "it has died")
+    partition = int(origin.split("/")[1])
+    foreign = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": unique_name("foreign")})
+    foreign.init_transactions(30)
+    foreign.begin_transaction()
+    foreign.produce(requests, b"never", partition=partition)
+    assert foreign.flush(30) == 0
+    command = ["dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--execute", "--output", "json"]
+    refused = run_postdate(*command)
+    assert (refused.returncode, refused.stdout) == (Exit.FAILED, "")
+    assert "gives nothing behind offset" in refused.stderr
+    foreign.abort_transaction(30)
+    now = put_back(bed, requests, "--delay", "1h")[origin]
+    assert requeued(bed, requests, "--execute") == {origin: ("put-back-before", now)}
