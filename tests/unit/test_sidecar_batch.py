@@ -108,9 +108,10 @@ def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
 
 def test_a_cancel_in_time_is_answered_cancelled_and_a_second_one_not_found(place: Place) -> None:
     place.feed(schedule(0, FAR_MS, id="a"), request(1, action="cancel", id="a"), request(2, action="cancel", id="a"))
-    assert place.verdicts(SOON_MS) == [("cancelled", 1, 0), ("not-found", 2, None)]
-    place.feed(request(3, action="cancel", id="a"), request(4, action="cancel", origin="requests/0/0"))
-    assert place.verdicts(SOON_MS) == [("not-found", 3, None), ("not-found", 4, None)]
+    place.feed(request(3, action="cancel", origin="requests/0/0"))
+    assert place.verdicts(SOON_MS) == [("cancelled", 1, 0), ("not-found", 2, None), ("not-found", 3, None)]
+    place.feed(request(4, action="cancel", id="a"), request(5, action="cancel", origin="requests/0/0"))
+    assert place.verdicts(SOON_MS) == [("not-found", 4, None), ("not-found", 5, None)]
 
 
 def test_a_control_on_what_was_delivered_is_too_late_by_id_and_by_origin(place: Place) -> None:
