@@ -97,9 +97,9 @@ def talkative(tmp_path: Path) -> Iterator[Place]:
     made.index.close()
 
 
-def request(offset: int, value: bytes | None = b"body", **headers: str | int) -> Record:
+def request(offset: int, **headers: str | int) -> Record:
     given: Headers = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
-    return Record(offset, BASE_MS, True, b"key", value, given)
+    return Record(offset, BASE_MS, True, b"key", b"body", given)
 
 
 def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
@@ -195,7 +195,9 @@ def test_where_all_are_answered_each_request_has_its_final_fate(talkative: Place
 def test_a_dead_letter_that_does_not_fit_goes_without_its_value_and_then_without_headers(place: Place) -> None:
     place.targets[OWN.dead_letters].size_bytes_max = 2_000
     headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 3_000)]
-    place.feed(request(0, value=b"v" * 5_000, topic="orders"), Record(1, BASE_MS, True, b"key", b"v", headers))
+    place.feed(
+        Record(0, BASE_MS, True, b"key", b"v" * 5_000, headers[:1]), Record(1, BASE_MS, True, b"key", b"v", headers)
+    )
     first, second = place.commit(SOON_MS).messages
     for message, words in ((first, b"the value is too large"), (second, b"headers and the value")):
         said = dict(message[5])
