@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.connectors.kafka.seam import Headers, Partition
-from postdate.connectors.wire.delivered import dead_letter_headers
+from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, ORIGIN, TOPIC
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import limits
@@ -231,6 +231,26 @@ def test_a_request_too_large_for_the_client_is_told_and_the_rest_goes_on(bed: Si
     small = bed.bury(0, None, b"x", ORDERS, "too-large")
     outcomes = requeue(bed, "--execute", code=Exit.FAILED)
     assert (outcomes[large][0], outcomes[small][0]) == ("cannot", "put-back")
+
+
+@pytest.mark.parametrize("left", [ORDERS, []], ids=["without-value", "without-headers"])
+def test_what_was_left_out_for_its_size_comes_from_the_request(bed: SimBed, left: Headers) -> None:
+    part, letters = Partition("requests", 0), Partition(bed.own.dead_letters, 0)
+    bed.broker.append(part, b"k", b"x" * 1000, ORDERS, 0)
+    headers = dead_letter_headers(left, "too-large", f"{VALUE_LEFT_OUT}, it is elsewhere", b"requests/0/0")
+    bed.broker.append(letters, b"k", None, headers, 0)
+    assert requeue(bed, "--execute") == {"requests/0/0": ("put-back", "requests/0/1")}
+    again = bed.records("requests", 0)[1]
+    assert (again.key, again.value) == (b"k", b"x" * 1000)
+    assert again.headers == [*ORDERS, (ORIGIN, b"requests/0/0")]
+    bed.kafka.admin().delete_records({part: -1})
+    assert requeue(bed, "--again", code=Exit.FAILED) == {"requests/0/0": ("cannot", None)}
+
+
+def test_a_null_value_is_a_value(bed: SimBed) -> None:
+    origin = bed.bury(0, b"k", None, ORDERS, "expired")
+    bed.kafka.admin().delete_records({Partition("requests", 0): -1})
+    assert requeue(bed, "--again", "--execute")[origin][0] == "put-back"
 
 
 def test_where_requests_are_gone_nobody_knows(bed: SimBed) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from postdate.connectors.wire.delivered import dead_letter_headers, delivered_headers, record_size_bytes
+from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
 from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, SENT, Fate
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import restore_headers
@@ -190,7 +190,7 @@ class BatchBuilder:
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
         size_max = self._dead_letter_size_max(batch)
         if record_size_bytes(key, value, headers) > size_max:
-            value, without = None, f"the value is too large for the dead letters, it is at {origin.decode()}; {detail}"
+            value, without = None, f"{VALUE_LEFT_OUT}, it is at {origin.decode()}; {detail}"
             headers = dead_letter_headers(original, reason, without, origin)
             if record_size_bytes(key, value, headers) > size_max:
                 headers = dead_letter_headers([], reason, f"headers and {without}", origin)

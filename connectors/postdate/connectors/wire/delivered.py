@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from postdate.connectors.wire.headers import DEAD_DETAIL, DEAD_REASON, DUE, ID, ORIGIN, Headers
 from postdate.connectors.wire.limits import DETAIL_BYTES_MAX
+
+# How the detail of a dead letter says that it goes without its value; who puts it back looks for the request itself.
+VALUE_LEFT_OUT: Final = "the value is too large for the dead letters"
 
 # Kafka's record batch of version 2: the batch header, and per record its length, attributes, time and offset deltas,
 # and the lengths of key, value and header list, each varint at its longest.

@@ -159,7 +159,7 @@ def requeue(
             before, unknown = earlier.find(), earlier.unknowable()
     filters = Filters(origins=frozenset(letter.origin for letter in chosen))
     letters = letters_of(kafka, rules, _spans_around(name, chosen), filters, shown=False)
-    judged = judge(letters, rules, when, before, unknown)
+    judged = judge(kafka, letters, rules, when, before, unknown)
     _tell(_carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged), output, execute)
 
 

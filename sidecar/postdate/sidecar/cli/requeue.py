@@ -9,11 +9,12 @@ as long as that keeps its requests, and a run that was killed halfway can simply
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from postdate.connectors.kafka.errors import RecordRejected
+from postdate.connectors.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.connectors.kafka.seam import Admin, Isolation, Kafka, Partition, PlainProducer
+from postdate.connectors.wire.delivered import VALUE_LEFT_OUT
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.headers import ACTION, ORIGIN, TIMES, Headers, is_dropped
 from postdate.connectors.wire.origins import format_origin
@@ -24,6 +25,7 @@ from postdate.sidecar.cli.drafts import Draft, now_ms
 from postdate.sidecar.cli.letters import Letter, records_of
 from postdate.sidecar.cli.producing import Receipt
 
+_TOO_LARGE = "its value was too large for the dead letters, and the request itself is no longer kept"
 _CONTROL = "it is a control, and what it meant may be another message by now"
 
 
@@ -68,6 +70,19 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Draft |
     if request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
         return "it would expire again: give it a new time with --delay, --at or --level"
     return Draft(letter.key, letter.value, headers)
+
+
+def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
+    """The letter with what was left out of it for its size, from the request itself; None: that is no longer kept."""
+    if letter.value is not None or VALUE_LEFT_OUT not in letter.detail:
+        return letter
+    partition, offset = letter.request
+    try:
+        for record in records_of(kafka, Partition(requests, partition), offset, offset + 1, shown=False):
+            return replace(letter, key=record.key, value=record.value, headers=record.headers or [])
+    except OffsetOutOfRange:
+        return None
+    return None
 
 
 class Earlier:
@@ -171,7 +186,12 @@ def _settled(producer: PlainProducer, requests: str, batch: list[tuple[Letter, R
 
 
 def judge(
-    letters: Iterable[Letter], rules: RequestRules, when: Headers, before: Mapping[bytes, str], unknown: set[bytes]
+    kafka: Kafka,
+    letters: Iterable[Letter],
+    rules: RequestRules,
+    when: Headers,
+    before: Mapping[bytes, str],
+    unknown: set[bytes],
 ) -> Iterator[tuple[Outcome, Draft | None]]:
     """What is to become of each letter; with the request that stands for it where it is to be put back."""
     for letter in letters:
@@ -181,7 +201,8 @@ def judge(
             why = "requests behind it are no longer kept, so nobody knows whether it was put back; --again does it"
             yield Outcome(letter, Status.CANNOT, why=why), None
         else:
-            draft = request_again(letter, rules, when)
+            complete = whole(kafka, rules.topic, letter)
+            draft = request_again(complete, rules, when) if complete else _TOO_LARGE
             if isinstance(draft, str):
                 yield Outcome(letter, Status.CANNOT, why=draft), None
             else:
