@@ -16,6 +16,7 @@ from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.wire.dialects import DIALECTS
 from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
 from postdate.connectors.wire.headers import DEAD_DETAIL, ID, Headers
+from postdate.connectors.wire.verdicts import Verdict, decode_verdict
 from support.bed import CATCH_UP_S, Bed
 from support.broker import unique_name
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
@@ -113,6 +114,13 @@ def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
         assert fates[asked.sent.origin] == CANCELLED, asked.example.name
     for control in controls:
         assert fates[control.origin] == APPLIED, control.headers
+    verdicts = bed.reader(f"{requests}.verdicts")
+    try:
+        answers = {answer.origin: answer for answer in (decode_verdict(seen.value) for seen in verdicts.to_end())}
+    finally:
+        verdicts.close()
+    told = [(answers[control.origin.decode()].verdict, answers[control.origin.decode()].of) for control in controls]
+    assert told == [(Verdict.CANCELLED, asked.sent.origin.decode()) for asked in cancelled]
 
 
 def test_a_request_that_fails_comes_back_as_it_was_sent(bed: Bed) -> None:
