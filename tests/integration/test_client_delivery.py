@@ -1,0 +1,114 @@
+"""Goal: records of `postdate.client` do on a real cluster what they say, through a producer that knows nothing of
+Postdate and whose own partitioner is another one.
+
+Method: confluent-kafka with its default partitioner, which hashes unlike Java's, and one real sidecar over seven
+partitions. Each id is scheduled, and then left, moved or cancelled; every verdict and every delivery is compared with
+what was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode_verdict
+from postdate.connectors.wire.headers import DUE, ID
+from support.bed import Bed
+
+PARTITIONS = 7
+COUNT = 60
+
+
+def produce(bed: Bed, records: Iterable[RequestRecord]) -> list[tuple[int, int]]:
+    """Partition and offset of each record, in order."""
+    producer = Producer({"bootstrap.servers": bed.bootstrap, "enable.idempotence": True})
+    places: dict[int, tuple[int, int]] = {}
+
+    def note(index: int, error: KafkaError | None, message: Message) -> None:
+        assert error is None, error
+        places[index] = (message.partition() or 0, message.offset() or 0)
+
+    for index, record in enumerate(records):
+        producer.produce(**record, on_delivery=partial(note, index))
+    assert producer.flush(30) == 0
+    return [places[index] for index in range(len(places))]
+
+
+def answers(bed: Bed, requests: str, count: int) -> dict[str, Answer]:
+    """The verdicts on a request topic by the origin they answer."""
+    reader = bed.reader(f"{requests}.verdicts")
+    try:
+        reader.until(lambda: len(reader.records) >= count, f"{count} verdicts", 60)
+        read = [decode_verdict(seen.value) for seen in reader.to_end()]
+    finally:
+        reader.close()
+    assert len(read) == count
+    return {answer.origin: answer for answer in read}
+
+
+def test_every_control_finds_its_message(bed: Bed) -> None:
+    topic = RequestTopic(bed.new_requests(PARTITIONS), PARTITIONS)
+    target = bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    sidecar.wait_for_shards(PARTITIONS)
+    ids = [f"order-{number}" for number in range(COUNT)]
+    hour = timedelta(hours=1)
+    at = datetime.now(UTC) + hour
+    scheduled = produce(
+        bed, (topic.schedule(target, id, key="same", headers=[("a", None)], at=at, id=id) for id in ids)
+    )
+    assert len({partition for partition, _ in scheduled}) == PARTITIONS, "ids are spread"
+    left, cancelled, by_origin = ids[0::3], ids[1::3], ids[2::3]
+    origins = {id: topic.origin(*place) for id, place in zip(ids, scheduled, strict=True)}
+    soon = timedelta(milliseconds=200)
+    controls = [
+        *((id, topic.reschedule(id=id, delay=soon)) for id in left),
+        *((id, topic.cancel(id=id)) for id in cancelled),
+        *((id, topic.cancel(origin=origins[id])) for id in by_origin),
+    ]
+    asked = produce(bed, (record for _, record in controls))
+    verdicts = answers(bed, topic.name, COUNT)
+    for (id, _), place in zip(controls, asked, strict=True):
+        answer = verdicts[topic.origin(*place)]
+        wanted = Verdict.RESCHEDULED if id in left else Verdict.CANCELLED
+        assert (answer.verdict, answer.of) == (wanted, origins[id])
+    bed.wait_for_ends(2 * COUNT)
+    reader = bed.reader(target)
+    arrived = reader.to_end()
+    reader.close()
+    assert sorted(seen.last(ID).decode() for seen in arrived) == sorted(left)
+    for seen in arrived:
+        assert (seen.key, seen.value, seen.headers[0]) == (b"same", seen.last(ID), ("a", None))
+        assert seen.origin.decode() == origins[seen.last(ID).decode()]
+        assert int(seen.last(DUE)) <= seen.timestamp_ms
+
+
+def test_scheduling_an_id_again_replaces_it(bed: Bed) -> None:
+    topic = RequestTopic(bed.new_requests(PARTITIONS), PARTITIONS)
+    target = bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    sidecar.wait_for_shards(PARTITIONS)
+    hour, soon = timedelta(hours=1), timedelta(milliseconds=200)
+    places = produce(
+        bed,
+        [
+            topic.schedule(target, b"first", key=b"a", delay=hour, id="draft-1"),
+            topic.schedule(target, b"second", key=b"b", delay=hour, id="draft-1"),
+            topic.schedule(target, b"last", key=None, delay=soon, id="draft-1"),
+        ],
+    )
+    first, second, last = (topic.origin(*place) for place in places)
+    verdicts = answers(bed, topic.name, 2)
+    assert [(verdicts[each].verdict, verdicts[each].of) for each in (second, last)] == [
+        (Verdict.REPLACED, first),
+        (Verdict.REPLACED, second),
+    ]
+    bed.wait_for_ends(3)
+    reader = bed.reader(target)
+    assert [(seen.key, seen.value) for seen in reader.to_end()] == [(None, b"last")]
+    reader.close()
