@@ -128,6 +128,13 @@ def test_a_control_on_what_was_delivered_is_too_late_by_id_and_by_origin(place: 
     assert place.verdicts(SOON_MS + 1) == [*expected, ("not-found", 6, None)]
 
 
+def test_a_second_cancel_beside_the_first_does_not_see_what_the_id_was_before(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS, id="a"))
+    place.commit(SOON_MS + 1)
+    place.feed(schedule(1, FAR_MS, id="a"), request(2, action="cancel", id="a"), request(3, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS + 1) == [("cancelled", 2, 1), ("not-found", 3, None)]
+
+
 def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"))
     place.commit(SOON_MS + 1)

@@ -121,6 +121,7 @@ class BatchBuilder:
             else:
                 batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
                 batch.messages += self._answers.to_ended(entry, offset)
+                draft.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
             batch.runs[-1].append(key)
             batch.sizes[-1].append(len(raw))
             if entry.id or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
@@ -222,6 +223,8 @@ class BatchBuilder:
 def finish(draft: Draft, batch: Batch) -> None:
     """The local side of a committed batch: the same as `apply_fate` for each of its fates, in as few changes as can be.
 
+    REQUIRES: `draft` is the one that the batch was built with.
+
     `moved` fates need nothing: ingest of their control has moved the entry (rule 3).
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
@@ -232,5 +235,5 @@ def finish(draft: Draft, batch: Batch) -> None:
         if entry.id:
             draft.drop_id(entry.id, offset)
         draft.changes.places[offset] = None
-        if fate != APPLIED:
-            draft.note_end(offset, entry.id, fate in SENT)
+        if fate in SENT:
+            draft.note_end(offset, entry.id, sent=True)

@@ -1,0 +1,187 @@
+"""Goal: whatever is cancelled, replaced and rescheduled, and whenever, every verdict is true; also while processes die.
+
+Method: ids are scheduled, and changed at random moments from long before to just after they are due, while two
+processes are killed with SIGKILL and started again. Then each verdict is held against what Kafka has: what was
+cancelled or replaced never arrives, what was too late did, and every request has one end. The seed is printed, and
+given back by POSTDATE_STORM_SEED; POSTDATE_STORM_IDS, POSTDATE_STORM_KILLS and POSTDATE_STORM_SECONDS make it larger,
+POSTDATE_STORM_AUDIT=1 has Spark judge it too.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import threading
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import pytest
+
+from postdate.connectors.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
+from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict
+from support.bed import Bed
+from support.oracle import Sent, gather
+from support.sidecars import Sidecar, postdate
+
+_IDS = int(os.environ.get("POSTDATE_STORM_IDS", "600"))
+_KILLS = int(os.environ.get("POSTDATE_STORM_KILLS", "3"))
+_SECONDS = float(os.environ.get("POSTDATE_STORM_SECONDS", "8"))
+_SETTLE_S = 60.0 + 5.0 * _KILLS
+
+
+@dataclass(order=True)
+class Step:
+    """One request of the storm: when it is sent, of which id, and what it asks."""
+
+    at_ms: int
+    number: int
+    action: str
+    due_ms: int
+
+
+def _steps(first_ms: int, chance: random.Random) -> list[Step]:
+    """For each id a schedule and up to three changes, the changes mostly within a second of the due time."""
+    steps: list[Step] = []
+    for number in range(_IDS):
+        due_ms = first_ms + 1_000 + int(chance.random() * _SECONDS * 1000)
+        heapq.heappush(steps, Step(max(first_ms, due_ms - chance.choice((300, 1_000, 5_000))), number, "", due_ms))
+        for _ in range(chance.choice((0, 1, 1, 2, 3))):
+            at_ms = due_ms - int(chance.triangular(-200, 4_000, 50))
+            later_ms = due_ms + int(chance.random() * 2_000)
+            heapq.heappush(steps, Step(max(first_ms, at_ms), number, chance.choice(_ACTIONS), later_ms))
+    return [heapq.heappop(steps) for _ in range(len(steps))]
+
+
+_ACTIONS = ("cancel", "cancel", "reschedule", "")
+
+
+def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> tuple[list[Sent], list[Sent]]:
+    """Sends each step at its time; returns what was asked to be scheduled, and the controls."""
+    sender, schedules, controls = bed.sender(), list[Sent](), list[Sent]()
+    wait = threading.Event()
+    for step in _steps(int(time.time() * 1000), chance):
+        wait.wait(max(step.at_ms / 1000 - time.time(), 0.0))
+        caller_id = b"id-%d" % step.number
+        given: Headers = [(ID, caller_id)]
+        if step.action:
+            given.append((ACTION, step.action.encode()))
+        else:
+            given += [(TOPIC, target.encode()), (KEY, b"key-%d" % (step.number % 7))]
+        if step.action != "cancel":
+            given.append((AT, b"%d" % step.due_ms))
+        sent = Sent(target, caller_id, b"value %d" % step.number, given, step.due_ms, b"key-%d" % (step.number % 7))
+        (controls if step.action else schedules).append(sender.send(requests, sent))
+    sender.flush()
+    return schedules, controls
+
+
+def _kill(processes: list[Sidecar], chance: random.Random) -> None:
+    first, step = time.monotonic(), (_SECONDS + 1) / _KILLS
+    for number in range(_KILLS):
+        threading.Event().wait(max(first + (number + chance.random()) * step - time.monotonic(), 0.0))
+        victim = chance.choice(processes)
+        victim.kill()
+        victim.start()
+
+
+def _answers(bed: Bed, requests: str) -> list[Answer]:
+    reader = bed.reader(f"{requests}.verdicts")
+    try:
+        return [decode_verdict(seen.value) for seen in reader.to_end()]
+    finally:
+        reader.close()
+
+
+def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[Answer]) -> list[str]:
+    """The controls without exactly one answer, and the answers that what came before in their partition refutes."""
+    wrong = []
+    of_id: dict[bytes, list[Sent]] = defaultdict(list)
+    for sent in schedules:
+        of_id[sent.id].append(sent)
+    by_origin = {answer.origin: answer for answer in answers}
+    counts = Counter((answer.origin, answer.verdict) for answer in answers)
+    wrong += [f"{key} answered {count} times" for key, count in counts.items() if count > 1]
+    ended = {answer.of for answer in answers if answer.verdict in (Verdict.CANCELLED, Verdict.REPLACED)}
+    known = {sent.origin.decode() for sent in [*schedules, *controls]}
+    wrong += [f"{answer} answers nobody" for answer in answers if answer.origin not in known]
+    for control in controls:
+        answer = by_origin.get(control.origin.decode())
+        if answer is None:
+            wrong.append(f"{control.origin!r} has no answer")
+            continue
+        before = [sent for sent in of_id[control.id] if _offset(sent) < _offset(control)]
+        last = before[-1].origin.decode() if before else None
+        if answer.verdict == Verdict.NOT_FOUND:
+            if last is not None and last not in ended:
+                wrong.append(f"{answer}, but {last} was there")
+        elif answer.of != last:
+            wrong.append(f"{answer}, but the last request of the id is {last}")
+        elif answer.verdict == Verdict.TOO_LATE and last in ended:
+            wrong.append(f"{answer}, but a control had ended it")
+    return wrong
+
+
+def _histories(bed: Bed, wrong: list[str], requests: list[Sent]) -> list[str]:
+    """What the requests of the ids that went wrong asked, and what the dispatch log says of each."""
+    outcome = gather(bed.bootstrap, bed.requests, bed.targets)
+    said: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for seen, record in outcome.log:
+        for fate in record.fates:
+            said[seen.partition, fate[0]].append(f"{fate[1:]} in {seen.offset} by {record.instance}")
+    lines = []
+    for sent in requests:
+        if any(f"{sent.id!r}"[2:-1] + "'" in text for text in wrong):
+            part = int(sent.origin.split(b"/")[1])
+            lines.append(f"{sent.id!r} {sent.origin!r} {sent.headers[1:]} {said[part, _offset(sent)]}")
+    return lines
+
+
+def _offset(sent: Sent) -> int:
+    return int(sent.origin.rpartition(b"/")[2])
+
+
+@pytest.mark.timeout(200 + 4 * _SETTLE_S + 3 * _SECONDS)
+def test_every_verdict_is_true_while_processes_are_killed(bed: Bed) -> None:
+    seed = int(os.environ.get("POSTDATE_STORM_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}: {_IDS} ids over {_SECONDS:.0f} s, {_KILLS} kills")
+    requests, target = bed.new_requests(4), bed.new_target(4)
+    processes = [bed.new_sidecar(static=True) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.wait_for_shards(2)
+    killer = threading.Thread(target=_kill, args=(processes, random.Random(seed)))
+    killer.start()
+    schedules, controls = _send(bed, requests, target, random.Random(seed + 1))
+    killer.join()
+    bed.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
+    exits = [process.stop() for process in processes]
+    answers = _answers(bed, requests)
+    print(Counter(answer.verdict.value for answer in answers))
+    wrong = _untrue(schedules, controls, answers)
+    if wrong:
+        print("\n".join(_histories(bed, wrong, [*schedules, *controls])))
+    assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:10])
+
+    ended = {answer.of for answer in answers if answer.verdict in (Verdict.CANCELLED, Verdict.REPLACED)}
+    moved = {
+        answer.of: answer.origin
+        for answer in sorted(answers, key=lambda each: int(each.origin.rpartition("/")[2]))
+        if answer.verdict == Verdict.RESCHEDULED
+    }
+    due = {sent.origin.decode(): sent.due_ms for sent in controls}
+    for sent in schedules:
+        if sent.origin.decode() in moved:
+            sent.due_ms = due[moved[sent.origin.decode()]]
+    expected = [sent for sent in schedules if sent.origin.decode() not in ended]
+    silent = [sent for sent in schedules if sent.origin.decode() in ended]
+    outcome = bed.judge(expected, silent=[*silent, *controls])
+    print(f"{len(expected)} delivered, {len(silent)} not; {outcome.takeovers()} takeovers, {len(outcome.log)} commits")
+    reached = {answer.verdict for answer in answers}
+    assert reached >= {Verdict.CANCELLED, Verdict.REPLACED, Verdict.RESCHEDULED, Verdict.TOO_LATE, Verdict.NOT_FOUND}
+    assert outcome.takeovers() > 4, "no shard was ever taken over: the run proves nothing"
+    assert exits == [0, 0]
+    if os.environ.get("POSTDATE_STORM_AUDIT"):
+        print(postdate("audit", "-b", bed.bootstrap, "--requests", requests, "--verdicts", "control", timeout_s=900))
