@@ -144,7 +144,7 @@ class TestRefusedRecords:
         producer.begin()
         producer.produce(topic, b"fine", None, [], 0)
         producer.produce(absent, b"lost", None, [], on_delivery=lambda fault, *_: faults.append(fault))
-        with pytest.raises(AbortRequired):
+        with pytest.raises(RecordRejected):
             producer.commit()
         producer.abort()
         assert [type(fault) for fault in faults] == [RecordRejected]
@@ -172,11 +172,25 @@ class TestRefusedRecords:
         producer = open_producer(kafka)
         producer.begin()
         producer.produce(topic, bytes(3000), None, [], 0, lambda fault, *_: faults.append(fault))
-        with pytest.raises(AbortRequired):
+        with pytest.raises(RecordRejected):
             producer.commit()
         producer.abort()
         assert [type(fault) for fault in faults] == [RecordRejected]
         producer.destroy()
+
+    def test_a_record_without_a_key_is_rejected_by_a_compacted_topic(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka, cleanup_policy="compact")
+        faults: list[KafkaFault | None] = []
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(topic, b"v", None, [], 0, lambda fault, *_: faults.append(fault))
+        with pytest.raises(RecordRejected):
+            producer.commit()
+        producer.abort()
+        assert [type(fault) for fault in faults] == [RecordRejected]
+        producer.destroy()  # librdkafka has skipped a sequence number, and its next transaction would fail once
+        append(kafka, topic, b"v", b"k")
+        assert [r.key for r in read_committed(kafka, Partition(topic, 0))] == [b"k"]
 
     def test_a_record_beyond_the_clients_limit_is_refused_at_once(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)

@@ -127,7 +127,8 @@ def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: Conf
     own.restart(hard=True)
     patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
-    poll_until([member], lambda: len(member.offsets(part)) == 2, "the second record")
+    # On a slow machine its session runs out meanwhile: then it is assigned anew and reads from the beginning again.
+    poll_until([member], lambda: 1 in member.offsets(part), "the second record")
     deadline = time.monotonic() + PATIENCE_S
     while reader.position() < 2:
         assert time.monotonic() < deadline

@@ -35,6 +35,8 @@ E = KafkaError
         (E(E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, fatal=True), NotAuthorized),
         (E(E._TIMED_OUT, txn_requires_abort=True, retriable=True), AbortRequired),
         (E(E.TOPIC_AUTHORIZATION_FAILED, txn_requires_abort=True), AbortRequired),
+        (E(E._INCONSISTENT, txn_requires_abort=True), RecordRejected),
+        (E(E.INVALID_RECORD, txn_requires_abort=True), RecordRejected),
         (E(E.COORDINATOR_NOT_AVAILABLE, retriable=True), Retriable),
         (E(E._TIMED_OUT, retriable=True), Retriable),
         (E(E._TIMED_OUT), Unreachable),

@@ -129,6 +129,8 @@ class Targets:
             info = seen.get(name)
             if info is None:
                 self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
+            elif not info.writable:
+                self._mark_failing(target, Reason.UNAUTHORIZED, f"no ACL allows to write to topic {name}")
             elif not all(info.partitions.values()):
                 missing = [index for index, led in sorted(info.partitions.items()) if not led]
                 target.partitions = len(info.partitions)

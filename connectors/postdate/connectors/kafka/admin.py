@@ -21,6 +21,7 @@ from confluent_kafka import (
 )
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -75,13 +76,17 @@ class ConfluentAdmin:
         names = sorted(set(topics))
         if not names:
             return {}
-        futures = self._open().describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        futures = self._open().describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout_s
+        )
         found: dict[str, TopicInfo] = {}
         for name, future in futures.items():
             described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
             if described is not None:
                 leaders = {each.id: each.leader is not None for each in described.partitions}
-                found[name] = TopicInfo(name, str(described.topic_id), leaders, {})
+                allowed = described.authorized_operations
+                writable = allowed is None or AclOperation.WRITE in allowed
+                found[name] = TopicInfo(name, str(described.topic_id), leaders, {}, writable)
         wanted = frozenset(config)
         if wanted:
             for name, values in self._topic_configs(list(found), wanted).items():

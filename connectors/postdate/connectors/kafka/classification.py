@@ -69,6 +69,10 @@ RECORD_CODES = frozenset(
     }
 )
 
+#: What a commit is answered where records failed in the client; *measured*: the reason is in their reports alone.
+#: Where the broker refused them, a commit is answered with its reason.
+LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
+
 #: Nobody answers; these are also what makes a producer suspicious of its last transaction.
 TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
 
@@ -183,7 +187,7 @@ def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
     if error.fatal():
         return NotAuthorized if code in AUTHORIZATION_CODES else FatalClient
     if error.txn_requires_abort():
-        return AbortRequired
+        return RecordRejected if code in RECORD_CODES or code in LOST_RECORD_CODES else AbortRequired
     if error.retriable():
         return Retriable
     for codes, kind in _BY_CODE:

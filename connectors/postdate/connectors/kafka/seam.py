@@ -64,12 +64,14 @@ class Isolation(Enum):
 
 class TopicInfo(NamedTuple):
     """What the cluster says of a topic: `partitions` maps each index to whether it has a leader now; `config` holds
-    the settings that were asked for, all values as text."""
+    the settings that were asked for, all values as text; `writable` is False where ACLs keep these credentials from
+    writing to it."""
 
     name: str
     topic_id: str
     partitions: dict[int, bool]
     config: dict[str, str]
+    writable: bool = True
 
 
 class NewTopic(NamedTuple):
@@ -205,7 +207,9 @@ class TransactionalProducer(Protocol):
         partition: int = -1,
         on_delivery: OnDelivery | None = None,
     ) -> None:
-        """Hands one record to the client. Partition -1: murmur2 of the key as Java does, any partition for a null key.
+        """Hands one record to the client, for a topic that is writable: *measured*, one that ACLs forbid takes the
+        whole transaction with it, no report names it, and `abort` may end in FatalClient. Partition -1: murmur2 of the
+        key as Java does, any partition for a null key.
 
         Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
         by the message time-out. Raises RecordRejected where the record can be refused at once (too large, no such
@@ -219,8 +223,8 @@ class TransactionalProducer(Protocol):
     def commit(self) -> None:
         """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
         affair), repeating what is retriable until the transaction time-out is used up. Raises AbortRequired (nothing
-        of it is or will be visible: call `abort`), UnknownOutcome, Fenced, FatalClient. After the last three it may be
-        committed or not."""
+        of it is or will be visible: call `abort`), as RecordRejected where single records were refused (`on_delivery`
+        says which and why), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or not."""
 
     def abort(self) -> None:
         """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome,

@@ -63,6 +63,7 @@ class SimAdmin:
                     known[name].topic_id,
                     {index: log.has_leader for index, log in enumerate(known[name].logs)},
                     {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
+                    name not in self._broker.denied,
                 )
                 for name in names
                 if name in known

@@ -87,6 +87,8 @@ class SimBroker:
             raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"not authorized to write to {part.topic}")
         if record_size_bytes(key, value, headers or []) > topic.message_bytes_max:
             raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"{part.topic} takes {topic.message_bytes_max} bytes")
+        if key is None and "compact" in topic.setting("cleanup.policy"):
+            raise refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
         stamp = self.now_ms() if topic.log_append else created_ms
         record = Record(-1, stamp, topic.log_append, key, value, headers)
         if writer is None:
@@ -97,6 +99,13 @@ class SimBroker:
         if not self.transactions.includes(tid, producer, epoch, part):
             raise refusal(KafkaError.INVALID_TXN_STATE, f"{part.topic}/{part.index} is not part of a transaction")
         return log.append(record, producer, epoch), stamp
+
+    def add(self, writer: Writer, parts: list[Partition]) -> None:
+        """AddPartitionsToTxn: all of them, or, where one is refused, none. Raises what that may be answered."""
+        if not self.denied.isdisjoint(part.topic for part in parts):
+            raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized to write to one of these topics")
+        for part in parts:
+            self.transactions.add(*writer, part)
 
     def create(self, new: NewTopic) -> None:
         """Create a topic. Raises TOPIC_ALREADY_EXISTS, INVALID_CONFIG, INVALID_PARTITIONS."""

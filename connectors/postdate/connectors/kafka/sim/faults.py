@@ -20,6 +20,7 @@ FAULTS: Mapping[str, str] = {
     "end-copied": "an EndTxn is delayed in the network, sent again and answered; the first copy arrives later",
     "coordinator-away": "the coordinators answer nobody for some seconds",
     "markers-late": "the outcome of a transaction is decided, its markers are written later, each log by itself",
+    "added-apart": "the partitions of a transaction are added to it one by one, and not in one request",
     "sent-early": "records leave the client before anybody flushes",
     "any-order": "the records of one flush reach their logs in any order of the logs",
 }

@@ -126,6 +126,8 @@ class SimPlainProducer:
     def _sent(self, records: list[_Queued]) -> bool:
         """One produce request for one log; False where it is to be repeated."""
         first = records[0]
+        if all(queued.refused for queued in records):
+            return True
         now_ms = self._link.time.now_ms
         if first.topic not in self._broker.topics:
             if now_ms - first.since_ms < limits.METADATA_PROPAGATION_MS_MAX:
@@ -135,7 +137,8 @@ class SimPlainProducer:
         if first.partition < 0:
             first.partition = partition_for(first.key, len(self._broker.topics[first.topic].logs))
         try:
-            self._admit(Partition(first.topic, first.partition))
+            if not self._admit(Partition(first.topic, first.partition)):
+                return True
             self._link.ask("produce", lambda: self._write(records))
         except KafkaException as error:
             self._saw(error)
@@ -186,8 +189,9 @@ class SimPlainProducer:
         if code_of(error) in TRANSPORT_CODES:
             self._transport_failed = True
 
-    def _admit(self, part: Partition) -> None:
-        """Before the first record for a log in a transaction."""
+    def _admit(self, part: Partition) -> bool:
+        """Before the first record for a log in a transaction; False where the transaction has failed by it."""
+        return True
 
     def _lost(self, queued: _Queued, error: KafkaException) -> None:
         """A record was not written, or nobody knows whether it was."""
@@ -211,6 +215,7 @@ class SimTransactionalProducer(SimPlainProducer):
         self._producer = -1
         self._epoch = -1
         self._added: set[Partition] = set()
+        self._touched = False  # the coordinator was asked to add something: it is told of the end
         self._failed: KafkaFault | None = None
         self._broken: KafkaFault | None = None
         self._timed_out = False
@@ -233,6 +238,7 @@ class SimTransactionalProducer(SimPlainProducer):
         self._transport_failed = False
         self._end_took_ms = 0.0
         self._added.clear()
+        self._touched = False
         self._failed = None
         self._timed_out = False
 
@@ -257,15 +263,12 @@ class SimTransactionalProducer(SimPlainProducer):
         if self._queue and self._failed is None:
             self._failed = AbortRequired("records are left without an answer", KafkaError._TIMED_OUT)
         if self._failed is not None:
-            raise AbortRequired(f"Could not commit a transaction of {self._id}: {self._failed}", self._failed.code)
+            raise self._failed
         self._end(commit=True)
 
     def abort(self) -> None:
         self._usable()
-        purged, self._queue = self._queue, []
-        for queued in purged:
-            if queued.on_delivery is not None:
-                queued.on_delivery(AbortRequired("purged by the abort", KafkaError._PURGE_QUEUE), -1, -1)
+        self._purge()
         self._end(commit=False)
         if self._timed_out:
             coordinator = self._broker.transactions
@@ -282,7 +285,7 @@ class SimTransactionalProducer(SimPlainProducer):
         return not self._transport_failed and self._end_took_ms <= limits.SUSPICIOUS_END_S * 1000
 
     def _end(self, commit: bool) -> None:
-        if not self._added:
+        if not self._touched:
             return
         what = "commit" if commit else "abort"
         started_ms = self._link.time.now_ms
@@ -333,21 +336,44 @@ class SimTransactionalProducer(SimPlainProducer):
             self._broken = fault
         return fault
 
-    def _admit(self, part: Partition) -> None:
+    def _admit(self, part: Partition) -> bool:
         if part in self._added:
-            return
-        coordinator = self._broker.transactions
-        self._link.ask("add", lambda: coordinator.add(self._id, self._producer, self._epoch, part))
-        self._added.add(part)
+            return True
+        parts = [part]
+        if not self._link.faults.strikes("added-apart"):
+            waiting = (Partition(queued.topic, queued.partition) for queued in self._queue if queued.partition >= 0)
+            parts = [each for each in dict.fromkeys([part, *waiting]) if each.topic in self._broker.topics]
+        self._touched = True
+        try:
+            self._link.ask("add", lambda: self._broker.add(self._writer(), parts))
+        except KafkaException as error:
+            if code_of(error) != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            self._failed = AbortRequired(f"Could not commit a transaction of {self._id}: {error}", code_of(error))
+            self._purge()
+            return False
+        self._added.update(parts)
+        return True
+
+    def _purge(self) -> None:
+        """Give up what was not sent; nobody learns why."""
+        purged, self._queue = self._queue, []
+        for queued in purged:
+            queued.refused = True
+            if queued.on_delivery is not None:
+                queued.on_delivery(AbortRequired("purged from the queue", KafkaError._PURGE_QUEUE), -1, -1)
 
     def _lost(self, queued: _Queued, error: KafkaException) -> None:
         fault = classify_delivery(error_of(error), queued.topic)
-        self._failed = self._failed or fault
+        if self._failed is None:
+            code = code_of(error) if code_of(error) > 0 else KafkaError._INCONSISTENT  # its own errors are in reports
+            why = f"Could not commit a transaction of {self._id}: a record was not delivered, see its report"
+            self._failed = RecordRejected(why, code)
         self._timed_out = self._timed_out or code_of(error) == KafkaError._MSG_TIMED_OUT
         if isinstance(fault, Fenced | FatalClient):
             self._broken = fault
 
-    def _writer(self) -> Writer | None:
+    def _writer(self) -> Writer:
         return self._id, self._producer, self._epoch
 
     def _usable(self) -> None:
