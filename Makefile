@@ -5,7 +5,7 @@
 VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
-SOURCES := sidecar wheel connectors tests
+SOURCES := sidecar wheel connectors tests examples
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,7 +23,7 @@ lint: venv ## check style and formatting
 
 types: venv ## check types over code and tests
 	$(BIN)/mypy
-	$(BIN)/mypy tests
+	$(BIN)/mypy tests examples/python
 
 venv: $(VENV)/.ready ## make the virtual environment from requirements-dev.lock
 

@@ -1,4 +1,4 @@
-"""Debounce: however often a document changes, it is indexed once, 1.5 seconds after the last change.
+"""Debounce: however often a document changes, it is indexed once, two seconds after the last change.
 
 Shows replacing: scheduling an id that is pending takes the place of the pending entry, so the last one wins.
 
@@ -30,7 +30,7 @@ def changed(document: str, text: str) -> None:
         REQUESTS,
         key=document,
         value=text,
-        headers={"postdate-topic": TO_INDEX, "postdate-delay": "1500ms", "postdate-id": document},
+        headers={"postdate-topic": TO_INDEX, "postdate-delay": "2s", "postdate-id": document},
     )
     producer.flush()
     print(f"{document} is now: {text}")

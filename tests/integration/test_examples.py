@@ -17,14 +17,15 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, REPLACED, decode_record
-from postdate.connectors.wire.headers import DUE, ORIGIN
+from postdate.connectors.wire.headers import DUE, ID, ORIGIN
+from postdate.connectors.wire.murmur2 import partition_for
 from postdate.connectors.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.examples import run_example
 from support.oracle import Outcome, Seen, gather
 
-PARTITIONS = 2
+PARTITIONS = 4
 
 
 @dataclass(frozen=True)
@@ -101,14 +102,23 @@ class Served:
         topic, partition, offset = parse_origin(origin)
         return topic == self.requests and offset >= self._since[partition]
 
-    def delay_ms(self, seen: Seen) -> int:
-        """Due time minus the time at which the broker appended the request: what the request asked for."""
+    def asked(self) -> dict[tuple[int, int], Seen]:
+        """The request records by partition and offset, the new ones alone."""
         reader = self.bed.reader(self.requests)
         try:
-            asked = {(record.partition, record.offset): record.timestamp_ms for record in reader.to_end()}
+            records = reader.to_end()
         finally:
             reader.close()
-        return int(seen.last(DUE)) - asked[parse_origin(seen.origin)[1:]]
+        return {(seen.partition, seen.offset): seen for seen in records if seen.offset >= self._since[seen.partition]}
+
+    def misplaced(self) -> list[Seen]:
+        """New requests with an id that do not lie where Java's clients put that id as a key."""
+        named = [(seen, dict(seen.headers).get(ID)) for seen in self.asked().values()]
+        return [seen for seen, id in named if id and (seen.key, seen.partition) != (id, partition_for(id, PARTITIONS))]
+
+    def delay_ms(self, seen: Seen) -> int:
+        """Due time minus the time at which the broker appended the request: what the request asked for."""
+        return int(seen.last(DUE)) - self.asked()[parse_origin(seen.origin)[1:]].timestamp_ms
 
     def wait_for_fates(self, wanted: dict[str, int]) -> None:
         """Returns when the final fates of the new requests are these; fails where they do not come to be."""
@@ -155,6 +165,7 @@ def test_an_example_does_what_it_says(served: Served, case: Case) -> None:
     lines = run_example(case.program, served.bed.bootstrap, served.requests)
 
     assert lines == list(case.lines)
+    assert served.misplaced() == []
     served.wait_for_fates(case.fates)
     assert [seen.value for seen in arrived(served, case.target)] == list(case.arrives)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -58,17 +59,23 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
     given |= {"BOOTSTRAP": bootstrap, "REQUESTS": requests, "JAVA_TOOL_OPTIONS": "", **_needs(program)}
     given["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), given["PATH"]])
     given["PYTHONPATH"] = os.pathsep.join(str(ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-    done = subprocess.run(
+    with subprocess.Popen(
         ["bash", "-c", command],
         cwd=ROOT,
         env=given,
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_RUN_TIMEOUT_S,
-        check=False,
-    )
-    assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
-    return done.stdout.decode().splitlines()
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as started:
+        try:
+            output, errors = started.communicate(timeout=_RUN_TIMEOUT_S)
+        except subprocess.TimeoutExpired as late:
+            os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
+            said = (late.stdout or b"") + (late.stderr or b"")
+            raise AssertionError(f"{program} did not end; it printed:\n{said.decode(errors='replace')}") from late
+    assert started.returncode == 0, (output + errors).decode(errors="replace")
+    return output.decode().splitlines()
 
 
 def _needs(program: str) -> dict[str, str]:
