@@ -1,5 +1,5 @@
 """Goal: records of `postdate.client` do on a real cluster what they say, through a producer that knows nothing of
-Postdate and whose own partitioner is another one.
+Postdate and whose own partitioner is another one. The documents' examples work as they stand.
 
 Method: confluent-kafka with its default partitioner, which hashes unlike Java's, and one real sidecar over seven
 partitions. Each id is scheduled, and then left, moved or cancelled; every verdict and every delivery is compared with
@@ -8,16 +8,26 @@ what was asked.
 
 from __future__ import annotations
 
+import io
+import re
+import shlex
 from collections.abc import Iterable
+from contextlib import redirect_stdout
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode_verdict
 from postdate.connectors.wire.headers import DUE, ID
+from postdate.connectors.wire.verdicts import encode_verdict
 from support.bed import Bed
+from support.sidecars import postdate
 
+ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 7
 COUNT = 60
 
@@ -112,3 +122,67 @@ def test_scheduling_an_id_again_replaces_it(bed: Bed) -> None:
     reader = bed.reader(target)
     assert [(seen.key, seen.value) for seen in reader.to_end()] == [(None, b"last")]
     reader.close()
+
+
+def blocks(document: str, language: str) -> list[str]:
+    """The examples of a document in a language."""
+    text = (ROOT / document).read_text(encoding="utf-8")
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def here(bed: Bed, example: str) -> str:
+    """The example with the names of this test."""
+    places = {"localhost:9092": bed.bootstrap, "postdate.requests": bed.requests[0], "reminders": bed.targets[0]}
+    for shown, meant in places.items():
+        example = example.replace(shown, meant)
+    return example
+
+
+def run(example: str, names: dict[str, object]) -> None:
+    """Runs an example where these names are known."""
+    exec(example, names)  # noqa: S102  # it is the document's
+
+
+@pytest.fixture
+def served(bed: Bed) -> Bed:
+    """A request topic as the documents assume it, and a target."""
+    bed.new_requests(4)
+    bed.new_target()
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    sidecar.wait_for_shards(4)
+    return bed
+
+
+def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
+    first, second, reading = blocks("docs/client.md", "python")
+    names: dict[str, object] = {}
+    run(here(served, first), names)
+    moved = answers(served, served.requests[0], 1)
+    run(second, names)
+    verdicts = answers(served, served.requests[0], 2)
+    assert [answer.verdict for answer in moved.values()] == ["rescheduled"]
+    assert sorted(answer.verdict for answer in verdicts.values()) == ["cancelled", "rescheduled"]
+    last = next(answer for answer in verdicts.values() if answer.verdict is Verdict.CANCELLED)
+    _, value = encode_verdict(last.verdict, last.origin.encode(), b"order-9", (last.of or "").encode(), last.at_ms)
+    said = SimpleNamespace(value=lambda: value)
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        run(reading, {"message": said})
+    assert printed.getvalue() == f"{last.of} will never be delivered, says the answer to {last.origin}\n"
+    readme = blocks("README.md", "python")[1]
+    run(here(served, readme), names)
+    assert isinstance(names["producer"], Producer)
+    assert names["producer"].flush(30) == 0
+    answers(served, served.requests[0], 3)
+
+
+def test_the_examples_of_the_document_on_the_command_line(served: Bed) -> None:
+    origins: list[str] = []
+    for block in blocks("docs/client.md", "sh"):
+        for line in here(served, block).splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "postdate"
+            origins += postdate(*arguments, "--requests", served.requests[0]).splitlines()  # instead of the default
+    sent, _, moved, _, cancelled = origins
+    assert (moved, cancelled) == (f"rescheduled {sent}", f"cancelled {sent}")
