@@ -84,11 +84,10 @@ class Dispatcher:
         keys, values = index.scan_due(before_ms, limit, size_max)
         if not keys:
             return 0, False
-        draft = Draft(index, self._ctx.clock.wall_ms())
-        batch = self._build(draft, keys, values, before_ms - 1, alone)
+        draft, batch = self._build(index, keys, values, before_ms - 1, alone)
         if batch.unknown:
             self._targets.learn(batch.unknown)
-            batch = self._build(draft, keys, values, before_ms - 1, alone)
+            draft, batch = self._build(index, keys, values, before_ms - 1, alone)
         if batch.park:
             self._park(index, batch)
             return 0, True
@@ -132,7 +131,10 @@ class Dispatcher:
             return limit, dispatch.size_bytes_max
         return max(controls, limit // 2), max(dispatch.size_bytes_max, 4 * CONTROL_SIZE_BYTES_MAX)
 
-    def _build(self, draft: Draft, keys: list[bytes], values: list[bytes], now_ms: int, alone: int) -> Batch:
+    def _build(
+        self, index: TimerIndex, keys: list[bytes], values: list[bytes], now_ms: int, alone: int
+    ) -> tuple[Draft, Batch]:
+        """A transaction, and the draft that it has begun to change: another attempt needs another one."""
         steady = self._ctx.clock.steady_ms()
         verdicts: dict[int, Refusal | None] = {}
         for offset, suspect in self._suspects.items():
@@ -143,7 +145,8 @@ class Dispatcher:
         if alone >= 0:
             pairs = [pair for pair in zip(keys, values, strict=True) if split_key(pair[0])[1] == alone]
             keys, values = [key for key, _ in pairs], [value for _, value in pairs]
-        return self._builder.build(draft, keys, values, now_ms, steady, verdicts)
+        draft = Draft(index, self._ctx.clock.wall_ms())
+        return draft, self._builder.build(draft, keys, values, now_ms, steady, verdicts)
 
     def _next_alone(self, steady: float) -> int:
         """The request offset of a suspect whose next attempt, alone, is due; -1 for none."""
