@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.kafka.errors import NotAuthorized
+from postdate.connectors.kafka.seam import Isolation, LogReader, Partition, Record
 from postdate.connectors.wire.headers import ACTION, ID, ORIGIN
 from postdate.connectors.wire.murmur2 import partition_for
 from postdate.connectors.wire.origins import format_origin
@@ -130,6 +131,28 @@ def test_silence_says_what_to_look_at(bed: SimBed) -> None:
     assert "`verdicts` is not none" in result.stderr
     as_json = bed.call("cancel", "--requests", "requests", "--id", "i", *SOON, "--output", "json")
     assert (json.loads(as_json.stdout)["verdict"], as_json.exit_code) == (None, Exit.FAILED)
+
+
+def test_the_origin_is_told_also_where_the_answer_cannot_be_read(bed: SimBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        raise NotAuthorized(f"{part.topic} may not be read")
+
+    monkeypatch.setattr(bed.kafka, "log_reader", forbidden)
+    result = bed.call("cancel", "--origin", "requests/0/0", *SOON, "--output", "json")
+    assert (result.exit_code, "may not be read" in result.stderr) == (Exit.USAGE, True)
+    told = json.loads(result.stdout)
+    assert (told["origin"], told["verdict"]) == ("requests/0/0", None)
+
+
+@pytest.mark.parametrize("command", [["cancel", "--id", "i"], ["send", "--topic", "orders", "--level", "1"]])
+def test_an_acknowledgement_without_an_offset_names_no_origin(
+    bed: SimBed, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
+    """The library reports so where a record was repeated that the broker had already."""
+    monkeypatch.setattr(bed.broker, "append", lambda *arguments: (-1001, -1))
+    result = bed.call(*command, "--requests", "requests")
+    assert (result.exit_code, result.stdout) == (Exit.FAILED, "")
+    assert "did not say at which offset" in result.stderr
 
 
 def test_only_a_verdict_on_this_request_counts(bed: SimBed) -> None:

@@ -176,6 +176,16 @@ def test_a_second_run_puts_nothing_back_again(bed: SimBed) -> None:
     assert third == {origins[2]: ("put-back", "requests/1/2")}
 
 
+def test_what_was_put_back_does_not_count_against_the_maximum(bed: SimBed) -> None:
+    origins = [bed.bury(0, None, b"", [*ORDERS, (ID, b"i")], "expired") for _ in range(5)]
+    for done in (0, 2, 4):
+        outcomes = requeue(bed, "--execute", "--max", "2")
+        assert [outcomes[origin][0] for origin in origins[:done]] == ["put-back-before"] * done
+        assert {outcomes[origin][0] for origin in origins[done : done + 2]} == {"put-back"}
+        assert len(outcomes) == min(done + 2, 5)
+    assert len(bed.records("requests", 0)) == 10
+
+
 def test_a_letter_that_died_again_is_a_letter_of_its_own(bed: SimBed) -> None:
     origin = bed.bury(0, None, b"", ORDERS, "expired")
     requeue(bed, "--execute")

@@ -77,7 +77,7 @@ VERDICT_TIMEOUT_MS: Final = 30_000
 
 # Dead letters that one command shows or puts back: more than a person looks through, and their summaries fit memory.
 LETTERS_MAX_DEFAULT: Final = 1_000
-LETTERS_MAX: Final = 1_000_000
+LETTERS_MAX: Final = 100_000
 
 # Dead letters that are put back between two waits for the broker.
 REQUEUED_AT_ONCE_MAX: Final = 100

@@ -109,14 +109,18 @@ def send_and_tell(
     origin = format_origin(part.topic, part.index, receipt.offset).decode()
     if output == "text":
         click.echo(origin)
-    answer = answer_to(kafka, verdicts, behind, origin, waiting.timeout_ms) if waiting.wanted else None
-    if output == "json":
-        told: dict[str, object] = {"origin": origin, **facts(receipt)}
+    told: dict[str, object] = {"origin": origin, **facts(receipt)}
+    answer: Answer | None = None
+    try:
         if waiting.wanted:
-            told |= {"verdict": answer and answer.verdict, "of": answer and answer.of}
-            told |= {"verdict_ms": answer and answer.at_ms}
-        click.echo(json.dumps(told))
-    elif answer is not None:
+            told |= {"verdict": None, "of": None, "verdict_ms": None}
+            answer = answer_to(kafka, verdicts, behind, origin, waiting.timeout_ms)
+        if answer is not None:
+            told |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
+    finally:  # the request is there, whatever becomes of the waiting
+        if output == "json":
+            click.echo(json.dumps(told))
+    if answer is not None and output == "text":
         click.echo(f"{answer.verdict} {answer.of or '-'}")
     if not waiting.wanted:
         return

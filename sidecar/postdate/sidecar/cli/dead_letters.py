@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import sys
 from collections import Counter
@@ -35,6 +36,7 @@ from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError, Exit
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+_MORE = "--max takes more"
 
 
 def moment_ms(text: str) -> int:
@@ -111,7 +113,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
     found = letters_of(kafka, rules_of(config, name), spans, filters)
-    letters = _first(map(_without_value, found), letters_max)
+    letters = _first(map(_without_value, found), letters_max, _MORE)
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:
@@ -152,15 +154,19 @@ def requeue(
         live = _look_up(admin, config, name)
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
-        chosen = _first(map(_without_content, letters_of(kafka, rules, spans, filters)), letters_max)
-        _warn_of_missing_targets(admin, chosen)
-        if chosen and not again:
-            earlier = Earlier(kafka, admin, name, chosen)
+        found = letters_of(kafka, rules, spans, filters)
+        meant = _first(map(_without_content, found), limits.LETTERS_MAX, "others are not looked at: use --since")
+        if meant and not again:
+            earlier = Earlier(kafka, admin, name, meant)
             before, unknown = earlier.find(), earlier.unknowable()
+        chosen = _first((letter for letter in meant if letter.origin not in before), letters_max, _MORE)
+        _warn_of_missing_targets(admin, chosen)
+    done = (Outcome(letter, Status.BEFORE, before[letter.origin]) for letter in meant if letter.origin in before)
     filters = Filters(origins=frozenset(letter.origin for letter in chosen))
     letters = letters_of(kafka, rules, _spans_around(name, chosen), filters, shown=False)
-    judged = judge(kafka, letters, rules, when, before, unknown)
-    _tell(_carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged), output, execute)
+    judged = judge(kafka, letters, rules, when, unknown)
+    rest = _carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged)
+    _tell(itertools.chain(done, rest), output, execute)
 
 
 def _filters(asked: dict[str, Any]) -> Filters:
@@ -192,12 +198,12 @@ def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
         warn(f"target topics that do not exist now: {listed(missing)}; without them these messages die again")
 
 
-def _first(letters: Iterator[Letter], letters_max: int) -> list[Letter]:
-    """The first letters; says so where there are more."""
+def _first(letters: Iterator[Letter], letters_max: int, hint: str) -> list[Letter]:
+    """The first letters; says so where there are more, and what to do about it."""
     found: list[Letter] = []
     for letter in letters:
         if len(found) == letters_max:
-            say(f"only the first {letters_max} are taken; --max takes more")
+            say(f"only the first {letters_max} are taken; {hint}")
             break
         found.append(letter)
     return found

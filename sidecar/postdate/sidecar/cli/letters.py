@@ -49,17 +49,13 @@ class Letter:
     origin: bytes
     target: str
     """The target topic that the request names; empty: none."""
+    id: str | None
+    """The id that the request gives, if it gives one."""
     value_size_bytes: int | None
 
     def last(self, name: str) -> bytes | None:
         """What the request said last under a header name; None: nothing."""
-        return next((value for header, value in reversed(self.headers) if header == name), None)
-
-    @property
-    def id(self) -> str | None:
-        """The id that the request gives, if it gives one."""
-        id = self.last(ID)
-        return None if id is None else id.decode("utf-8", "replace")
+        return _last(self.headers, name)
 
     @property
     def request(self) -> tuple[int, int]:
@@ -110,20 +106,29 @@ def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
         detail.decode("utf-8", "replace"),
         origin,
         _target(rules, partition, record, sent),
+        _text(_last(sent, ID)),
         None if record.value is None else len(record.value),
     )
 
 
 def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
     """What the request names as its target, also where it says so in a dialect; empty: nothing that can be read."""
-    named = next((value for name, value in reversed(sent) if name == TOPIC), None)
+    named = _text(_last(sent, TOPIC))
     if named is not None or not rules.dialects:
-        return (named or b"").decode("utf-8", "replace")
+        return named or ""
     try:
         request = parse_request(rules, partition, record.timestamp_ms, record.key, sent, record.value is None)
     except RequestRefused:
         return ""
     return request.target
+
+
+def _last(headers: Headers, name: str) -> bytes | None:
+    return next((value for header, value in reversed(headers) if header == name), None)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
 
 
 def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> Spans:

@@ -37,13 +37,16 @@ class Receipt:
 
     def check(self, topic: str) -> None:
         """Raises the fault that the broker reports, or TransientError: no report in time, so it is not known whether
-        the request exists."""
+        the request exists, or no offset in it."""
         if self.fault is not None:
             raise self.fault
         if not self.reported:
             raise TransientError(
                 f"no answer within {limits.COMMAND_TIMEOUT_S:.0f} s: the request may or may not be in {topic}"
             )
+        if self.offset < 0:
+            # So a broker answers a repeated request that it has written at the first time.
+            raise TransientError(f"the request is in {topic}, but the broker did not say at which offset")
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:

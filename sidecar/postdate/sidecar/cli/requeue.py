@@ -8,7 +8,7 @@ as long as that keeps its requests, and a run that was killed halfway can simply
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -190,14 +190,11 @@ def judge(
     letters: Iterable[Letter],
     rules: RequestRules,
     when: Headers,
-    before: Mapping[bytes, str],
     unknown: set[bytes],
 ) -> Iterator[tuple[Outcome, Draft | None]]:
     """What is to become of each letter; with the request that stands for it where it is to be put back."""
     for letter in letters:
-        if letter.origin in before:
-            yield Outcome(letter, Status.BEFORE, before[letter.origin]), None
-        elif letter.origin in unknown:
+        if letter.origin in unknown:
             why = "requests behind it are no longer kept, so nobody knows whether it was put back; --again does it"
             yield Outcome(letter, Status.CANNOT, why=why), None
         else:
