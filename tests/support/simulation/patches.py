@@ -51,8 +51,14 @@ class _Indexes:
 def simulated(world: World) -> Iterator[None]:
     """Within it, the sidecar's code runs in this world."""
 
-    def tiny(tick_ms: int) -> IndexOptions:
-        return IndexOptions(tick_ms=tick_ms, fine_slots=FINE_SLOTS, hour_ms=HOUR_MS, hour_slots=HOUR_SLOTS)
+    def tiny(tick_ms: int, ended_window_ms: int) -> IndexOptions:
+        return IndexOptions(
+            tick_ms=tick_ms,
+            fine_slots=FINE_SLOTS,
+            hour_ms=HOUR_MS,
+            hour_slots=HOUR_SLOTS,
+            ended_window_ms=ended_window_ms,
+        )
 
     with (
         patch.object(timer_log, "Database", world.make_database),

@@ -25,6 +25,8 @@ GROUP = "postdate"
 HOUR_MS = 3_600_000
 #: ms. Retention of the requests; the dispatch log keeps what the rule asks: that, a segment and an hour more.
 RETENTION_MS = 3 * HOUR_MS
+#: Target -> its settings, where they are not the usual ones.
+_SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
 
 class Plan:
@@ -42,6 +44,7 @@ class Plan:
         self._numbers = 0
         self._at_peace = False
         world.retention_ms = RETENTION_MS
+        world.on_exit = self._start_later
 
     def prepare(self) -> None:
         """Topics, machines, processes, and the events to come."""
@@ -58,7 +61,7 @@ class Plan:
             world.pause_rate = choose.choice([0.0005, 0.003])
         for name in FAULTS:
             if choose.random() < 0.4:
-                high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied") else 0.03
+                high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied", "added-apart") else 0.03
                 world.faults.rates[name] = choose.uniform(0.0, high)
         for _ in range(choose.choice([0, 1, 2, 4])):
             world.ambushes[choose.choice(sorted(NAMES)), choose.randrange(1, 12)] = choose.choice(["kill", "pause"])
@@ -69,13 +72,17 @@ class Plan:
     def start(self, machine: Machine) -> None:
         """Start a process on a machine that has none."""
         world = self.world
-        if world.process_on(machine) is not None:
+        if world.process_on(machine) is not None or (self._at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
         config = self._config(f"{machine.name}.{self._numbers}")
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
         world.trace(f"start {machine.name}.{self._numbers}")
+
+    def _another(self, machine: Machine) -> bool:
+        """True where another machine has a process already."""
+        return any(process.machine is not machine for process in self.world.processes)
 
     def peace(self) -> None:
         """Nothing goes wrong any more, and everybody is there; by hand, only the first."""
@@ -98,9 +105,8 @@ class Plan:
         if self.by_hand:
             for process in world.processes[1:]:
                 world.kill(process)
-        for machine in world.machines[:1] if self.by_hand else world.machines:
-            if not (self.by_hand and world.processes):
-                self.start(machine)
+        for machine in world.machines:
+            self.start(machine)
 
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
@@ -114,8 +120,7 @@ class Plan:
             create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, {}))
         for name, partitions in TARGETS.items():
             if name != "later":
-                config = {"max.message.bytes": str(SMALL_BYTES_MAX)} if name == "small" else {}
-                create(NewTopic(name, partitions, 1, config))
+                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {})))
         self.world.broker.denied.add("secret")
 
     def _config(self, instance: str) -> Config:
@@ -175,7 +180,6 @@ class Plan:
         process = self._running()
         if process is not None:
             self.world.kill(process)
-            self._start_later(process.machine)
 
     def _lose_power(self) -> None:
         process = self._running()
@@ -187,7 +191,6 @@ class Plan:
         world.reached["batches lost"] += world.disks.lose_power(machine.directory, self.random)
         machine.boot()
         self._damage_wheels(machine)
-        self._start_later(machine)
 
     def _damage_wheels(self, machine: Machine) -> None:
         """Any part of a mapped file may be old after a loss of power."""
@@ -207,7 +210,6 @@ class Plan:
         if process is not None:
             self.world.reached["stop"] += 1
             process.stopping = True
-            self._start_later(process.machine)
 
     def _pause(self) -> None:
         process = self._running()
@@ -235,7 +237,6 @@ class Plan:
             self.world.reached["disk lost"] += 1
             shutil.rmtree(process.machine.directory)
             process.machine.directory.mkdir()
-            self._start_later(process.machine)
 
     def _put_old_disk_back(self) -> None:
         """Now a backup is made; some time later the machine stops and gets it back."""
@@ -251,8 +252,7 @@ class Plan:
             world.reached["old disk"] += 1
             world.disks.restore(copies)
             machine.boot()
-            self._start_later(machine)
-
+    
         world.time.at(world.time.now_ms + self.random.uniform(500.0, 10_000.0), restore)
 
     def _take_leader_away(self) -> None:
@@ -305,5 +305,4 @@ class Plan:
             self.world.kill(process)
         self.world.broker.skew_ms += self.random.choice([0.3, 1.0]) * HOUR_MS
         self.world.expire()
-        for machine in self.world.machines:
-            self._start_later(machine)
+    

@@ -63,17 +63,22 @@ def _play(world: World, plan: Plan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
     plan.peace()
-    at_rest_by = world.time.now_ms + REST_MS_MAX
-    while world.time.now_ms < at_rest_by and not _at_rest(world, plan):
-        world.run_until(world.time.now_ms + 500.0)
-    world.run_until(world.time.now_ms + 1_500.0)
+    give_up_ms = world.time.now_ms + REST_MS_MAX
+    at_rest = False
+    while world.time.now_ms < give_up_ms:
+        was_at_rest, at_rest = at_rest, _at_rest(world, plan)
+        if at_rest and was_at_rest:  # nothing stirred for a while: who only believes to be the owner has learned better
+            break
+        world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
     world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
 
 
 def _at_rest(world: World, plan: Plan) -> bool:
-    """Every request has one of the ends there are, and every partition somebody who acts for it."""
-    running = {a.part.index for p in world.processes for a in p.shards() if a.shard.state is State.RUNNING}
-    if len(running) < plan.partitions:
+    """Every request has one of the ends there are, and every partition exactly one who acts for it."""
+    shards = [actor for process in world.processes for actor in process.shards()]
+    if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):
+        return False
+    if any(actor.shard.state is not State.RUNNING for actor in shards):
         return False
     outcome = gather(world.broker, plan.partitions, world.archive)
     return plan.traffic.asked.keys() <= {origin for origin, fates in outcome.fates.items() if fates}

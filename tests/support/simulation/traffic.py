@@ -14,8 +14,9 @@ from postdate.connectors.kafka.seam import Headers, Partition, Record
 from postdate.connectors.kafka.sim import SimBroker
 
 REQUESTS = "requests"
-#: Target -> partitions. `small` takes small records only, `secret` refuses everybody, `later` is created on the way.
-TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2}
+#: Target -> partitions. `small` takes small records only, `secret` refuses everybody, `compacted` takes
+#: no record without a key, `later` is created on the way.
+TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compacted": 1}
 NOWHERE = "nowhere"
 LEVELS_MS = (1_000, 3_000, 7_000)
 SMALL_BYTES_MAX = 400
@@ -58,6 +59,7 @@ class Traffic:
 
     def __init__(self, broker: SimBroker, random: Random, partitions: int) -> None:
         self.asked: dict[tuple[int, int], Asked] = {}
+        self.unsent = 0
         self._broker = broker
         self._random = random
         self._partitions = partitions
@@ -78,7 +80,8 @@ class Traffic:
         choose = self._random
         asked = Asked(Partition(REQUESTS, choose.randrange(self._partitions)))
         if not self._broker.topics[REQUESTS].logs[asked.part.index].has_leader:
-            self._broker.time.at(self._broker.time.now_ms + 500.0, self.send)  # as any client would, it tries again
+            self.unsent += 1
+            self._broker.time.at(self._broker.time.now_ms + 500.0, self._send_again)  # as any client would
             return
         self._count += 1
         asked.key = choose.choice([None, b"", b"k%d" % choose.randrange(4)])
@@ -94,6 +97,10 @@ class Traffic:
         else:
             asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
             self.asked[asked.part.index, asked.offset] = asked
+
+    def _send_again(self) -> None:
+        self.unsent -= 1
+        self.send()
 
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
         """A stranger's transaction writes to a log; what is returned ends it, committed or not."""
@@ -207,7 +214,7 @@ class Traffic:
     def _troubled(self, asked: Asked) -> None:
         """Well formed, and for a target that makes trouble."""
         assert asked.headers is not None
-        kind = self._random.choice(["nowhere", "later", "secret", "small", "partition"])
+        kind = self._random.choice(["nowhere", "later", "secret", "small", "partition", "compacted"])
         if kind == "partition":
             asked.target = "mails"
             asked.headers += [("postdate-topic", b"mails"), ("postdate-partition", b"17"), ("postdate-delay", b"2s")]
@@ -217,6 +224,9 @@ class Traffic:
         if kind == "small":
             asked.value = bytes(SMALL_BYTES_MAX)
             asked.must_die, asked.dead = True, frozenset({"too-large"})
+        elif kind == "compacted":
+            if asked.target_key is None:
+                asked.must_die, asked.dead = True, frozenset({"bad-key"})
         elif kind == "secret":
             asked.must_die, asked.dead = True, frozenset({"unauthorized"})
         elif kind == "nowhere":

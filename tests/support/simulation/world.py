@@ -57,6 +57,7 @@ class World:
         self.steps = 0
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
+        self.on_exit: Callable[[Machine], None] = lambda _: None
         self._stack: list[AnyActor] = []
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -91,6 +92,7 @@ class World:
         process.actors.clear()
         if process in self.processes:
             self.processes.remove(process)
+            self.on_exit(process.machine)
 
     def make_database(self, path: Path, options: IndexOptions) -> MemoryDatabase:
         """The database of a directory, for the process that acts now."""
@@ -120,8 +122,9 @@ class World:
         except Crashed:
             self.trace(f"{actor.name} is gone")
         except Exception as error:
-            where = traceback.format_exc(limit=-4)
-            self.wrong.append(f"{actor.name} fails with {type(error).__name__}: {error}\n{where}")
+            frames = traceback.extract_tb(error.__traceback__)[-4:]
+            where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+            self.wrong.append(f"O10: {actor.name} fails with {type(error).__name__}: {error} at {where}")
             self.kill(actor.process)
         finally:
             self._stack.pop()
