@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from postdate.connectors.kafka.dev.jars import cache_dir, find_ivy, kafka_libs
 from postdate.connectors.kafka.dev.java import find_java, major_version
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port, require_free
 from postdate.connectors.kafka.dev.properties import container_environment, node_settings, write_properties
+from postdate.connectors.kafka.dev.uninterrupted import uninterrupted
 from postdate.connectors.kafka.errors import DevBrokerFailed
 
 
@@ -119,6 +122,39 @@ class TestPort:
 
     def test_a_free_one_is_free(self) -> None:
         require_free("127.0.0.1", free_port())
+
+
+class TestInterruption:
+    def test_a_signal_waits_until_what_was_begun_is_done(self) -> None:
+        done: list[str] = []
+
+        def begin() -> None:
+            with uninterrupted():
+                signal.raise_signal(signal.SIGINT)
+                done.append("inside")
+            done.append("behind")
+
+        with pytest.raises(KeyboardInterrupt):
+            begin()
+        assert done == ["inside"]
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+    def test_without_a_signal_nothing_is_raised(self) -> None:
+        with uninterrupted():
+            assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+    def test_another_thread_is_let_alone(self) -> None:
+        seen: list[object] = []
+
+        def look() -> None:
+            with uninterrupted():
+                seen.append(signal.getsignal(signal.SIGINT))
+
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+        assert seen == [signal.getsignal(signal.SIGINT)]
 
 
 class TestDataDirectory:

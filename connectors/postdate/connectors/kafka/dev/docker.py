@@ -30,6 +30,7 @@ from postdate.connectors.kafka.dev.local import (
 )
 from postdate.connectors.kafka.dev.properties import container_environment, node_settings
 from postdate.connectors.kafka.dev.readiness import wait_until_ready
+from postdate.connectors.kafka.dev.uninterrupted import uninterrupted
 from postdate.connectors.kafka.errors import DevBrokerFailed
 
 #: The image that is started unless another is asked for, here or by POSTDATE_KAFKA_IMAGE.
@@ -82,8 +83,9 @@ class DockerBroker:
         # One that was left behind under this name cannot be running, for its port is free.
         _succeeds([docker, "rm", self.name])
         self._progress("starting the container", 0, 0)
-        self._spawn(docker)
         try:
+            with uninterrupted():
+                self._spawn(docker)
             wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
         except BaseException:
             self.stop()

@@ -25,6 +25,7 @@ from postdate.connectors.kafka.dev.jars import Progress, kafka_libs, quiet
 from postdate.connectors.kafka.dev.java import find_java
 from postdate.connectors.kafka.dev.properties import node_settings, write_properties
 from postdate.connectors.kafka.dev.readiness import wait_until_ready
+from postdate.connectors.kafka.dev.uninterrupted import uninterrupted
 from postdate.connectors.kafka.errors import DevBrokerFailed
 
 #: Enough for a few hundred partitions; what makes Kafka fast is the page cache, which is not the heap.
@@ -107,9 +108,10 @@ class LocalBroker:
             self._progress("formatting the data directory", 0, 0)
             self._format(java, libs, properties)
         self._progress("starting the broker", 0, 0)
-        self._process = self._spawn(java, libs, properties)
-        (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
         try:
+            with uninterrupted():
+                self._process = self._spawn(java, libs, properties)
+            (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
             wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
         except BaseException:
             self.kill()
