@@ -67,11 +67,21 @@ class Bed:
         consumer: Mapping[str, str] = QUICK_SESSION,
         allow: Sequence[str] = ("*",),
         static: bool = False,
+        topic: Mapping[str, object] | None = None,
     ) -> Sidecar:
         """A process that serves all request topics of this bed; not started yet."""
         name = name or f"sidecar-{len(self.sidecars)}"
         made = Sidecar(
-            name, self.bootstrap, list(self.requests), self.directory, self.group_id, dispatch or {}, consumer, allow
+            name,
+            self.bootstrap,
+            list(self.requests),
+            self.directory,
+            self.group_id,
+            dispatch=dispatch or {},
+            consumer=consumer,
+            allow=allow,
+            static=static,
+            topic=topic or {},
         )
         self.sidecars.append(made)
         return made
