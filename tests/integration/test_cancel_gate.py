@@ -1,0 +1,51 @@
+"""Goal: a cancel that was written before the due time wins, also where no process was there to read it in time.
+
+Method: messages are scheduled and taken in, the only process is stopped, some of them are cancelled or moved before
+they are due, and the process starts again when all are overdue.
+"""
+
+from __future__ import annotations
+
+import time
+
+from postdate.connectors.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Sent
+from support.sidecars import wait_until
+
+_DELAY_MS = 15_000
+
+
+def test_a_cancel_written_while_nobody_ran_wins_at_the_restart(bed: Bed) -> None:
+    requests, target = bed.new_requests(1), bed.new_target()
+    sender, sidecar = bed.sender(), bed.new_sidecar(static=True)
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    due_ms = int(time.time() * 1000) + _DELAY_MS
+
+    def schedule(caller_id: bytes) -> Sent:
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, caller_id)]
+        return sender.send(requests, Sent(target, caller_id, b"v", given, due_ms), 0)
+
+    def control(action: bytes, *headers: tuple[str, bytes]) -> Sent:
+        return sender.send(requests, Sent(target, None, None, [(ACTION, action), *headers]), 0)
+
+    held = [schedule(b"id-%d" % number) for number in range(4)]
+    sentinel: Headers = [(TOPIC, target.encode()), (AT, b"0")]
+    first = sender.send(requests, Sent(target, b"first", b"v", sentinel, 1), 0)
+    sender.flush()
+    bed.wait_for_ends(1)  # what came before the sentinel has been taken in
+    assert sidecar.stop() == 0
+    later_ms = due_ms + 3_000
+    controls = [control(b"cancel", (ID, b"id-0")), control(b"cancel", (ORIGIN, held[1].origin))]
+    controls.append(control(b"reschedule", (ID, b"id-2"), (AT, b"%d" % later_ms)))
+    unread = [schedule(b"id-8"), schedule(b"id-9")]
+    controls.append(control(b"cancel", (ID, b"id-8")))
+    sender.flush()
+    assert time.time() * 1000 < due_ms, "the machine is too slow for this test: raise _DELAY_MS"
+    wait_until(lambda: time.time() * 1000 > due_ms + 200, "all are overdue")
+    sidecar.start()
+    bed.wait_for_ends(1 + len(held) + len(controls) + len(unread))
+    assert sidecar.stop() == 0
+    held[2].due_ms = later_ms
+    bed.judge([first, held[2], held[3], unread[1]], silent=[held[0], held[1], unread[0], *controls])
