@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Headers, Partition
+from postdate.connectors.kafka.seam import Headers, Isolation, LogReader, Partition
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, ORIGIN, TOPIC
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import limits
+from postdate.sidecar.cli import dead_letters
 from postdate.sidecar.errors import Exit
 from support.command_bed import SimBed
 
@@ -106,6 +107,30 @@ def test_more_than_the_maximum_is_said(bed: SimBed) -> None:
     assert (len(result.stdout.splitlines()), "only the first 2" in result.stderr) == (2, True)
     exactly = bed.call("dead-letters", "list", "--requests", "requests", "--max", "3")
     assert (exactly.stderr, len(exactly.stdout.splitlines())) == ("", 4)
+
+
+def test_a_list_that_is_cut_leaves_no_reader_open_when_it_says_so(bed: SimBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its progress would be drawn over the words."""
+    open_readers: set[LogReader] = set()
+    words: list[str] = []
+    make = bed.kafka.log_reader
+
+    def counted(part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        reader = make(part, offset, isolation)
+        open_readers.add(reader)
+        monkeypatch.setattr(reader, "close", lambda: open_readers.discard(reader))
+        return reader
+
+    def said(text: str) -> None:
+        words.append(text)
+        assert not open_readers
+
+    monkeypatch.setattr(bed.kafka, "log_reader", counted)
+    monkeypatch.setattr(dead_letters, "say", said)
+    for _ in range(3):
+        bed.bury(0, None, None, ORDERS, "expired")
+    assert len(listed(bed, "--max", "2")) == 2
+    assert words == ["only the first 2 are taken; --max takes more"]
 
 
 def test_what_another_hand_wrote_is_left_out_and_told(bed: SimBed) -> None:

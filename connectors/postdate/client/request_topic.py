@@ -70,7 +70,7 @@ class RequestTopic:
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending; scheduling it again replaces it. `grace`: later than due plus this it becomes a dead letter instead.
         `headers` may be those of a delivered record: what Postdate added to them is left out, its id too. Raises
-        RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers), some 10 us.
+        RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
         own: Headers = [(names.TOPIC, _utf8("target", target)), time_header(at, delay, level)]
         if grace is not None:

@@ -7,7 +7,8 @@ import itertools
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 import click
@@ -76,7 +77,9 @@ def filter_options(command: Command) -> Command:
         click.option(
             "--since", "since_ms", type=moment_ms, metavar="TIME", help="Died at or after this time; or 2h: ago."
         ),
-        click.option("--origin", "origins", type=origin_bytes, multiple=True, help="Of this request; repeatable."),
+        click.option(
+            "--origin", "origins", type=origin_bytes, multiple=True, metavar="ORIGIN", help="Of this; repeatable."
+        ),
         click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
         click.option(
             "--reason",
@@ -113,7 +116,7 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
     with admin_of(kafka) as admin:
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
     found = letters_of(kafka, rules_of(config, name), spans, filters)
-    letters = _first(map(_without_value, found), letters_max, _MORE)
+    letters = _first(found, letters_max, _MORE, _without_value)
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:
@@ -155,11 +158,12 @@ def requeue(
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
         found = letters_of(kafka, rules, spans, filters)
-        meant = _first(map(_without_content, found), limits.LETTERS_MAX, "others are not looked at: use --since")
+        meant = _first(found, limits.LETTERS_MAX, "the others are not looked at: use --since", _without_content)
         if meant and not again:
             earlier = Earlier(kafka, admin, name, meant)
             before, unknown = earlier.find(), earlier.unknowable()
-        chosen = _first((letter for letter in meant if letter.origin not in before), letters_max, _MORE)
+        left = (letter for letter in meant if letter.origin not in before)
+        chosen = _first(left, letters_max, _MORE, _without_content)
         _warn_of_missing_targets(admin, chosen)
     done = (Outcome(letter, Status.BEFORE, before[letter.origin]) for letter in meant if letter.origin in before)
     filters = Filters(origins=frozenset(letter.origin for letter in chosen))
@@ -198,14 +202,13 @@ def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
         warn(f"target topics that do not exist now: {listed(missing)}; without them these messages die again")
 
 
-def _first(letters: Iterator[Letter], letters_max: int, hint: str) -> list[Letter]:
-    """The first letters; says so where there are more, and what to do about it."""
-    found: list[Letter] = []
-    for letter in letters:
-        if len(found) == letters_max:
-            say(f"only the first {letters_max} are taken; {hint}")
-            break
-        found.append(letter)
+def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callable[[Letter], Letter]) -> list[Letter]:
+    """What is `kept` of the first letters; says so where there are more, and what to do about it."""
+    with closing(letters):  # nothing may be said while progress is shown
+        found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
+        more = next(letters, None) is not None
+    if more:
+        say(f"only the first {letters_max} are taken; {hint}")
     return found
 
 

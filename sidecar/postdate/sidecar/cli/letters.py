@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -146,20 +147,21 @@ def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> 
 
 def letters_of(
     kafka: Kafka, rules: RequestRules, spans: Spans, filters: Filters, shown: bool = True
-) -> Iterator[Letter]:
+) -> Generator[Letter]:
     """The letters meant, partition by partition in their order; what is no letter is told on stderr and left out."""
     for part, (start, end) in spans.items():
-        for record in records_of(kafka, part, start, end, shown):
-            try:
-                letter = letter_of(rules, part.index, record)
-            except ValueError as error:
-                warn(f"{part.topic}/{part.index}/{record.offset} is no dead letter of Postdate's: it {error}")
-                continue
-            if filters.match(letter):
-                yield letter
+        with closing(records_of(kafka, part, start, end, shown)) as records:
+            for record in records:
+                try:
+                    letter = letter_of(rules, part.index, record)
+                except ValueError as error:
+                    warn(f"{part.topic}/{part.index}/{record.offset} is no dead letter of Postdate's: it {error}")
+                    continue
+                if filters.match(letter):
+                    yield letter
 
 
-def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool = True) -> Iterator[Record]:
+def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool = True) -> Generator[Record]:
     """The committed records of a partition from `start` to before `end`. Raises TransientError: they do not come.
 
     `shown`: tell how far it is, where stderr is a terminal; nothing may be printed meanwhile.

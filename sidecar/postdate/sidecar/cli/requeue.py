@@ -9,6 +9,7 @@ as long as that keeps its requests, and a run that was killed halfway can simply
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -78,11 +79,12 @@ def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
         return letter
     partition, offset = letter.request
     try:
-        for record in records_of(kafka, Partition(requests, partition), offset, offset + 1, shown=False):
-            return replace(letter, key=record.key, value=record.value, headers=record.headers or [])
+        request = next(records_of(kafka, Partition(requests, partition), offset, offset + 1, shown=False), None)
     except OffsetOutOfRange:
         return None
-    return None
+    if request is None:
+        return None
+    return replace(letter, key=request.key, value=request.value, headers=request.headers or [])
 
 
 class Earlier:
@@ -123,9 +125,9 @@ class Earlier:
 
     def _kept_since_ms(self, part: Partition) -> int:
         """The time of the oldest request that is kept; where none is, now."""
-        for record in records_of(self._kafka, part, self._starts[part], self._ends[part], shown=False):
-            return record.timestamp_ms
-        return now_ms()
+        with closing(records_of(self._kafka, part, self._starts[part], self._ends[part], shown=False)) as records:
+            oldest = next(records, None)
+        return now_ms() if oldest is None else oldest.timestamp_ms
 
     def _first(self, part: Partition, letters: list[Letter]) -> int:
         """The first request that could stand for one of the letters: behind its own, and not before it died."""
