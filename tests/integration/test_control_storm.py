@@ -78,6 +78,13 @@ def _send(bed: Bed, requests: str, target: str, chance: random.Random) -> tuple[
     return schedules, controls
 
 
+def _cancel_what_has_ended(bed: Bed, requests: str, ids: set[bytes]) -> list[Sent]:
+    sender = bed.sender()
+    cancels = [sender.send(requests, Sent("", id_, None, [(ID, id_), (ACTION, b"cancel")])) for id_ in sorted(ids)]
+    sender.flush()
+    return cancels
+
+
 def _kill(processes: list[Sidecar], chance: random.Random) -> None:
     first, step = time.monotonic(), (_SECONDS + 1) / _KILLS
     for number in range(_KILLS):
@@ -168,6 +175,8 @@ def test_every_verdict_is_true_while_processes_are_killed(bed: Bed) -> None:
     schedules, controls = _send(bed, requests, target, random.Random(seed + 1))
     killer.join()
     bed.wait_for_ends(len(schedules) + len(controls), _SETTLE_S + _SECONDS)
+    controls += _cancel_what_has_ended(bed, requests, {sent.id for sent in schedules[:200]})
+    bed.wait_for_ends(len(schedules) + len(controls), _SETTLE_S)
     exits = [process.stop() for process in processes]
     answers = _answers(bed, requests)
     print(Counter(answer.verdict.value for answer in answers))
