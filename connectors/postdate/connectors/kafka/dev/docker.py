@@ -92,18 +92,19 @@ class DockerBroker:
             raise
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stops and removes the container; kills it after `timeout_s`. Nothing happens where none runs."""
+        """Kills and removes the container: nobody can read its data again. Nothing happens where none runs.
+
+        Waits for `timeout_s` at most for the docker command to notice, or to come as far as making the container.
+        """
         if self._process is None:
             return
         docker = shutil.which("docker") or "docker"
         deadline = time.monotonic() + timeout_s
         # Asked again until the command has ended: it may be about to make the container, or to start it.
         while self._process.poll() is None and time.monotonic() < deadline:
-            _succeeds([docker, "stop", "-t", str(int(timeout_s)), self.name])
-            time.sleep(_POLL_S)
-        if self._process.poll() is None:
-            self._process.kill()
             _succeeds([docker, "rm", "--force", self.name])
+            time.sleep(_POLL_S)
+        self._process.kill()
         self._process.wait()
         self._process = None
         if self._log_file is not None:
