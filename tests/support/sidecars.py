@@ -120,6 +120,11 @@ class Sidecar:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
 
+    def wait(self, timeout_s: float = 30.0) -> int:
+        """Waits until it has ended by itself; returns the exit code."""
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process.wait(timeout_s)
+
     def kill(self) -> None:
         """SIGKILL: what it was doing stays half done. Nothing happens where it does not run."""
         if self._process is not None:

@@ -136,6 +136,10 @@ LARGE_TRANSACTION_FATES: Final = 1_000
 # A fenced shard looks this often who has taken over.
 FENCED_RECHECK_MS: Final = 1_000
 
+# Whoever fenced a shard needs this long, at most, to say in the dispatch log who it is: a takeover that has its disk.
+# Later a fence is taken for a stranger's, and the shard takes its transactional id back.
+FENCED_PATIENCE_MS: Final = 10_000
+
 # Failing targets and parked entries are looked after this often; each look is some point reads.
 TEND_INTERVAL_MS: Final = 500
 

@@ -33,6 +33,7 @@ from postdate.sidecar.limits import (
     BACKOFF_MS_MIN,
     BEAT_INTERVAL_MS_MAX,
     CONFIRM_INTERVAL_MS,
+    FENCED_PATIENCE_MS,
     FENCED_RECHECK_MS,
     TEND_INTERVAL_MS,
 )
@@ -91,6 +92,7 @@ class Shard:
         self._reassured = False
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
         self._lost_takeover = 0
+        self._fenced_at = 0.0
         self._reopen = False
 
     # ---- one step --------------------------------------------------------------------------------------------------
@@ -312,6 +314,7 @@ class Shard:
         self._lost_takeover = self._tenure.takeover if self._tenure else 0
         self._drop_tenure()
         self._reassured = False
+        self._fenced_at = self.ctx.clock.steady_ms()
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)
 
@@ -333,7 +336,9 @@ class Shard:
             )
             log.error("shard %s: FENCED: %s", ctx.name, self.why)
             return 60_000.0
-        if self._reassured:
+        spoke = last is not None and last.takeover > self._lost_takeover
+        patient = ctx.clock.steady_ms() - self._fenced_at < FENCED_PATIENCE_MS
+        if self._reassured and (spoke or not patient):  # to fence back at once would hide who it is, and never end
             log.warning("shard %s: the group confirms that it is ours; taking over again", ctx.name)
             self.state = State.FENCING
             return 0.0

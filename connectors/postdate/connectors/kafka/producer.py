@@ -8,7 +8,8 @@ taints the producer (see `settle` in the seam, and KAFKA-17754). One thread at a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -21,7 +22,14 @@ from postdate.connectors.kafka.classification import (
     classify_delivery,
     error_of,
 )
-from postdate.connectors.kafka.errors import AbortRequired, FatalClient, RecordRejected, Retriable, UnknownOutcome
+from postdate.connectors.kafka.errors import (
+    AbortRequired,
+    FatalClient,
+    KafkaFault,
+    RecordRejected,
+    Retriable,
+    UnknownOutcome,
+)
 from postdate.connectors.kafka.seam import Headers, OnDelivery
 from postdate.connectors.kafka.settings import ClientConf, KafkaSettings, log
 
@@ -70,7 +78,8 @@ class ConfluentPlainProducer:
                 deadline = deadline or now + self._queue_patience_s
                 if now >= deadline:
                     raise Retriable("The producer's queue stays full.", KafkaError._QUEUE_FULL) from error
-                producer.poll(_QUEUE_WAIT_S)
+                with _serving(f"wait for room to produce to {topic}"):
+                    producer.poll(_QUEUE_WAIT_S)
             except KafkaException as error:
                 code = error_of(error).code()
                 if code in RECORD_CODES:
@@ -80,7 +89,8 @@ class ConfluentPlainProducer:
                 raise classify(error, f"produce to {topic}", otherwise) from error
 
     def flush(self, timeout_s: float) -> int:
-        return self._open().flush(timeout_s)
+        with _serving("flush"):
+            return self._open().flush(timeout_s)
 
     def destroy(self) -> None:
         producer, self._producer = self._producer, None
@@ -140,8 +150,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
 
     def settle(self) -> bool:
         producer = self._open()
-        while producer.poll(0) > 0:
-            pass
+        with _serving("settle"):
+            while producer.poll(0) > 0:
+                pass
         return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
 
     def _end(self, call: Callable[[float], None], what: str) -> None:
@@ -154,17 +165,34 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         try:
             while True:
                 try:
-                    call(-1)
+                    with _serving(f"{what} a transaction of {self._id}"):
+                        call(-1)
                     return
-                except KafkaException as error:
-                    fault = classify(error, f"{what} a transaction of {self._id}")
+                except KafkaFault as fault:
                     if not fault.retriable:
-                        raise fault from error
+                        raise
                     if time.monotonic() - started >= self._budget_s:
-                        raise UnknownOutcome(str(fault), fault.code) from error
+                        raise UnknownOutcome(str(fault), fault.code) from fault
                     time.sleep(_RETRY_PAUSE_S)
         finally:
             self._end_took_s += time.monotonic() - started
+
+
+@contextmanager
+def _serving(doing: str) -> Iterator[None]:
+    """Makes a fault of what the library raises while it serves its events, met while `doing` something.
+
+    A client that became unusable raises from whatever call comes next, `poll` and `flush` included; where callbacks run
+    after that in the same call, they find the exception set, and Python turns it into a SystemError with that cause.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise classify(error, doing) from error
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise classify(error.__cause__, doing) from error
+        raise
 
 
 def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:

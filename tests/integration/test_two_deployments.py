@@ -1,0 +1,50 @@
+"""Goal: two deployments with different groups on one request topic do not deliver twice, nor fence each other for ever.
+
+Method: one process of group A serves, and a process of group B is started beside it, with traffic all the while. One
+of them ends with exit code 3 and says which group has taken over; the other goes on, and each message arrives once.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from support.bed import Bed
+from support.oracle import Sent
+from support.sidecars import wait_until
+
+_SECONDS = 12
+_RATE = 50
+_FENCED = 3
+
+
+def _send(bed: Bed, requests: str, target: str, asked: list[Sent]) -> None:
+    sender, first, wait = bed.sender(), time.time(), threading.Event()
+    for index in range(_SECONDS * _RATE):
+        wait.wait(max(first + index / _RATE - time.time(), 0.0))
+        due_ms = int((first + index / _RATE) * 1000) + 300
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms)))
+    sender.flush()
+
+
+def test_of_two_deployments_one_goes_on_and_the_other_says_why_it_stops(bed: Bed) -> None:
+    requests, target = bed.new_requests(2), bed.new_target(2)
+    older, newer = bed.new_sidecar("older"), bed.new_sidecar("newer")
+    newer.group_id = f"{older.group_id}-other"
+    older.start()
+    older.wait_for_shards(2)
+    asked: list[Sent] = []
+    sending = threading.Thread(target=_send, args=(bed, requests, target, asked))
+    sending.start()
+    newer.start()
+    wait_until(lambda: older.is_alive() != newer.is_alive(), "one of the two stops", 90)
+    stopped, going = (older, newer) if newer.is_alive() else (newer, older)
+    assert stopped.wait() == _FENCED
+    assert f"group {going.group_id}" in stopped.log_text()
+    sending.join()
+    bed.wait_for_ends(len(asked))
+    assert going.is_alive()
+    assert going.stop() == 0
+    bed.judge(asked)
