@@ -21,9 +21,9 @@ from support.sidecars import Sidecar, postdate
 WAIT = ("--wait-verdict", "--timeout", "60s")
 
 
-def start(bed: Bed, verdicts: str = "control") -> Sidecar:
+def start(bed: Bed, verdicts: str = "control", **topic: object) -> Sidecar:
     sidecar = bed.new_sidecar()
-    sidecar.topic = {"verdicts": verdicts}
+    sidecar.topic = {"verdicts": verdicts, **topic}
     sidecar.start()
     sidecar.wait_for_shards(4)
     return sidecar
@@ -111,6 +111,17 @@ def test_a_schedule_that_replaces_says_what(bed: Bed, requests: str, target: str
     assert [(seen.value, seen.origin.decode()) for seen in arrived(bed, target, 1)] == [(b"new", second[0])]
     bed.wait_for_ends(2)
     assert len(gather(bed.bootstrap, bed.requests, bed.targets).delivered) == 1
+
+
+def test_what_the_sidecar_refuses_is_rejected_and_changes_nothing(bed: Bed, requests: str, target: str) -> None:
+    """Its horizon is shorter than that of the command, which knows no better."""
+    start(bed, levels_ms=[1_000], horizon_ms=3_600_000)
+    (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "1h")
+    said, sentence = refused(bed, "reschedule", "--origin", origin, "--delay", "2h", *WAIT)
+    assert (said, "its dead letter tells why" in sentence) == ("rejected -", True)
+    (letter,) = map(json.loads, command(bed, "dead-letters", "list", "--requests", requests, "--output", "json"))
+    assert letter["reason"] == "beyond-horizon"
+    assert command(bed, "cancel", "--origin", origin, *WAIT)[1] == f"cancelled {origin}"
 
 
 def test_where_all_is_answered_a_message_is_waited_for(bed: Bed, requests: str, target: str) -> None:
