@@ -187,6 +187,20 @@ def test_nothing_is_sent_where_nothing_would_answer(bed: SimBed, tmp_path: Path)
     assert bed.call("cancel", "--origin", "requests/0/0", "--config", str(config)).exit_code == 0
 
 
+def test_the_origin_is_told_also_where_the_brokers_clock_is_far_off(bed: SimBed) -> None:
+    """By its clock the message lies beyond the horizon; what was sent was good by ours."""
+    bed.broker.skew_ms = -10 * 86_400_000
+    at = str(int(bed.time.now_ms) + 3_600_000)
+    for command in (
+        ["send", "--requests", "requests", "--topic", "orders"],
+        ["reschedule", "--origin", "requests/0/1"],
+    ):
+        result = bed.call(*command, "--at", at, "--output", "json")
+        assert result.exit_code == 0, result.stderr
+        told = json.loads(result.stdout)
+        assert (told["origin"].partition("/")[0], told["due_ms"]) == ("requests", None)
+
+
 def test_an_origin_that_cannot_exist_is_not_sent(bed: SimBed) -> None:
     result = bed.call("cancel", "--origin", "requests/4/1")
     assert (result.exit_code, "requests has 4 partitions" in result.stderr) == (Exit.USAGE, True)

@@ -21,6 +21,7 @@ from postdate.sidecar.cli.answers import Waiting, answer_options, refuse_waiting
 from postdate.sidecar.cli.drafts import (
     Draft,
     accepted,
+    due_ms,
     now_ms,
     partition_of,
     the_request_topic,
@@ -162,8 +163,9 @@ def _control(loader: Loader, action: bytes, named: Named, headers: Headers, wait
         accepted(rules, draft, part.index, now_ms())
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
-            due_ms = accepted(rules, draft, part.index, receipt.timestamp_ms).due_ms
-            told = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
-            return told if due_ms < 0 else {**told, "due_ms": due_ms}
+            told: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
+            if headers:
+                told["due_ms"] = due_ms(rules, draft, part.index, receipt.timestamp_ms)
+            return told
 
         send_and_tell(kafka, admin, part, draft, waiting, output, facts)

@@ -84,6 +84,15 @@ def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: in
         raise ConfigError(f"this request would be refused: {refusal}") from refusal
 
 
+def due_ms(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> int | None:
+    """When a request with the broker's timestamp is due, epoch ms; None: it will be refused after all, since the
+    broker's clock is another than this machine's."""
+    try:
+        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None).due_ms
+    except RequestRefused:
+        return None
+
+
 def now_ms() -> int:
     """Epoch milliseconds of this machine."""
     return time.time_ns() // 1_000_000

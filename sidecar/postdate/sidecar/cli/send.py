@@ -21,6 +21,7 @@ from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.drafts import (
     Draft,
     accepted,
+    due_ms,
     now_ms,
     partition_of,
     the_request_topic,
@@ -94,8 +95,8 @@ def send(
         accepted(rules, draft, part.index, now_ms())
 
         def facts(receipt: Receipt) -> Mapping[str, object]:
-            due_ms = accepted(rules, draft, part.index, receipt.timestamp_ms).due_ms
-            return {"topic": target, "due_ms": due_ms, "sent_ms": receipt.timestamp_ms}
+            sent_ms = receipt.timestamp_ms
+            return {"topic": target, "due_ms": due_ms(rules, draft, part.index, sent_ms), "sent_ms": sent_ms}
 
         send_and_tell(kafka, admin, part, draft, wait, output, facts)
 
