@@ -47,7 +47,7 @@ class Sidecar:
     """One `postdate run`; the same object started again is the same place with the same disk, as a new process.
 
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
-    settings of each request topic.
+    settings of each request topic; `topics`: those of one alone, by its name.
     """
 
     name: str
@@ -60,6 +60,7 @@ class Sidecar:
     allow: Sequence[str] = ("*",)
     static: bool = False
     topic: Mapping[str, object] = field(default_factory=dict)
+    topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -143,8 +144,9 @@ class Sidecar:
         text = "\n".join(["[dispatch]", *lines, "[kafka.consumer]"]) + "\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
         for topic in self.requests:
-            text += f"[[request_topics]]\nname = {json.dumps(topic)}\nallow = {json.dumps(list(self.allow))}\n"
-            text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in self.topic.items())
+            text += f"[[request_topics]]\nname = {json.dumps(topic)}\n"
+            settings = {"allow": list(self.allow), **self.topic, **self.topics.get(topic, {})}
+            text += "".join(f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
         return text
 
     def _stdout(self) -> Path:
