@@ -21,7 +21,7 @@ from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_PARTITIONS_PER_TRANSACTION_MAX
-from postdate.sidecar.targets import Target
+from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.keys import split_key
@@ -203,11 +203,14 @@ class BatchBuilder:
             batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
 
     def _dead_letter_size_max(self, batch: Batch) -> int:
-        """What the dead-letter topic takes; where it was never looked at, the caller does so and builds anew."""
+        """What the dead-letter topic takes; where it was never looked at, the caller does so and builds anew.
+
+        Not known is no reason to leave anything out: a letter that is then too large is refused, and built again.
+        """
         topic = self._target_of(self._own.dead_letters)
         if topic is None:
             batch.unknown[self._own.dead_letters] = None
-            return 0
+            return SIZE_UNKNOWN_BYTES
         return topic.size_bytes_max
 
     def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:

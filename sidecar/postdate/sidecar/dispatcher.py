@@ -43,6 +43,9 @@ _BLAME_REASONS = {
     Blame.TOO_LARGE: Reason.TOO_LARGE,
     Blame.REFUSED: Reason.RECORD_REFUSED,
 }
+#: What was not looked at is first a target, and where that refuses, the dead letters.
+_LOOKS = 2
+
 _TARGET_BLAMES = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
 
 
@@ -85,9 +88,10 @@ class Dispatcher:
         if not keys:
             return 0, False
         draft, batch = self._build(index, keys, values, before_ms - 1, alone)
-        if batch.unknown:
-            self._targets.learn(batch.unknown)
-            draft, batch = self._build(index, keys, values, before_ms - 1, alone)
+        for _ in range(_LOOKS):
+            if batch.unknown:
+                self._targets.learn(batch.unknown)
+                draft, batch = self._build(index, keys, values, before_ms - 1, alone)
         if batch.park:
             self._park(index, batch)
             return 0, True

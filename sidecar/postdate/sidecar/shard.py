@@ -164,6 +164,8 @@ class Shard:
                 recovered = takeover.recover(ctx, bounded)
             finally:
                 self._index = checked.index
+            # Before there is a tenure: with one, and without this end, the gate would stand open.
+            self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
             self._tenure = takeover.own(ctx, recovered, self._broker_clock)
         except BaseException:
             fenced.producer.destroy()
@@ -172,7 +174,6 @@ class Shard:
         self.takeovers += 1
         self._backoff_ms = BACKOFF_MS_MIN
         self._last_committed_at = ctx.clock.steady_ms()
-        self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
         if self._unread or checked.empty:
             self.inbox.restart(read_up_to(index))
             self._unread = False
@@ -185,6 +186,7 @@ class Shard:
             read_up_to(index),
             index.count,
         )
+        self._recycle_if_disturbed(self._tenure)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -243,8 +245,7 @@ class Shard:
             self._after_transaction(tenure)
             return 0.0
         if more:
-            if not tenure.settled():
-                self._recycle()
+            self._recycle_if_disturbed(tenure)
             return 0.0
         retry_at = self._dispatcher.retry_at()
         keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
@@ -261,13 +262,13 @@ class Shard:
 
     def _after_transaction(self, tenure: Tenure) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
-        if not tenure.settled():
-            self._recycle()
+        self._recycle_if_disturbed(tenure)
 
-    def _recycle(self) -> None:
+    def _recycle_if_disturbed(self, tenure: Tenure) -> None:
         """Recycle on suspicion: a late answer must never decide the next transaction (KAFKA-17754)."""
-        log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
-        self._drop_tenure()
+        if not tenure.settled():
+            log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
+            self._drop_tenure()
 
     def _tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
         """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets."""

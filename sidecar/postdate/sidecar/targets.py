@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _SIZE_SETTING = "max.message.bytes"
 _CLEANUP_SETTING = "cleanup.policy"
-_SIZE_UNKNOWN_BYTES = 2**31
+SIZE_UNKNOWN_BYTES = 2**31
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class Target:
 
     name: str
     partitions: int = 0
-    size_bytes_max: int = _SIZE_UNKNOWN_BYTES
+    size_bytes_max: int = SIZE_UNKNOWN_BYTES
     compacted: bool = False
     looked_at: float = -1.0
     failing_since: float = -1.0
@@ -137,7 +137,7 @@ class Targets:
                 self._mark_failing(target, Reason.TARGET_UNAVAILABLE, f"topic {name} has no leader for {missing[:8]}")
             else:
                 target.partitions = len(info.partitions)
-                target.size_bytes_max = int(info.config.get(_SIZE_SETTING, _SIZE_UNKNOWN_BYTES))
+                target.size_bytes_max = int(info.config.get(_SIZE_SETTING, SIZE_UNKNOWN_BYTES))
                 target.compacted = "compact" in info.config.get(_CLEANUP_SETTING, "")
                 if target.refused:
                     target.on_trial = True
