@@ -110,5 +110,29 @@ def test_chain(spark: SparkSession, sequence: list[int | None], whole: bool, pro
     assert [row["problem"] for row in found] == problems
 
 
+FIRST: dict[str, Any] = {"kind": "owner", "takeover": 4, "instance": "a"}
+OWNER: dict[str, Any] = {"kind": "owner", "takeover": 5, "instance": "b"}
+
+
+@pytest.mark.parametrize(
+    ("later", "problems"),
+    [
+        ([{"takeover": 4}, OWNER, {"takeover": 5, "instance": "b"}], []),
+        ([{"takeover": 5, "instance": "b"}], ["takeover 5 has no owner record"]),
+        ([OWNER, {"takeover": 4}], ["takeover 4 after takeover 5"]),
+        ([{"takeover": 4, "instance": "x"}], ["takeover 4 of x of postdate, which is that of a of postdate"]),
+        ([{"takeover": 4, "group": "x"}], ["takeover 4 of a of x, which is that of a of postdate"]),
+        ([FIRST], ["takeover 4 is announced again"]),
+    ],
+    ids=["handed over", "not announced", "fenced", "another instance", "another group", "announced twice"],
+)
+def test_a_strangers_record_breaks_the_chain(
+    spark: SparkSession, later: list[dict[str, Any]], problems: list[str]
+) -> None:
+    values: list[bytes | None] = [log_value(1 + n, [], **changes) for n, changes in enumerate([FIRST, *later])]
+    found = chain_breaks(_log(spark, values)).orderBy("log_offset").collect()
+    assert [row["problem"] for row in found] == problems
+
+
 def test_the_literal_record_is_the_one_of_the_format() -> None:
     assert json.loads(GOOD["moved"] or b"")["fates"][0] == [7, 1_000, "moved", 2_000, 9]

@@ -7,67 +7,18 @@ too, so a rule that always or never speaks fails.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Row, SparkSession
 
-from postdate.connectors.spark.claims import unfounded_claims
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
-from postdate.connectors.spark.history import PARTITIONS, TARGETS
-from postdate.connectors.spark.judge import judge
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
-from postdate.connectors.spark.request_rows import request_rows
-from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
-from support.history import LETTERS, LOG, REQUESTS, TARGET, History
-from support.verdict_cases import DUE, SNAPSHOT, T, all_cases
-
-
-def judged(
-    spark: SparkSession,
-    history: History,
-    *,
-    request_start: int = 0,
-    request_end: int = 10_000,
-    log_end: int = 10_000,
-    log_capped: bool = False,
-    fates_lost_before_ms: int = -1,
-    letters_capped: bool = False,
-    letters_lost_before_ms: int = -1,
-    targets: Sequence[tuple[Any, ...]] = ((TARGET, 4, False, False, -1),),
-    log_start: int = 0,
-    with_claims: bool = True,
-) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history of one partition."""
-    partition = (REQUESTS, 0, log_start, request_start, request_end, LOG, log_end, True)
-    hidden = (log_capped, fates_lost_before_ms, letters_capped, letters_lost_before_ms)
-    partitions = spark.createDataFrame([(*partition, *hidden)], PARTITIONS)
-    read = {
-        name: spark.createDataFrame(rows, RECORDS)
-        for name, rows in vars(history).items()
-        if name in ("requests", "log", "delivered", "letters")
-    }
-    log = log_rows(read["log"], partitions)
-    requests, fates = request_rows(read["requests"], LEVELS_MS_DEFAULT), fate_rows(log)
-    rows = judge(
-        requests,
-        fates,
-        delivered_rows(read["delivered"], [REQUESTS]),
-        dead_letter_rows(read["letters"], {LETTERS: REQUESTS}),
-        unfounded_claims(fates, requests, partitions) if with_claims else None,
-        partitions,
-        spark.createDataFrame([*targets], TARGETS),
-        snapshot_ms=SNAPSHOT,
-        slack_ms=60_000,
-    )
-    return rows, chain_breaks(log)
-
+from support.history import TARGET, History
+from support.judging import judged
+from support.verdict_cases import DUE, T, all_cases
 
 CASES = all_cases()
+# Cases of their own: test_spark_answers.
+ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +37,7 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
 
 def test_the_cases_reach_every_verdict_that_rows_can_have() -> None:
     reached = {verdict for case in CASES.expected.values() for verdict in case.verdicts}
-    assert reached == set(VERDICTS) - {"chain", "request-expired", "target-expired", "unsettled"}
+    assert reached == set(VERDICTS) - {"chain", "request-expired", "target-expired", *ABOUT_ANSWERS}
 
 
 def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:
@@ -167,7 +118,7 @@ def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSes
 
 def test_summary_counts_and_samples(spark: SparkSession) -> None:
     found, breaks = judged(spark, CASES)
-    summary = summarise(found, breaks, samples_max=2)
+    summary = summarise(found, breaks, spark.createDataFrame([], "place string"), samples_max=2)
     expected = [verdict for case in CASES.expected.values() for verdict in case.verdicts]
     for verdict in VIOLATIONS:
         assert summary.counts[verdict] == expected.count(verdict), verdict

@@ -13,6 +13,7 @@ from typing import Any
 REQUESTS = "postdate.requests"
 LOG = "postdate.requests.dispatch-log"
 LETTERS = "postdate.requests.dead-letters"
+VERDICTS = "postdate.requests.verdicts"
 TARGET = "orders"
 
 Headers = list[tuple[str, bytes | None]]
@@ -44,13 +45,14 @@ def log_value(seq: int, fates: list[Any], /, **changes: Any) -> bytes:
 
 @dataclass
 class History:
-    """Four topics of one partition each, filled by hand."""
+    """Five topics of one partition each, filled by hand."""
 
     start_ms: int
     requests: list[Row] = field(default_factory=list)
     log: list[Row] = field(default_factory=list)
     delivered: list[Row] = field(default_factory=list)
     letters: list[Row] = field(default_factory=list)
+    answers: list[Row] = field(default_factory=list)
 
     def ask(
         self,
@@ -60,11 +62,13 @@ class History:
         value: bytes | None = b"v",
         headers: Headers | None = None,
         at_ms: int | None = None,
+        partition: int = 0,
     ) -> None:
         """A request at `start_ms` (or `at_ms`); with no control headers, one to `orders` due a second later."""
         asked = list(control) or [("postdate-topic", TARGET.encode()), ("postdate-delay", b"1s")]
         stamped = self.start_ms if at_ms is None else at_ms
-        self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, [*(headers or []), *asked]))
+        sent = [*(headers or []), *asked]
+        self.requests.append(kafka_row(REQUESTS, offset, stamped, key, value, sent, partition=partition))
 
     def commit(self, *fates: list[Any], at_ms: int | None = None, **changes: Any) -> None:
         """The next dispatch-log record, by default two seconds after the start."""
@@ -98,7 +102,7 @@ class History:
         *original: tuple[str, bytes | None],
         key: bytes | None = b"k",
         value: bytes | None = b"v",
-        reason: bytes = b"expired",
+        reason: bytes = b"unknown-target",
         partition: int = 0,
     ) -> None:
         """A dead letter of a request whose headers were `original`, by default those of `ask`."""
@@ -111,3 +115,12 @@ class History:
         place = len(self.letters)
         row = kafka_row(LETTERS, place, self.start_ms, key, value, [*asked, *own], partition=partition)
         self.letters.append(row)
+
+    def answer(self, origin: int, word: str, of: int | None = None, id: str | None = None, /, **changes: Any) -> None:
+        """A verdict record as Postdate writes it; `changes` spoil it, `key` and `partition` its place."""
+        key, partition = changes.pop("key", id), changes.pop("partition", 0)
+        said = {"v": 1, "origin": f"{REQUESTS}/0/{origin}", "id": id, "verdict": word}
+        said |= {"of": None if of is None else f"{REQUESTS}/0/{of}", "at": 1}
+        value = json.dumps(said | changes).encode()
+        place, sent_key = len(self.answers), None if key is None else key.encode()
+        self.answers.append(kafka_row(VERDICTS, place, self.start_ms, sent_key, value, [], partition=partition))

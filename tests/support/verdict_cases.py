@@ -34,11 +34,21 @@ class Cases(History):
         self.expected: dict[str, Expected] = {}
         self.next = 0
 
-    def case(self, name: str, verdicts: str, word: str = "") -> int:
-        """The offset of a new case."""
+    def case(self, name: str, verdicts: str, word: str = "", *, at: int = 0) -> int:
+        """The offset of a new case; what is expected is expected of the request `at` offsets behind it."""
         self.next += 10
-        self.expected[name] = Expected(self.next, set(verdicts.split()), word)
+        self.expected[name] = Expected(self.next + at, set(verdicts.split()), word)
         return self.next
+
+    def schedule(self, offset: int, id: bytes, *more: tuple[str, bytes | None]) -> None:
+        """A request of that id, due a second later."""
+        self.ask(offset, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", id), *more)
+
+    def cancel(self, offset: int, id: bytes) -> None:
+        self.ask(offset, ("postdate-action", b"cancel"), ("postdate-id", id))
+
+    def reschedule(self, offset: int, id: bytes, delay: bytes, *more: tuple[str, bytes | None]) -> None:
+        self.ask(offset, ("postdate-action", b"reschedule"), ("postdate-id", id), ("postdate-delay", delay), *more)
 
 
 def _plain_cases(cases: Cases) -> None:
@@ -249,8 +259,87 @@ def _dead_cases(cases: Cases) -> None:
     cases.deliver(o)
 
 
+def _control_cases(cases: Cases) -> None:
+    o = cases.case("cancelled by what was refused", "contradiction", "applied with it")
+    cases.schedule(o, b"c1")
+    cases.ask(o + 1, ("postdate-action", b"cancel"), ("postdate-id", b"c1"), ("postdate-topic", b"x"))
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "dead"])
+    cases.bury(o + 1, ("postdate-action", b"cancel"), ("postdate-id", b"c1"), ("postdate-topic", b"x"))
+    o = cases.case("cancelled apart from its cancel", "contradiction", "applied with it")
+    cases.schedule(o, b"c2")
+    cases.cancel(o + 1, b"c2")
+    cases.commit([o, DUE, "cancelled"])
+    cases.commit([o + 1, 0, "applied"])
+    o = cases.case("cancelled by the cancel of another", "contradiction", "applied with it")
+    cases.schedule(o, b"c3")
+    cases.cancel(o + 1, b"other")
+    cases.commit([o, DUE, "cancelled"], [o + 1, 0, "applied"])
+    o = cases.case("replaced by what was refused", "contradiction", "no later request")
+    cases.schedule(o, b"r1")
+    cases.ask(o + 1, TO_ORDERS, ("postdate-delay", b"soon"), ("postdate-id", b"r1"))
+    cases.commit([o, DUE, "replaced"], [o + 1, 0, "dead"])
+    cases.bury(o + 1, TO_ORDERS, ("postdate-delay", b"soon"), ("postdate-id", b"r1"))
+    o = cases.case("replaced from another partition", "contradiction", "no later request")
+    cases.schedule(o, b"r2")
+    cases.ask(o + 1, TO_ORDERS, ("postdate-delay", b"9h"), ("postdate-id", b"r2"), partition=1)
+    cases.commit([o, DUE, "replaced"])
+    o = cases.case("moved by a cancel", "contradiction", "does not ask for it")
+    cases.schedule(o, b"m1")
+    cases.cancel(o + 1, b"m1")
+    cases.commit([o, DUE, "moved", T + 1_500, o + 1], [o + 1, 0, "applied"], [o, DUE, "delivered"])
+    cases.deliver(o, due_ms=T + 1_500, id=b"m1")
+    o = cases.case("moved by the reschedule of another", "contradiction", "does not ask for it")
+    cases.schedule(o, b"m2")
+    cases.reschedule(o + 1, b"other", b"1500ms")
+    cases.commit([o, DUE, "moved", T + 1_500, o + 1], [o + 1, 0, "applied"], [o, DUE, "delivered"])
+    cases.deliver(o, due_ms=T + 1_500, id=b"m2")
+    o = cases.case("moved apart from its reschedule", "contradiction", "does not ask for it")
+    cases.schedule(o, b"m3")
+    cases.reschedule(o + 1, b"m3", b"1500ms")
+    cases.commit([o, DUE, "moved", T + 1_500, o + 1], [o, DUE, "delivered"])
+    cases.commit([o + 1, 0, "applied"])
+    cases.deliver(o, due_ms=T + 1_500, id=b"m3")
+    o = cases.case("a control with two fates", "duplicate", "2 final fates: applied (postdate.requests.dispatch-log/0/")
+    cases.cancel(o, b"nobody")
+    cases.commit([o, 0, "applied"])
+    cases.commit([o, 0, "applied"])
+    o = cases.case("a reschedule without fate, far as its new time is", "missing", "no fate")
+    cases.reschedule(o, b"nobody", b"9h")
+    o = cases.case("a control that was held", "mismatch", "fate delivered of a request to cancel")
+    cases.cancel(o, b"nobody")
+    cases.commit([o, 0, "delivered"])
+    cases.expected["a control that was held"] = Expected(o, {"mismatch", "unsettled"}, "request to cancel")
+
+
+def _grace_cases(cases: Cases) -> None:
+    half, whole = ("postdate-grace", b"500ms"), ("postdate-grace", b"1s")
+    for name, grace, verdict in (("after", half, "dead"), ("at the end of", whole, "contradiction")):
+        o = cases.case(f"expired {name} its grace", verdict, "" if verdict == "dead" else "its grace ends at")
+        asked = TO_ORDERS, ("postdate-delay", b"1s"), grace
+        cases.ask(o, *asked)
+        cases.commit([o, DUE, "dead"])
+        cases.bury(o, *asked, reason=b"expired")
+    o = cases.case("expired without a grace", "contradiction", "it has no grace")
+    cases.ask(o)
+    cases.commit([o, DUE, "dead"])
+    cases.bury(o, reason=b"expired")
+    o = cases.case("expired at ingest", "contradiction", "expired at")
+    cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), half)
+    cases.commit([o, 0, "dead"])
+    cases.bury(o, TO_ORDERS, ("postdate-delay", b"1s"), half, reason=b"expired")
+    for name, given, verdict in (("sooner", half, "dead"), ("later", ("postdate-grace", b"1h"), "contradiction")):
+        o = cases.case(f"expired by the grace of a reschedule, {name}", verdict)
+        id = f"g-{name}".encode()
+        first = (TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", id), whole)
+        cases.ask(o, *first)
+        cases.reschedule(o + 1, id, b"1s", given)
+        cases.commit([o, DUE, "moved", DUE, o + 1], [o + 1, 0, "applied"], [o, DUE, "dead"])
+        cases.bury(o, *first, reason=b"expired")
+
+
 def all_cases() -> Cases:
     cases = Cases()
-    for part in (_plain_cases, _repeated_cases, _timed_cases, _changed_cases, _ended_cases, _dead_cases):
+    parts = (_plain_cases, _repeated_cases, _timed_cases, _changed_cases, _ended_cases, _dead_cases)
+    for part in (*parts, _control_cases, _grace_cases):
         part(cases)
     return cases

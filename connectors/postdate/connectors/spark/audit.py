@@ -2,9 +2,9 @@
 
 Reads the topics alone and shares with the sidecar nothing but header names and the format of the dispatch log.
 
-1. Fix the ends, cause before effect: requests, dispatch log, then targets and dead letters, then how far the dispatch
-   log is read once more.
-2. Bring together by origin: requests, fates, delivered records, dead letters.
+1. Fix the ends, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how far the
+   dispatch log is read once more.
+2. Bring together by origin: requests, fates, delivered records, dead letters, answers.
 3. Judge each origin, and the chain of each dispatch log.
 4. Tell: counts, lateness, samples; exit code 0 clean, 4 violations, 1 could not judge, 2 asked amiss.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -24,7 +24,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.claims import CLAIMING, unfounded_claims
+from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
 from postdate.connectors.spark.cluster import Cluster
 from postdate.connectors.spark.errors import AuditError, AuditUsageError, CannotJudge
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
@@ -37,25 +40,32 @@ from postdate.connectors.spark.history import (
     partition_table,
     target_table,
 )
+from postdate.connectors.spark.interruption import arm, interruptible
 from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import TARGETS_MAX
 from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.output import Hole, Outcome, range_lines, write_outcome
+from postdate.connectors.spark.output import Hole, Outcome, VerdictRecords, range_lines, write_outcome
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.session import spark_session
 from postdate.connectors.spark.sources import read_records
 from postdate.connectors.spark.summary import summarise
+from postdate.connectors.spark.unanswered import unanswered_ends
 from postdate.connectors.wire.topics import is_topic_name
 
 
 def run_audit(options: AuditOptions) -> int:
-    """Audits, writes the outcome to standard output and everything else to standard error; returns the exit code."""
+    """Audits, writes the outcome to standard output and everything else to standard error; returns the exit code.
+
+    Ctrl-C and SIGTERM end it with 1: nothing was judged.
+    """
     reporter = Reporter()
     try:
         reporter.say("starting Spark …")
-        with spark_session(options.master, options.spark_conf, reporter.say) as spark:
+        with interruptible(), spark_session(options.master, options.spark_conf, reporter.say) as spark:
+            arm()
             outcome = audit(spark, options, reporter)
         write_outcome(outcome, options.output, sys.stdout)
         sys.stdout.flush()
@@ -63,6 +73,9 @@ def run_audit(options: AuditOptions) -> int:
     except AuditError as error:
         reporter.say(f"postdate audit: {error}")
         return error.exit_code
+    except KeyboardInterrupt:
+        reporter.say("stopped; nothing was judged")
+        return CannotJudge.exit_code
 
 
 def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
@@ -97,51 +110,67 @@ class _Audit:
         causes = fix_causes(self.cluster, own, options)
         for line in range_lines([*causes.requests.values(), *causes.log.values()]):
             self.reporter.say(line)
-        requests = request_rows(read_records(spark, causes.requests.values(), self.properties), options.levels_ms)
+        asked = self._read(causes.requests.values())
+        requests = request_rows(asked, options.levels_ms, options.dialect_options())
         requests = requests.persist(StorageLevel.MEMORY_AND_DISK)
         with self.reporter.working(spark, "reading requests"):
             targets = options.targets or self._targets_of(requests)
         effects = self._fix_effects(targets)
-        for line in range_lines([*effects.targets.values(), *effects.letters.values()]):
+        for line in range_lines([*effects.targets.values(), *effects.letters.values(), *effects.answers.values()]):
             self.reporter.say(line)
         partitions = partition_table(spark, own, causes, effects)
-        log = log_rows(read_records(spark, log_ranges(causes, effects), self.properties), partitions)
+        log = log_rows(self._read(log_ranges(causes, effects)), partitions)
         log = log.persist(StorageLevel.MEMORY_AND_DISK)
         with self.reporter.working(spark, "reading the dispatch log"):
             has_claims = self._look_at(log)
         fates = fate_rows(log)
-        delivered = delivered_rows(
-            read_records(spark, effects.targets.values(), self.properties), [one.requests for one in own]
-        )
+        answers = answer_rows(self._read(effects.answers.values()), {one.verdicts: one.requests for one in own})
+        answers = answers.persist(StorageLevel.MEMORY_AND_DISK)
+        with self.reporter.working(spark, "reading verdict records"):
+            told = self._count(answers)
+        delivered = delivered_rows(self._read(effects.targets.values()), [one.requests for one in own])
         letters = dead_letter_rows(
-            read_records(spark, effects.letters.values(), self.properties),
-            {one.dead_letters: one.requests for one in own},
+            self._read(effects.letters.values()), {one.dead_letters: one.requests for one in own}
         )
+        known = known_rows(requests, fates, answers, partitions).persist(StorageLevel.MEMORY_AND_DISK)
         judged = judge(
             *(requests, fates, delivered, letters),
-            unfounded_claims(fates, requests, partitions) if has_claims else None,
+            self._causes(has_claims, told, known),
             *(partitions, target_table(spark, effects)),
             snapshot_ms=snapshot_ms,
             slack_ms=options.slack_ms,
         ).persist(StorageLevel.MEMORY_AND_DISK)
         breaks = chain_breaks(log)
         with self.reporter.working(spark, "comparing requests, fates and records"):
-            summary = summarise(judged, breaks, options.samples)
+            summary = summarise(judged, breaks, answers.where("malformed"), options.samples)
             holes = self._holes(judged, causes)
             aborted = self._aborted_copies(effects) if options.count_aborted else None
         if options.write is not None:
             with self.reporter.working(spark, f"writing {options.write}"):
                 judged.write.parquet(f"{options.write}/origins")
                 breaks.write.parquet(f"{options.write}/chain")
-        for cached in (judged, log, requests):
+        for cached in (judged, known, answers, log, requests):
             cached.unpersist()
         return Outcome(
             *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
-            (*causes.requests.values(), *causes.log.values(), *effects.targets.values(), *effects.letters.values()),
-            *(holes, aborted, self._notes(causes, effects)),
+            tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
+            *(told, holes, aborted, self._notes(causes, effects)),
             time.monotonic() - began_s,
             options.write,
         )
+
+    def _read(self, ranges: Iterable[Range]) -> DataFrame:
+        return read_records(self.spark, ranges, self.properties)
+
+    def _count(self, answers: DataFrame) -> VerdictRecords:
+        row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
+        return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
+
+    def _causes(self, has_claims: bool, told: VerdictRecords, known: DataFrame) -> list[DataFrame]:
+        """What is judged only where there is something for it to look at."""
+        found = [unfounded_ends(known), judged_moves(known)] if has_claims else []
+        found += [judged_answers(known)] if told.read > told.malformed else []
+        return [*found, unanswered_ends(known, self.options.verdicts)] if self.options.verdicts != "none" else found
 
     def _targets_of(self, requests: DataFrame) -> list[str]:
         named = requests.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
@@ -196,7 +225,7 @@ class _Audit:
     def _notes(self, causes: Causes, effects: Effects) -> tuple[str, ...]:
         capped = [
             span
-            for spans in (causes.requests, effects.log_again, effects.targets, effects.letters)
+            for spans in (causes.requests, effects.log_again, *effects.records())
             for span in spans.values()
             if span.capped
         ]
@@ -205,6 +234,8 @@ class _Audit:
             f"{span.partition.topic}/{span.partition.index}"
             for span in capped
         ]
+        if effects.absent_answers:
+            notes.append(f"no verdicts were looked at, there is no topic {', '.join(effects.absent_answers)}")
         if effects.absent_targets:
             notes.append(f"targets that do not exist: {', '.join(effects.absent_targets[:20])}")
         return tuple(notes)

@@ -3,8 +3,8 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/connectors/spark/audit_main.py --bootstrap-server HOST:PORT --output json
 
-Executors need no Python: nothing of the audit runs there but Spark's own code. Exit codes are those of
-`postdate audit`: 0 clean, 4 violations, 2 usage, 1 could not judge.
+Executors need no Python: nothing of the audit runs there but Spark's own code; with `--dialect` they need Postdate for
+theirs. Exit codes are those of `postdate audit`: 0 clean, 4 violations, 2 usage, 1 could not judge.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.errors import AuditUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
+from postdate.connectors.spark.unanswered import MODES
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             requests=tuple(given.requests or [DEFAULT_REQUESTS]),
             targets=tuple(given.target),
             levels_ms=tuple(given.levels),
+            dialects=tuple(given.dialect),
+            default_target=given.default_target,
+            verdicts=given.verdicts,
             from_ms=given.from_ms,
             to_ms=given.to_ms,
             slack_ms=given.slack,
@@ -57,6 +61,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="read only these targets")
     parser.add_argument("--levels", type=_levels, default=LEVELS_MS_DEFAULT, metavar="1s,5s,…", help="level table")
+    parser.add_argument("--dialect", action="append", default=[], metavar="NAME", help="spoken on the request topics")
+    parser.add_argument(
+        "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
+    )
+    parser.add_argument("--verdicts", choices=MODES, default="none", help="which answers must be there")
     parser.add_argument("--from", dest="from_ms", type=_instant, metavar="TIME", help="judge requests from then on")
     parser.add_argument("--to", dest="to_ms", type=_instant, metavar="TIME", help="judge requests before then")
     parser.add_argument("--slack", type=_duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")

@@ -1,8 +1,9 @@
 """Fates that name a cause: is there a request that asks for it?
 
-A `cancelled` needs a later cancel of that id or origin, a `replaced` a later schedule of the same id, a `moved` the
-reschedule that it names with that due time. Judged only where every request that the owner had ingested lies in the
-range that was read; a necessary condition, so nothing true is refused.
+A `cancelled` needs a later cancel of that id or origin, a `moved` the reschedule that it names, with that due time;
+both controls are `applied` in the same dispatch-log record, since the end of a request and every control on it share a
+transaction. A `replaced` needs a later request to schedule of the same id that was not refused. Judged only where every
+request that the owner had ingested lies in the range that was read; a necessary condition, so nothing true is refused.
 """
 
 from __future__ import annotations
@@ -10,82 +11,77 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
+
 CLAIMING = ("cancelled", "replaced", "moved")
-_ORIGIN = ["topic", "partition", "offset"]
-_PARTITION = ["topic", "partition"]
 
 
-def unfounded_claims(fates: DataFrame, requests: DataFrame, partitions: DataFrame) -> DataFrame:
-    """One row for each fate without the request that it needs: the origin, and a sentence `claim`.
+def unfounded_ends(known: DataFrame) -> DataFrame:
+    """One row for each `cancelled` or `replaced` without the request that it needs: the origin, and a sentence `claim`.
 
-    Cost: joins of the fates of these three kinds with the requests; leave it out where there are none.
+    `known` as in `known_rows`. Cost: a join of the cancelled with the cancels that name an origin.
     """
-    known = (
-        fates.where(F.col("fate.fate_name").isin(*CLAIMING))
-        .join(F.broadcast(partitions.select(*_PARTITION, "request_end")), _PARTITION)
-        .where(F.col("fate.next_request") <= F.col("request_end"))
-        .join(requests.select(*_ORIGIN, "id"), _ORIGIN)
+    end = F.col("end")
+    claiming = known.where(end.fate_name.isin("cancelled", "replaced") & _is_known(end.next_request))
+    cancels = known.where((F.col("action") == "cancel") & F.col("acts_on").isNotNull() & (end.fate_name == "applied"))
+    by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
+        F.max("offset").alias("cancel_by_origin")
     )
-    return _unfounded_ends(known, requests).unionByName(_unfounded_moves(known, requests))
-
-
-def _unfounded_ends(known: DataFrame, requests: DataFrame) -> DataFrame:
-    is_cancel, is_schedule = F.col("action") == "cancel", F.col("action") == "schedule"
-    by_id = (
-        requests.where(F.col("id").isNotNull())
-        .groupBy(*_PARTITION, "id")
-        .agg(
-            F.max(F.when(is_cancel, F.col("offset"))).alias("cancel_by_id"),
-            F.max(F.when(is_schedule, F.col("offset"))).alias("schedule_by_id"),
-        )
-    )
-    by_origin = (
-        requests.where(is_cancel & F.col("acts_on").isNotNull())
-        .groupBy(*_PARTITION, F.col("acts_on").alias("offset"))
-        .agg(F.max("offset").alias("cancel_by_origin"))
-    )
-    name = F.col("fate.fate_name")
-    cancelled = _later("cancel_by_id") | _later("cancel_by_origin")
-    is_founded = F.when(name == "cancelled", cancelled).when(name == "replaced", _later("schedule_by_id"))
-    claim = F.concat(name, F.lit(", though no later request asks for it"))
+    is_founded = F.when(
+        end.fate_name == "cancelled",
+        (F.col("id").isNotNull() & _later("cancel_with")) | _later("cancel_by_origin"),
+    ).otherwise(F.col("id").isNotNull() & _later("later_schedule"))
+    missing = F.when(
+        end.fate_name == "cancelled", F.lit("cancelled, though no later request that was applied with it asks for it")
+    ).otherwise(F.lit("replaced, though no later request asks for it"))
     return (
-        known.where(name != "moved")
-        .join(by_id, [*_PARTITION, "id"], "left")
-        .join(by_origin, _ORIGIN, "left")
+        claiming.withColumn("at", end.log_offset)
+        .join(by_origin, [*ORIGIN, "at"], "left")
         .where(~is_founded)
-        .select(*_ORIGIN, claim.alias("claim"))
+        .select(*ORIGIN, missing.alias("claim"))
     )
+
+
+def judged_moves(known: DataFrame) -> DataFrame:
+    """One row for each `moved`: the origin, a sentence `claim` where its control does not ask for it, and the `grace`
+    that the control gives, in log order.
+
+    `known` as in `known_rows`. Cost: a join of the moves with the reschedules.
+    """
+    moves = known.where(F.size("moves") > 0).select(
+        *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("moves").alias("move")
+    )
+    controls = known.where((F.col("action") == "reschedule") & (F.col("end.fate_name") == "applied")).select(
+        *(*PARTITION, "due_ms", "acts_on", "grace_ms"),
+        F.col("offset").alias("control"),
+        F.col("id").alias("control_id"),
+        F.col("end.log_offset").alias("applied_at"),
+    )
+    move = F.col("move")
+    meant = (F.col("acts_on") == F.col("offset")) | (F.col("control_id") == F.col("id"))
+    is_founded = (
+        (F.col("control") > F.col("offset"))
+        & (F.col("due_ms") == move.new_due_ms)
+        & (F.col("applied_at") == move.log_offset)
+        & F.coalesce(meant, F.lit(False))
+    )
+    said = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
+    claim = F.when(
+        _is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
+        F.concat(said, F.lit(", which does not ask for it")),
+    )
+    grace = F.when(F.col("grace_ms").isNotNull(), F.struct(move.log_offset, move.place, F.col("grace_ms")))
+    return (
+        moves.withColumn("control", move.control_offset)
+        .join(controls, [*PARTITION, "control"], "left")
+        .select(*ORIGIN, claim.alias("claim"), grace.alias("grace"))
+    )
+
+
+def _is_known(next_request: Column) -> Column:
+    """Whether all that the owner had ingested was read, and the request itself."""
+    return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 
 def _later(column: str) -> Column:
     return F.coalesce(F.col(column) > F.col("offset"), F.lit(False))
-
-
-def _unfounded_moves(known: DataFrame, requests: DataFrame) -> DataFrame:
-    controls = requests.where(F.col("action") == "reschedule").select(
-        *_PARTITION,
-        F.col("offset").alias("control_offset"),
-        F.col("due_ms").alias("control_due_ms"),
-        F.col("acts_on").alias("control_acts_on"),
-        F.col("id").alias("control_id"),
-    )
-    meant = (F.col("control_acts_on") == F.col("offset")) | (F.col("control_id") == F.col("id"))
-    is_founded = (
-        (F.col("control_offset") > F.col("offset"))
-        & (F.col("control_due_ms") == F.col("fate.new_due_ms"))
-        & F.coalesce(meant, F.lit(False))
-    )
-    claim = F.concat(
-        F.lit("moved to "),
-        F.col("fate.new_due_ms"),
-        F.lit(" by offset "),
-        F.col("control_offset"),
-        F.lit(", which does not ask for it"),
-    )
-    return (
-        known.where(F.col("fate.fate_name") == "moved")
-        .withColumn("control_offset", F.col("fate.control_offset"))
-        .join(controls, [*_PARTITION, "control_offset"], "left")
-        .where(~F.coalesce(is_founded, F.lit(False)))
-        .select(*_ORIGIN, claim.alias("claim"))
-    )

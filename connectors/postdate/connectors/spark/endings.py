@@ -10,6 +10,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.verdicts import Problem
+from postdate.connectors.wire.reasons import Reason
 
 
 def unended_problems() -> list[Problem]:
@@ -33,12 +34,13 @@ def unended_problems() -> list[Problem]:
 def ended_problems() -> list[Problem]:
     """Requests with a final fate that is not the only one, or that the records do not bear out."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
+    finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
     is_ended, is_delivered = F.col("is_request") & F.col("is_ended"), F.col("is_delivered")
     has_other = F.exists("finals", lambda row: row.fate_name != "delivered")
     has_letters = F.size("letters") > 0
     return [
-        Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), names)),
+        Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), finals)),
         Problem(
             "duplicate", F.col("is_request") & (count > 1), F.concat(count, F.lit(" committed records: "), places())
         ),
@@ -55,12 +57,28 @@ def ended_problems() -> list[Problem]:
         Problem(
             "contradiction", is_ended & ~F.col("is_dead") & has_letters, F.concat(F.lit("dead letter although "), final)
         ),
+        _expired_problem(),
         Problem(
             "early",
             F.col("is_request") & _is_early(),
             F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("last_due_ms")),
         ),
     ]
+
+
+def answer_problems() -> list[Problem]:
+    """Answers that the dispatch log does not bear out, and those that were owed and never given."""
+    wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
+    # A request that has left its topic, or lies outside the window, is no ground to judge an answer.
+    return [
+        Problem("false-verdict", F.col("is_request") & (F.size(wrong) > 0), F.array_join(wrong, "; ")),
+        Problem("unanswered", F.size("unanswered") > 0, F.array_join("unanswered", "; ")),
+    ]
+
+
+def named_fate(row: Column) -> Column:
+    """A fate by name, with the place of its dispatch-log record."""
+    return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
 
 
 def ended_state() -> Column:
@@ -81,6 +99,19 @@ def places() -> Column:
 
 def _is_early() -> Column:
     return F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < F.col("last_due_ms")))
+
+
+def _expired_problem() -> Problem:
+    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed."""
+    is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
+    over_ms = F.col("last_due_ms") + F.col("grace_ms")
+    in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
+    grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))
+    return Problem(
+        "contradiction",
+        F.col("is_request") & F.col("is_dead") & is_expired & in_time,
+        F.concat(F.lit("expired at "), F.col("final.at_ms"), F.lit(", though "), grace),
+    )
 
 
 def _undelivered_problems(holds: Column) -> list[Problem]:

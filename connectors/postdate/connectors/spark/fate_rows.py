@@ -42,6 +42,9 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
         *("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole"),
         F.col("record.seq").alias("seq"),
         F.col("record.next_request").alias("next_request"),
+        F.col("record.takeover").alias("takeover"),
+        F.concat_ws(" of ", "record.instance", "record.group").alias("writer"),
+        (F.col("record.kind") == "owner").alias("is_owner"),
         (F.col("log_offset") >= F.col("log_end")).alias("late"),
         fates.alias("fates"),
         F.coalesce(_is_whole(F.col("record"), fates), F.lit(False)).alias("parses"),
@@ -62,12 +65,14 @@ def fate_rows(log: DataFrame) -> DataFrame:
         F.col("at_ms"),
         F.col("next_request"),
         F.col("late"),
+        F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
     )
     return exploded.select("topic", "partition", natural(F.get(values, 0)).alias("offset"), fate.alias("fate"))
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
-    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log that begins amiss.
+    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log that begins amiss, a
+    record of another writer than the one that had taken the partition over last.
 
     Columns: topic and partition of the requests, `log_topic`, `log_offset`, `problem`. Cost: one sort of each
     partition's records, which are transactions, not messages.
@@ -75,13 +80,22 @@ def chain_breaks(log: DataFrame) -> DataFrame:
     place = ["topic", "partition", "log_topic", "log_offset"]
     unparsed = log.where(~F.col("parses")).select(*place, F.lit("does not parse").alias("problem"))
     by_offset = Window.partitionBy("topic", "partition").orderBy("log_offset")
-    before, seq = F.col("before"), F.col("seq")
+    last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
+    before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
+    names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
     problem = (
         F.when(before.isNull() & F.col("log_is_whole") & (seq != 1), F.concat(F.lit("begins at seq "), seq))
         .when(seq <= before, F.concat(F.lit("seq "), seq, F.lit(" again, after "), before))
         .when(seq > before + 1, F.concat(F.lit("seq "), seq, F.lit(" leaves a gap after "), before))
+        .when(takeover < last.takeover, F.concat(of_takeover, F.lit(" after takeover "), last.takeover))
+        .when((takeover > last.takeover) & ~F.col("is_owner"), F.concat(of_takeover, F.lit(" has no owner record")))
+        .when((takeover == last.takeover) & F.col("is_owner"), F.concat(of_takeover, F.lit(" is announced again")))
+        .when(
+            (takeover == last.takeover) & (F.col("writer") != last.writer),
+            F.concat(names_writer, F.lit(", which is that of "), last.writer),
+        )
     )
-    linked = log.where("parses").withColumn("before", F.lag("seq").over(by_offset))
+    linked = log.where("parses").withColumn("last", F.lag(F.struct("seq", "takeover", "writer")).over(by_offset))
     return unparsed.unionByName(linked.select(*place, problem.alias("problem")).where("problem is not null"))
 
 

@@ -16,7 +16,7 @@ from postdate.connectors.wire.topics import OwnTopics
 PARTITIONS = (
     "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
     " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
-    " letters_capped boolean, letters_lost_before_ms bigint"
+    " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint"
 )
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
@@ -40,7 +40,13 @@ class Effects:
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
     letters: dict[Partition, Range]
+    answers: dict[Partition, Range]
+    absent_answers: tuple[str, ...]
     log_again: dict[Partition, Range]
+
+    def records(self) -> tuple[dict[Partition, Range], ...]:
+        """What is read besides requests and dispatch logs."""
+        return self.targets, self.letters, self.answers
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
@@ -61,7 +67,10 @@ def fix_effects(
     options: AuditOptions,
     compacted_targets: Iterable[str] = (),
 ) -> Effects:
-    """Fixes what was delivered, then how far the dispatch logs are read to settle doubts."""
+    """Fixes what was delivered and answered, then how far the dispatch logs are read to settle doubts.
+
+    Raises CannotJudge where `options` ask for answers and there is no topic for them.
+    """
     topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
@@ -69,10 +78,27 @@ def fix_effects(
     found = fixed_ranges(cluster, "target", partitions, from_ms=since_ms, settle_ms=options.settle_ms)
     letter_partitions = existing(cluster, [one.dead_letters for one in topics])
     letters = fixed_ranges(cluster, "dead-letters", letter_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
     again = fixed_ranges(cluster, "dispatch-log", log_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
     absent = tuple(topic for topic in wanted if topic not in counts)
-    return Effects(found, absent, frozenset(compacted_targets), letters, again)
+    return Effects(found, absent, frozenset(compacted_targets), letters, answers, absent_answers, again)
+
+
+def _fix_answers(
+    cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
+) -> tuple[dict[Partition, Range], tuple[str, ...]]:
+    """What is read of the verdicts topics, and those that do not exist: nobody answers on them."""
+    names = [one.verdicts for one in topics]
+    present = cluster.partition_counts(names)
+    absent = tuple(name for name in names if name not in present)
+    if absent and options.verdicts != "none":
+        raise CannotJudge(
+            f"There is no topic {', '.join(absent)}, so nothing can have been answered: run `postdate topics create`, "
+            "or audit without --verdicts."
+        )
+    partitions = existing(cluster, [name for name in names if name in present])
+    return fixed_ranges(cluster, "verdicts", partitions, from_ms=since_ms, settle_ms=options.settle_ms), absent
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
@@ -96,11 +122,15 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
         log = _of_same_partition(causes.log, names.dispatch_log, partition)
         letters = _of_same_partition(effects.letters, names.dead_letters, partition)
         again = _of_same_partition(effects.log_again, names.dispatch_log, partition)
+        answers = None
+        if names.verdicts not in effects.absent_answers:
+            answers = _of_same_partition(effects.answers, names.verdicts, partition)
         rows.append(
             (
                 *(partition.topic, partition.number, span.log_start, span.start, span.end),
                 *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
                 *(letters.capped, letters.lost_before_ms),
+                *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
             )
         )
     return spark.createDataFrame(rows, PARTITIONS)

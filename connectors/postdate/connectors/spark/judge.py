@@ -9,10 +9,18 @@ their columns come from. Times are epoch milliseconds; `snapshot_ms` is a moment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.endings import ended_problems, ended_state, unended_problems
+from postdate.connectors.spark.endings import (
+    answer_problems,
+    ended_problems,
+    ended_state,
+    named_fate,
+    unended_problems,
+)
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.mismatches import mismatch_problems
 from postdate.connectors.spark.verdicts import Problem
@@ -25,7 +33,7 @@ def judge(
     fates: DataFrame,
     delivered: DataFrame,
     dead_letters: DataFrame,
-    claims: DataFrame | None,
+    causes: Sequence[DataFrame],
     partitions: DataFrame,
     targets: DataFrame,
     *,
@@ -34,31 +42,42 @@ def judge(
 ) -> DataFrame:
     """One row for each origin that lies in the range read: what was asked, what became of it, `verdicts`, `details`.
 
-    `claims` None: there are no fates that name a cause. Cost: one shuffle of all rows, of about 300 bytes each.
+    `causes`: what `claims`, `answers` and `unanswered` have found, as far as there is anything for them to look at.
+    Cost: one shuffle of all rows, of about 300 bytes each.
     """
-    together = _together(requests, fates, delivered, dead_letters, claims)
+    together = _together(requests, [fates, delivered, dead_letters, *causes])
     found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
     found = found.withColumn("target", F.col("request.target")).join(F.broadcast(targets), "target", "left")
     facts = _facts(found.where(_is_in_range()), snapshot_ms - slack_ms)
     return _judged(facts)
 
 
-def _together(
-    requests: DataFrame, fates: DataFrame, delivered: DataFrame, dead_letters: DataFrame, claims: DataFrame | None
-) -> DataFrame:
+_OPTIONAL = {
+    "claim": "string",
+    "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
+    "answer": "struct<told:string,wrong:string>",
+    "unanswered": "string",
+}
+"""What the causes may bring."""
+
+
+def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
     columns = [name for name in requests.columns if name not in ("topic", "partition", "offset")]
     union = requests.select(*_ORIGIN, F.struct(*columns).alias("request"))
-    for side in (fates, delivered, dead_letters, claims):
-        if side is not None:
-            union = union.unionByName(side, allowMissingColumns=True)
-    if claims is None:
-        union = union.withColumn("claim", F.lit(None).cast("string"))
+    for side in sides:
+        union = union.unionByName(side, allowMissingColumns=True)
+    for name, kind in _OPTIONAL.items():
+        if name not in union.columns:
+            union = union.withColumn(name, F.lit(None).cast(kind))
     return union.groupBy(*_ORIGIN).agg(
         F.first("request", ignorenulls=True).alias("request"),
         F.sort_array(F.collect_list("fate")).alias("fates"),
         F.collect_list("record").alias("records"),
         F.collect_list("letter").alias("letters"),
         F.collect_list("claim").alias("claims"),
+        F.sort_array(F.collect_list("grace")).alias("graces"),
+        F.sort_array(F.collect_list("answer")).alias("answers"),
+        F.collect_list("unanswered").alias("unanswered"),
     )
 
 
@@ -82,7 +101,9 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
     on_target = F.when(
         F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
     ).otherwise(F.col("records"))
-    first_due_ms, request_ms = F.col("request.due_ms"), F.col("request.request_ms")
+    request_ms = F.col("request.request_ms")
+    # The time in a reschedule is that of another request: a control itself is due at once.
+    first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
     return (
         found.withColumns({"finals": finals, "moved": moved, "on_target": on_target})
         .withColumns(
@@ -90,6 +111,7 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
                 "final": F.get("finals", 0),
                 "first_due_ms": first_due_ms,
                 "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+                "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
             }
         )
         .withColumns(
@@ -108,7 +130,8 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
 
 
 def _judged(facts: DataFrame) -> DataFrame:
-    problems: list[Problem] = [*_orphans(), *unended_problems(), *ended_problems(), *mismatch_problems()]
+    rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
+    problems: list[Problem] = [problem for some in rules for problem in some]
     rows = F.array_compact(
         F.array(
             *(F.when(p.holds, F.struct(F.lit(p.verdict).alias("verdict"), p.detail.alias("detail"))) for p in problems)
@@ -132,6 +155,8 @@ def _judged(facts: DataFrame) -> DataFrame:
         F.when(is_plain & (F.col("final.fate_name") == "delivered"), lateness_ms).alias("lateness_ms"),
         F.col("final.at_ms").alias("ended_ms"),
         places.alias("records"),
+        F.transform("fates", lambda row: F.concat_ws(" ", row.fate_name, row.log_place)).alias("fates"),
+        F.transform("answers", lambda answer: answer.told).alias("answers"),
         F.when(is_plain, F.array(state)).otherwise(verdicts).alias("verdicts"),
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform("problems", lambda problem: problem.detail).alias("details"),
@@ -140,13 +165,15 @@ def _judged(facts: DataFrame) -> DataFrame:
 
 def _orphans() -> list[Problem]:
     is_expired = F.coalesce(F.col("offset") < F.col("request_log_start"), F.lit(False))
-    fates = F.array_join(F.transform("fates", lambda row: row.fate_name), ", ")
+    answers = F.array_join(F.transform("answers", lambda answer: answer.told), ", ")
+    fates = F.array_join(F.transform("fates", named_fate), ", ")
     places = F.array_join(F.transform("records", lambda r: F.concat_ws("/", r.target, r["partition"], r.offset)), ", ")
     what = F.concat_ws(
         "; ",
         F.when(F.size("fates") > 0, F.concat(F.lit("fate "), fates)),
         F.when(F.size("records") > 0, F.concat(F.lit("record "), places)),
         F.when(F.size("letters") > 0, F.lit("dead letter")),
+        F.when(F.size("answers") > 0, F.concat(F.lit("verdict "), answers)),
     )
     is_request = F.col("is_request")
     return [

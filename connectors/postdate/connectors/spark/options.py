@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from postdate.connectors.spark.dialect_rows import DialectOptions, rules_of
 from postdate.connectors.spark.errors import AuditUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX, SETTLE_MS_DEFAULT, SLACK_MS_DEFAULT
+from postdate.connectors.spark.unanswered import MODES, Mode
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics
 
 _MINUTE_MS: Final = 60_000
@@ -26,13 +28,18 @@ class AuditOptions:
     `kafka_properties` for those of librdkafka). `from_ms` and `to_ms` choose requests by their timestamp, epoch
     milliseconds, the upper one excluded. `targets` empty: those that the requests name; otherwise only these are
     read. `master` None: what `spark-submit` says, else all cores of this machine. `write` is a new directory or URL.
-    `count_aborted` reads the targets a second time to count the copies that aborted.
+    `dialects` and `default_target` are those of the request topics, `verdicts` the answers that they owe (`none`: those
+    that are there are checked all the same). `count_aborted` reads the targets a second time to count the copies that
+    aborted.
     """
 
     bootstrap_servers: str
     requests: tuple[str, ...] = (DEFAULT_REQUESTS,)
     targets: tuple[str, ...] = ()
     levels_ms: tuple[int, ...] = LEVELS_MS_DEFAULT
+    dialects: tuple[str, ...] = ()
+    default_target: str = ""
+    verdicts: Mode = "none"
     from_ms: int | None = None
     to_ms: int | None = None
     slack_ms: int = SLACK_MS_DEFAULT
@@ -58,10 +65,17 @@ class AuditOptions:
             raise AuditUsageError("The level table needs at least one level, and none is negative.")
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise AuditUsageError("The window is empty: its beginning does not lie before its end.")
+        if self.verdicts not in MODES:
+            raise AuditUsageError(f"Verdicts are required for one of {', '.join(MODES)}, not {self.verdicts}.")
         try:
-            self.own_topics()
+            for own in self.own_topics():
+                rules_of(own.requests, self.levels_ms, self.dialect_options())
         except ValueError as error:
             raise AuditUsageError(f"{error}.") from error
+
+    def dialect_options(self) -> DialectOptions:
+        """What requests may say beside Postdate's own headers."""
+        return DialectOptions(self.dialects, self.default_target)
 
     def own_topics(self) -> tuple[OwnTopics, ...]:
         """The topics that belong to each request topic, in the order given."""

@@ -30,7 +30,9 @@ _MEANINGS = {
     "early": "committed before it was due",
     "mismatch": "differs from its request",
     "contradiction": "fate and records, or fate and requests, do not agree",
-    "chain": "the dispatch log has a gap, a repeat, or a record that does not parse",
+    "chain": "the dispatch log has a gap, a repeat, a stranger's record, or one that does not parse",
+    "false-verdict": "an answer that is not true, given twice, or unreadable",
+    "unanswered": "a fate whose answer was asked for and never given",
     "request-expired": "the request has left its topic by retention",
     "target-expired": "the delivered record has left its topic",
     "unsettled": "hidden by an open transaction or by retention",
@@ -52,6 +54,15 @@ class Hole:
 
 
 @dataclass(frozen=True)
+class VerdictRecords:
+    """What was read of the verdicts topics: `required` is the mode asked for, the rest counts records."""
+
+    required: str = "none"
+    read: int = 0
+    malformed: int = 0
+
+
+@dataclass(frozen=True)
 class Outcome:
     """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for."""
 
@@ -61,6 +72,7 @@ class Outcome:
     to_ms: int | None
     summary: Summary
     ranges: tuple[Range, ...]
+    verdict_records: VerdictRecords = VerdictRecords()
     holes: tuple[Hole, ...] = ()
     aborted_copies: int | None = None
     notes: tuple[str, ...] = ()
@@ -107,6 +119,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
             verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
             for verdict, found in summary.samples.items()
         },
+        "verdict_records": vars(outcome.verdict_records),
         "holes": [vars(hole) for hole in outcome.holes],
         "aborted_copies": outcome.aborted_copies,
         "ranges": [_range(span) for span in outcome.ranges],
@@ -178,6 +191,10 @@ def _sample_lines(summary: Summary) -> list[str]:
 
 def _closing_lines(outcome: Outcome) -> list[str]:
     lines = list(outcome.notes)
+    told = outcome.verdict_records
+    if told.read:
+        spoilt = f", {told.malformed:,} of them unreadable" if told.malformed else ""
+        lines.append(f"verdict records: {told.read:,}{spoilt}")
     if outcome.aborted_copies is not None:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
     if outcome.written is not None:

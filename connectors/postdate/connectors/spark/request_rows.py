@@ -5,6 +5,7 @@ request_ms               the record's timestamp, epoch ms
 action target            as asked; `schedule` unless another action is named
 due_ms                   first due time; null where the request names none, several, or one that cannot be read
 id acts_on               the caller's id, and the offset that a control names by origin in its own partition
+grace_ms                 how late it may be delivered; null without end
 partition_asked          of `postdate-partition`, null where absent
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
@@ -18,18 +19,24 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions, read_by_the_parser
 from postdate.connectors.spark.digests import digest, first_of, headers_digest, is_ours, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.murmur2 import positive_murmur2
-from postdate.connectors.spark.times import due_ms
+from postdate.connectors.spark.times import due_ms, duration_ms
 from postdate.connectors.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
 
-def request_rows(records: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
-    """The rows described above, one for each record of request topics; `levels_ms` is their level table."""
-    return _judged_columns(_texts(_split(records)), levels_ms)
+def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
+    """The rows described above, one for each record of request topics; `levels_ms` is their level table.
+
+    Where the request topics take the headers of other schedulers, Python reads the requests (`dialect_rows`).
+    """
+    if dialects.are_on:
+        return _digested(read_by_the_parser(records, levels_ms, dialects))
+    return _digested(_understood(_texts(_split(records)), levels_ms))
 
 
 def parsed_origin(text: Column) -> Column:
@@ -71,11 +78,12 @@ def _texts(split: DataFrame) -> DataFrame:
         *(F.when(times == 1, text(name)).alias(name.removeprefix(names.PREFIX)) for name in names.TIMES),
         text(names.PARTITION).alias("partition_text"),
         text(names.ORIGIN).alias("origin_text"),
+        text(names.GRACE).alias("grace_text"),
         first_of(control, names.ID).value.alias("id"),
     )
 
 
-def _judged_columns(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
+def _understood(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
     is_control = F.col("action").isin("cancel", "reschedule")
@@ -83,8 +91,18 @@ def _judged_columns(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
     return texts.select(
         *("topic", "partition", "offset", "request_ms", "action", "target", "id"),
         due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
+        duration_ms(F.col("grace_text")).alias("grace_ms"),
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
+        *("key", "value", "data", "own_key", "headers"),
+    )
+
+
+def _digested(understood: DataFrame) -> DataFrame:
+    """Digests instead of the message, which is not needed again."""
+    return understood.select(
+        *("topic", "partition", "offset", "request_ms", "action", "target", "id"),
+        *("due_ms", "grace_ms", "acts_on", "partition_asked"),
         positive_murmur2(F.col("key")).alias("key_hash"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
+from postdate.connectors.spark.interruption import children, end_children_since, undisturbed
 from postdate.connectors.spark.limits import LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
 from postdate.connectors.spark.start_output import StartOutput
 
@@ -44,13 +46,24 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
         _require_connector(running)
         yield running
         return
-    spark = _started(master, conf, say)
+    earlier = children()
+    try:
+        spark = _started(master, conf, say)
+    except KeyboardInterrupt:
+        end_children_since(earlier)
+        raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
         _require_connector(spark)
         yield spark
-    finally:
+    except KeyboardInterrupt:
+        with undisturbed(), suppress(Py4JError):  # the bridge may have been cut in the middle of a call
+            spark.stop()
+        raise
+    except BaseException:
         spark.stop()
+        raise
+    spark.stop()
 
 
 def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSession:
@@ -63,6 +76,8 @@ def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSess
     if is_submitted:
         return builder.getOrCreate()
     _require_java()
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
     with StartOutput(say) as output:
         try:
             return builder.getOrCreate()

@@ -39,8 +39,11 @@ class Summary:
         return sum(self.counts[verdict] for verdict in VIOLATIONS)
 
 
-def summarise(judged: DataFrame, breaks: DataFrame, samples_max: int) -> Summary:
-    """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict."""
+def summarise(judged: DataFrame, breaks: DataFrame, malformed: DataFrame, samples_max: int) -> Summary:
+    """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict.
+
+    `malformed` has the `place` of each verdict record that is none.
+    """
     exact = (F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY lateness_ms)") for _, share in PERCENTILES)
     names = [name for name, _ in PERCENTILES]
     totals = judged.agg(
@@ -53,10 +56,15 @@ def summarise(judged: DataFrame, breaks: DataFrame, samples_max: int) -> Summary
     for row in judged.select(F.explode("verdicts").alias("verdict")).groupBy("verdict").count().collect():
         counts[row["verdict"]] = row["count"]
     counts["chain"] = breaks.count()
+    unreadable = malformed.count()
+    counts["false-verdict"] += unreadable
     lateness = {name: int(totals[name]) for name in (*names, "max")} if totals["count"] else {}
     samples = _samples(judged, samples_max) if any(counts[name] for name in VIOLATIONS) and samples_max else {}
     if counts["chain"] and samples_max:
         samples["chain"] = _chain_samples(breaks, samples_max)
+    if unreadable and samples_max:
+        found = samples.setdefault("false-verdict", [])
+        found += _malformed_samples(malformed, samples_max - len(found))
     return Summary(totals["rows"], counts, lateness, samples)
 
 
@@ -67,7 +75,7 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = {}
     for row in first.orderBy("verdict", "place").collect():
         origin = f"{row['topic']}/{row['partition']}/{row['offset']}"
-        shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records")
+        shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records", "fates", "answers")
         sample = Sample(origin, tuple(row["details"]), {name: row[name] for name in shown})
         found.setdefault(row["verdict"], []).append(sample)
     return found
@@ -76,3 +84,8 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
 def _chain_samples(breaks: DataFrame, samples_max: int) -> list[Sample]:
     rows = breaks.orderBy("topic", "partition", "log_offset").limit(samples_max).collect()
     return [Sample(f"{row['log_topic']}/{row['partition']}/{row['log_offset']}", (row["problem"],)) for row in rows]
+
+
+def _malformed_samples(malformed: DataFrame, samples_max: int) -> list[Sample]:
+    rows = malformed.orderBy("place").limit(samples_max).collect()
+    return [Sample(row["place"], ("is no verdict of a request of this partition",)) for row in rows]

@@ -8,7 +8,10 @@ from typing import Final
 from pyspark.sql import Column
 
 ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "applied", "dead")
-VIOLATIONS: Final = ("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain")
+VIOLATIONS: Final = (
+    *("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain"),
+    *("false-verdict", "unanswered"),
+)
 INFORMATION: Final = ("request-expired", "target-expired", "unsettled")
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""

@@ -36,6 +36,13 @@ def duration_ms(text: str) -> int:
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to judge; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
+@click.option("--dialect", "dialects", multiple=True, metavar="NAME", help="Dialect that requests speak; repeatable.")
+@click.option("--default-target", metavar="TOPIC", help="Target of requests in a dialect that names none.")
+@click.option(
+    "--verdicts",
+    type=click.Choice(["none", "control", "all"]),
+    help="Which answers must be there; those that are there must be true. [none]",
+)
 @click.option("--from", "from_ms", type=instant_ms, metavar="TIME", help="Judge requests from this time on.")
 @click.option("--to", "to_ms", type=instant_ms, metavar="TIME", help="Judge requests before this time.")
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
@@ -60,12 +67,14 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     from postdate.connectors.spark.options import AuditOptions
 
     asked["spark_conf"] = dict(asked["spark_conf"])
+    asked["dialects"] = asked["dialects"] or common_to(config, "dialects")
+    asked["default_target"] = asked["default_target"] or common_to(config, "default_target")
     given = {name: value for name, value in asked.items() if value is not None}
     try:
         options = AuditOptions(
             bootstrap_servers=config.kafka.bootstrap_servers,
             requests=config.request_topic_names,
-            levels_ms=levels_of(config),
+            levels_ms=common_to(config, "levels_ms"),
             properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
             **given,
         )
@@ -74,9 +83,9 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     sys.exit(run_audit(options))
 
 
-def levels_of(config: Config) -> tuple[int, ...]:
-    """The level table of the request topics to judge. Raises ConfigError: they differ."""
-    tables = {topic.levels_ms for topic in config.request_topics}
-    if len(tables) != 1:
-        raise ConfigError("these request topics have different levels: audit them one at a time with --requests")
-    return tables.pop()
+def common_to(config: Config, setting: str) -> Any:
+    """What all request topics to judge have for a setting. Raises ConfigError: they differ."""
+    values = {getattr(topic, setting) for topic in config.request_topics}
+    if len(values) != 1:
+        raise ConfigError(f"these request topics differ in {setting}: audit them one at a time with --requests")
+    return values.pop()

@@ -1,0 +1,111 @@
+"""What is known of each request in one row: what it asks, how it ended, what was answered; and what its kin did.
+
+Kin are the requests of a partition with the same id: only they act on each other, beside controls that name an origin.
+One shuffle by origin, one by id, and no join: an id that is used again and again costs what its requests cost.
+
+topic partition offset   the origin
+action id acts_on …      of the request; all null where it was not read
+end                      its first final fate; `position` orders ends of a partition as `_position` says
+moves                    fates that moved it
+moved                    offsets of the requests that it moved, where it is a control
+was_stored               whether it has a fate `stored`
+answers told             what was answered to it, and what was answered to others of it
+later_schedule           the last request to schedule of its kin that was not refused
+cancel_with              the last cancel of its kin that was applied in the dispatch-log record in which it ended
+pending_until            the last position at which a request to schedule of its kin, before it, was pending
+last_schedule            the last such request, `end` null where that has not ended
+undone_with              whether one of its kin was cancelled in that dispatch-log record and no answer says by whom
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.fate_rows import FINAL
+
+PARTITION: Final = ("topic", "partition")
+ORIGIN: Final = (*PARTITION, "offset")
+CONTROLS: Final = ("cancel", "reschedule")
+_PLACES: Final = (
+    *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
+    *("answers_capped", "answers_lost_before_ms"),
+)
+_NEVER: Final = 2**63 - 1
+
+
+def known_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame) -> DataFrame:
+    """The rows described above, one for each origin of a request, fate or sound answer, with its range."""
+    folded = _folded(requests, fates, answers.where(~F.col("malformed")))
+    placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
+    return _with_kin(placed)
+
+
+def is_refused(end: Column) -> Column:
+    """Whether an end is that of a request that was never held: dead, and put in no place by a due time."""
+    return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
+
+
+def position_before(end: Column) -> Column:
+    """Where a control that ended so stands among `position`s: behind all that its record's other controls ended."""
+    return end.log_offset * 2
+
+
+def _position(end: Column) -> Column:
+    """Until where a request that ended so was pending. In one dispatch-log record controls end before messages."""
+    return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
+
+
+def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
+    request = F.struct("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
+    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
+    control = F.col("fate.control_offset")
+    sides = (
+        fates.select(*ORIGIN, fate.alias("fate")),
+        fates.where(control.isNotNull()).select(*PARTITION, control.alias("offset"), F.col("offset").alias("moves")),
+        answers.select(*ORIGIN, F.struct("answer", "id", "of", "place").alias("answer")),
+        answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset"), F.col("answer").alias("told")),
+    )
+    union = requests.select(*ORIGIN, request.alias("request"))
+    for side in sides:
+        union = union.unionByName(side, allowMissingColumns=True)
+    folded = union.groupBy(*ORIGIN).agg(
+        F.first("request", ignorenulls=True).alias("request"),
+        F.sort_array(F.collect_list("fate")).alias("fates"),
+        F.collect_set("moves").alias("moved"),
+        F.sort_array(F.collect_list("answer")).alias("answers"),
+        F.collect_list("told").alias("told"),
+    )
+    return folded.select(
+        *ORIGIN,
+        *("request.action", "request.id", "request.acts_on", "request.due_ms", "request.grace_ms"),
+        *("request.request_ms", "moved", "answers", "told"),
+        F.get(F.filter("fates", lambda row: row.fate_name.isin(*FINAL)), 0).alias("end"),
+        F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
+        F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
+    )
+
+
+def _with_kin(placed: DataFrame) -> DataFrame:
+    """Adds what only the requests of the same id can tell; one without an id is alone."""
+    kin = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
+    end, offset = F.col("end"), F.col("offset")
+    of_id = Window.partitionBy(*PARTITION, "kin")
+    earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    in_record = Window.partitionBy(*PARTITION, "kin", "end_offset")
+    is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
+    is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
+    until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
+    undone = (end.fate_name == "cancelled") & ~F.array_contains("told", "cancelled")
+    cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
+    return placed.select("*", kin.alias("kin"), end.log_offset.alias("end_offset")).select(
+        *placed.columns,
+        F.max(F.when(is_schedule, offset)).over(of_id).alias("later_schedule"),
+        F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
+        F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
+        F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),
+        F.last(F.when(is_schedule, F.struct(offset, end)), ignorenulls=True).over(earlier).alias("last_schedule"),
+    )

@@ -1,0 +1,209 @@
+"""A real history, audited clean; then forged, and the audit names what was forged.
+
+Goal: the audit agrees with a sidecar that has kept its promises, and sees a single record that was produced a second
+time by hand, and a single record of the dispatch log that no sidecar has written, however well it imitates one.
+Method: one sidecar delivers five hundred requests with cancels, replaces and reschedules among them on a real broker.
+The clean audit and the first one of the forged history run in the session of these tests, the last one through
+PySpark's own `spark-submit`, where it must say the same and pass its exit code on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark import audit_main
+from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.session import connector_package
+from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC
+from postdate.connectors.wire.origins import parse_origin
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.oracle import Outcome, Seen, Sent, gather
+
+_ROOT = Path(__file__).resolve().parents[2]
+_PLAIN, _CONTROLLED = 380, 30
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    """A history that has ended: one request topic, one target, and no sidecar any more."""
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
+        requests, target = made.new_requests(2), made.new_target(3)
+        sidecar = made.new_sidecar()
+        sidecar.start()
+        sidecar.wait_for_shards(2)
+        sender = made.sender()
+        sent = [sender.send(requests, request) for request in _asked(target, int(time.time() * 1000))]
+        sender.flush()
+        made.wait_for_ends(len(sent))
+        assert sidecar.stop() == 0
+        yield made
+
+
+def _asked(target: str, now_ms: int) -> list[Sent]:
+    """Requests due over four seconds, and three controls of each kind for each id, all on the partition of the id."""
+    topic = (TOPIC, target.encode())
+    found = [
+        Sent(target, b"%d" % n, b"v%d" % n, [topic, (AT, b"%d" % (now_ms + 1_000 + n * 3_000 // _PLAIN))])
+        for n in range(_PLAIN)
+    ]
+    for n in range(_CONTROLLED):
+        id = b"id-%d" % n
+        schedule = [topic, (DELAY, b"3s"), (ID, id)]
+        control: list[list[tuple[str, bytes | None]]] = [
+            [(ACTION, b"cancel"), (ID, id)],
+            [(ACTION, b"reschedule"), (ID, id), (DELAY, b"2s")],
+            [topic, (DELAY, b"1s"), (ID, id)],
+        ]
+        found += [Sent(target, id, b"first", [*schedule]), Sent(target, id, b"then", control[n % 3])]
+        found += [Sent(target, id, b"last", [(ACTION, b"cancel"), (ID, b"nobody-%d" % n)])]
+    return found
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What an audit has said."""
+
+    exit_code: int
+    outcome: dict[str, Any]
+
+    def sampled(self, verdict: str) -> dict[str, dict[str, Any]]:
+        """The samples of a verdict by origin."""
+        return {sample["origin"]: sample for sample in self.outcome["samples"].get(verdict, [])}
+
+
+def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> Audited:
+    """The audit in the session of these tests."""
+    given = AuditOptions(bed.bootstrap, tuple(bed.requests), output="json", slack_ms=1_000, **options)
+    exit_code = run_audit(given)
+    return Audited(exit_code, json.loads(capsys.readouterr().out))
+
+
+def _submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The audit by PySpark's own `spark-submit`, as docs/audit.md says it."""
+    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--driver-memory", "1g", "--packages", connector_package()]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    environment = {**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable}
+    return subprocess.run(
+        [*command, str(audit_main.__file__), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+        env=environment,
+    )
+
+
+@dataclass(frozen=True)
+class Forged:
+    """Where the forgeries lie: the request of the repeated record, that of the repeated fate, the forged records."""
+
+    repeated: str
+    refated: str
+    imitation: str
+    stranger: str
+
+
+def _forge(bed: Bed) -> Forged:
+    """A delivered record once more, a record of the dispatch log as its owner would write it, and one of a stranger."""
+    history = gather(bed.bootstrap, bed.requests, bed.targets)
+    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    one, other = sorted(history.delivered, key=lambda seen: parse_origin(seen.origin))[:2]
+    _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
+    topic, partition, offset = parse_origin(other.origin)
+    last = _last_record(history, partition)
+    due_ms = int(other.last("postdate-due"))
+    imitation = DispatchRecord(
+        seq=last.seq + 1,
+        takeover=last.takeover,
+        instance=last.instance,
+        group=last.group,
+        at=last.at,
+        next_request=last.next_request,
+        low_water=last.low_water,
+        fates=[(offset, due_ms, "delivered")],
+    )
+    log = f"{topic}.dispatch-log"
+    imitated = _produced(producer, log, partition, None, encode_record(imitation), [])
+    imitation.seq, imitation.instance, imitation.fates, imitation.kind = last.seq + 2, "stranger", [], "beat"
+    strange = _produced(producer, log, partition, None, encode_record(imitation), [])
+    place = f"{log}/{partition}"
+    return Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
+
+
+def _last_record(history: Outcome, partition: int) -> DispatchRecord:
+    found: list[tuple[Seen, DispatchRecord]] = [pair for pair in history.log if pair[0].partition == partition]
+    return max(found, key=lambda pair: pair[0].offset)[1]
+
+
+def _produced(producer: Producer, topic: str, partition: int, key: Any, value: Any, headers: Any) -> int:
+    """Produces one record by hand; returns its offset."""
+    offsets: list[int] = []
+    producer.produce(
+        topic,
+        value,
+        key,
+        partition,
+        lambda error, message: offsets.append(-1 if error is not None else message.offset() or 0),
+        headers=headers,
+    )
+    assert producer.flush(30) == 0
+    assert offsets, "no answer from the broker"
+    assert offsets[0] >= 0, "the forged record was not taken"
+    return offsets[0]
+
+
+def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    clean = _audited(bed, capsys, verdicts="control")
+    asked = _PLAIN + 3 * _CONTROLLED
+    assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
+    counts = {name: count for name, count in clean.outcome["counts"].items() if count}
+    third = _CONTROLLED // 3
+    assert counts == {
+        **{"delivered": _PLAIN + 2 * third + third, "cancelled": third, "replaced": third},
+        "applied": 2 * third + _CONTROLLED,
+    }
+
+    forged = _forge(bed)
+    found = _audited(bed, capsys)
+    assert found.exit_code == 4
+    repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
+    assert "2 committed records" in repeated["details"][0]
+    assert forged.imitation in refated["details"][0]
+    assert forged.imitation in " ".join(refated["fates"])
+    assert found.sampled("chain").keys() == {forged.stranger}
+    counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
+    assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
+
+    submitted = _submitted("-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json")
+    assert submitted.returncode == 4, submitted.stderr[-3000:]
+    said = json.loads(submitted.stdout)
+    varying = ("seconds", "snapshot_ms", "ranges")
+    assert {name: said[name] for name in said if name not in varying} == {
+        name: found.outcome[name] for name in found.outcome if name not in varying
+    }
+
+
+def test_spark_submit_passes_on_what_is_no_verdict() -> None:
+    done = _submitted("-b", "127.0.0.1:1", "--samples", "-1")
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr[-3000:]
+    assert "number of samples" in done.stderr
+    assert "Traceback" not in done.stderr

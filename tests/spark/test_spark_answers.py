@@ -1,0 +1,184 @@
+"""Verdict records on literal rows. Goal: no answer passes that the dispatch log does not bear out, no true one fails.
+
+Method: one history in which every answer is a case of its own, judged by one Spark job; then answers that are missing,
+that are none, and that nothing can be said of.
+"""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.answer_rows import ANSWERS, answer_rows
+from postdate.connectors.spark.history import TARGETS
+from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.spark.summary import summarise
+from postdate.connectors.spark.unanswered import unanswered_ends
+from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from support.answer_cases import answer_cases
+from support.history import REQUESTS, VERDICTS, History, kafka_row
+from support.judging import Bounds, Tables, judged, owed, tables, wrong_answers
+from support.verdict_cases import DUE, SNAPSHOT, TO_ORDERS, Cases, T
+
+CASES = answer_cases()
+
+
+@pytest.fixture(scope="module")
+def cases(spark: SparkSession) -> DataFrame:
+    """All cases judged at once."""
+    return judged(spark, CASES)[0].persist()
+
+
+@pytest.fixture(scope="module")
+def rows(cases: DataFrame) -> dict[int, Row]:
+    """The same by offset."""
+    return {row["offset"]: row for row in cases.collect()}
+
+
+@pytest.mark.parametrize("name", CASES.expected)
+def test_answer(rows: dict[int, Row], name: str) -> None:
+    expected = CASES.expected[name]
+    row = rows[expected.offset]
+    assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+
+
+def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) -> None:
+    called = {offset for offset, row in rows.items() if "false-verdict" in row["verdicts"]}
+    assert called == {case.offset for case in CASES.expected.values() if "false-verdict" in case.verdicts}
+
+
+def test_the_answers_are_those_of_the_wire() -> None:
+    assert set(ANSWERS) == {*Verdict}
+
+
+def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkSession) -> None:
+    key, value = encode_verdict(
+        Verdict.CANCELLED, f"{REQUESTS}/0/8".encode(), "ü".encode(), f"{REQUESTS}/0/7".encode(), 1
+    )
+    history = History(T)
+    history.answers.append(kafka_row(VERDICTS, 0, T, key, value, []))
+    history.answer(1, "not-found", more="ignored")
+    spoilt = (
+        {"v": 2},
+        {"v": None},
+        {"verdict": "lost"},
+        {"origin": "postdate.requests/1/1"},
+        {"origin": "other/0/1"},
+        {"origin": "1"},
+        {"of": "postdate.requests/1/1"},
+        {"of": "x"},
+        {"at": -1},
+        {"at": None},
+        {"key": "other"},
+        {"id": "without a key", "key": None},
+        {"partition": 1},
+    )
+    for changes in spoilt:
+        history.answer(1, "not-found", **changes)
+    places = len(history.answers)
+    for broken in (None, b"", b"[]", b"{", b"\xff"):
+        history.answers.append(kafka_row(VERDICTS, len(history.answers), T, None, broken, []))
+    read = answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS}).collect()
+    sound = [row for row in read if not row["malformed"]]
+    assert [(row["offset"], row["answer"], row["of"]) for row in sound] == [(8, "cancelled", 7), (1, "not-found", None)]
+    assert bytes(sound[0]["id"]) == "ü".encode()
+    assert len(read) - len(sound) == len(spoilt) + len(history.answers) - places
+
+
+def test_unreadable_answers_are_violations_with_a_place(spark: SparkSession, cases: DataFrame) -> None:
+    malformed = spark.createDataFrame([(f"{VERDICTS}/0/{place}",) for place in range(3)], "place string")
+    breaks = spark.createDataFrame([], "topic string, partition int, log_offset bigint")
+    summary = summarise(cases, breaks, malformed, samples_max=1_000)
+    called = sum("false-verdict" in case.verdicts for case in CASES.expected.values())
+    assert summary.counts["false-verdict"] == called + 3
+    samples = [sample.origin for sample in summary.samples["false-verdict"]]
+    assert samples[-3:] == [f"{VERDICTS}/0/{place}" for place in range(3)]
+    assert len(samples) == called + 3
+
+
+def _owing() -> Cases:
+    """Requests that end in every way; none is answered."""
+    cases = Cases()
+    bad = ("postdate-action", b"cancel")
+    cases.schedule(1, b"a")
+    cases.cancel(2, b"a")
+    cases.schedule(3, b"b")
+    cases.schedule(4, b"b")
+    cases.ask(5, bad)
+    cases.ask(6, TO_ORDERS)
+    cases.commit([1, DUE, "cancelled"], [2, 0, "applied"], [3, DUE, "replaced"], [4, DUE, "delivered"])
+    cases.commit([5, 0, "dead"], [6, 0, "dead"])
+    cases.deliver(4, id=b"b")
+    cases.bury(5, bad)
+    cases.bury(6, TO_ORDERS)
+    return cases
+
+
+_CONTROL = {2: "fate applied", 3: "that it was replaced", 5: "fate dead"}
+_ALL = {1: "fate cancelled", 2: "fate applied", 4: "fate delivered", 5: "fate dead", 6: "fate dead"}
+
+
+@pytest.fixture(scope="module")
+def owing(spark: SparkSession) -> Tables:
+    """What is known of requests that end in every way and were not answered."""
+    return tables(spark, _owing(), Bounds())
+
+
+def test_what_is_owed_and_was_not_given(owing: Tables) -> None:
+    was_not = " was not answered"
+    assert owed(owing.known, "control") == {offset: end + was_not for offset, end in _CONTROL.items()}
+    found = owed(owing.known, "all")
+    assert found.pop(3) == f"fate replaced{was_not}; that it was replaced{was_not}"
+    assert found == {offset: end + was_not for offset, end in _ALL.items()}
+
+
+def test_nothing_is_owed_where_the_answer_may_be_hidden(owing: Tables) -> None:
+    assert owed(owing.known.withColumn("answers_capped", F.lit(True)), "all") == {}
+    ended_ms = T + 2_000
+    lost_before = "answers_lost_before_ms"
+    assert owed(owing.known.withColumn(lost_before, F.lit(ended_ms)), "all") == {}
+    assert owed(owing.known.withColumn(lost_before, F.lit(ended_ms - 1)), "control").keys() == _CONTROL.keys()
+
+
+def test_what_was_given_is_not_owed(spark: SparkSession) -> None:
+    cases = _owing()
+    for offset, answer, of, id in (
+        *((1, "cancelled", None, "a"), (2, "cancelled", 1, "a"), (3, "replaced", None, "b"), (4, "replaced", 3, "b")),
+        *((4, "delivered", None, "b"), (5, "rejected", None, None), (6, "rejected", None, None)),
+    ):
+        cases.answer(offset, answer, of, id)
+    known = tables(spark, cases, Bounds()).known
+    assert owed(known, "all") == {}
+    assert set(wrong_answers(known).values()) == {None}
+
+
+def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
+    history = Cases()
+    history.ask(1)
+    history.answer(1, "delivered")
+    history.cancel(9, b"before the window")
+    history.commit([9, 0, "applied"])
+    history.answer(9, "too-late", None, "before the window")
+    without, late = (f"answered {what}, the dispatch log says " for what in ("delivered", "too-late"))
+    known = tables(spark, history, Bounds()).known
+    assert wrong_answers(known) == {1: f"{without}nothing", 9: f"{late}applied"}
+    assert wrong_answers(known.withColumn("log_capped", F.lit(True)))[1] is None
+    assert wrong_answers(known.withColumn("fates_lost_before_ms", F.lit(T + 1)))[1] is None
+    assert wrong_answers(known.withColumn("request_start", F.lit(1)))[9] is None
+
+
+def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession, owing: Tables) -> None:
+    nothing = spark.createDataFrame([], RECORDS)
+    rows = judge(
+        *(owing.requests, owing.fates, delivered_rows(nothing, [REQUESTS])),
+        dead_letter_rows(nothing, {"none": REQUESTS}),
+        [unanswered_ends(owing.known, "control")],
+        *(owing.partitions, spark.createDataFrame([], TARGETS)),
+        snapshot_ms=SNAPSHOT,
+        slack_ms=0,
+    )
+    found = {row["offset"] for row in rows.collect() if "unanswered" in row["verdicts"]}
+    assert found == _CONTROL.keys()

@@ -1,0 +1,67 @@
+"""Requests in the headers of other schedulers. Goal: the audit judges them as it judges Postdate's own.
+
+Method: the Python path and the Spark path read the same Postdate requests and must say the same, column by column; then
+one request of each family of dialects, delivered and judged.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.dialect_rows import DialectOptions
+from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.wire.dialects import DIALECTS
+from support.history import TARGET, Headers, History
+from support.judging import judged
+from support.verdict_cases import DUE, T, all_cases
+
+ALL = DialectOptions(tuple(DIALECTS), TARGET)
+
+
+def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
+    records = spark.createDataFrame(all_cases().requests, RECORDS)
+    by_spark, by_python = (
+        {(row["partition"], row["offset"]): row.asDict() for row in rows.collect()}
+        for rows in (request_rows(records, LEVELS_MS_DEFAULT), request_rows(records, LEVELS_MS_DEFAULT, ALL))
+    )
+    assert by_spark.keys() == by_python.keys()
+    # Of one that the parser refuses nothing is taken apart.
+    read = {origin for origin, row in by_python.items() if row["headers_digest"] != row["own_headers_digest"]}
+    assert len(read) > len(by_spark) * 3 // 4, "nearly all of these requests are well-formed"
+    assert {origin: by_spark[origin] for origin in read} == {origin: by_python[origin] for origin in read}
+
+
+def _dialect_history() -> tuple[History, dict[int, str]]:
+    """Requests in four dialects, each delivered as it asks; and the verdict that each must get."""
+    history, kept = History(T), [("mine", b"1")]
+    when_and_where: Headers = [("scheduler-epoch", b"%d" % (DUE // 1000)), ("scheduler-target-topic", b"orders")]
+    asked: dict[int, tuple[Headers, bytes | None]] = {
+        10: ([*when_and_where, ("scheduler-target-key", b"k")], b"s"),
+        20: ([("x-delay", b"1000")], None),
+        30: ([("DELAY", b"1")], None),
+        40: ([("postdate-topic", b"orders"), ("postdate-delay", b"1s")], None),
+        50: ([("x-delay", b"2000")], None),
+    }
+    for offset, (headers, id) in asked.items():
+        history.ask(offset, *headers, headers=[*kept], key=b"k" if id is None else id)
+        history.commit([offset, DUE, "delivered"])
+        history.deliver(offset, headers=[*kept], id=id)
+    history.ask(60, *when_and_where, key=b"gone")
+    history.ask(61, *when_and_where, key=b"gone", value=None)
+    return history, {**dict.fromkeys((10, 20, 30, 40), "delivered"), 50: "mismatch"}
+
+
+def test_a_request_in_a_dialect_is_judged_like_any_other(spark: SparkSession) -> None:
+    history, expected = _dialect_history()
+    found = judged(spark, history, dialects=ALL)[0].collect()
+    said = {row["offset"]: ",".join(row["verdicts"]) for row in found if row["offset"] < 60}
+    assert said == expected, [row["details"] for row in found]
+    assert {row["offset"]: row["action"] for row in found if row["offset"] >= 60} == {60: "schedule", 61: "cancel"}
+
+
+def test_without_its_dialect_a_request_is_none(spark: SparkSession) -> None:
+    history, _ = _dialect_history()
+    found = judged(spark, history)[0].collect()
+    assert [row["offset"] for row in found if row["verdicts"] == ["delivered"]] == [40]

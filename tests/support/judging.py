@@ -1,0 +1,108 @@
+"""A history judged: the rows that the audit makes of topics written down by hand, by the code that it runs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.claims import judged_moves, unfounded_ends
+from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
+from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
+from postdate.connectors.spark.history import PARTITIONS, TARGETS
+from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.known_rows import known_rows
+from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.spark.unanswered import Mode, unanswered_ends
+from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
+from support.verdict_cases import SNAPSHOT
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What of a history is read, and what is hidden."""
+
+    request_start: int = 0
+    request_end: int = 10_000
+    log_start: int = 0
+    log_end: int = 10_000
+    log_capped: bool = False
+    fates_lost_before_ms: int = -1
+    letters_capped: bool = False
+    letters_lost_before_ms: int = -1
+    answers_capped: bool = False
+    answers_lost_before_ms: int = -1
+
+    def table(self, spark: SparkSession) -> DataFrame:
+        """The one partition of the history, as `judge` asks for it."""
+        requests = (REQUESTS, 0, self.log_start, self.request_start, self.request_end)
+        log = (LOG, self.log_end, True, self.log_capped, self.fates_lost_before_ms)
+        letters = (self.letters_capped, self.letters_lost_before_ms)
+        row = (*requests, *log, *letters, self.answers_capped, self.answers_lost_before_ms)
+        return spark.createDataFrame([row], PARTITIONS)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """A history as rows."""
+
+    requests: DataFrame
+    log: DataFrame
+    fates: DataFrame
+    known: DataFrame
+    partitions: DataFrame
+
+
+def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: DialectOptions = NO_DIALECTS) -> Tables:
+    """What all rules begin with; kept, as the audit keeps it."""
+    partitions = bounds.table(spark)
+    log = log_rows(spark.createDataFrame(history.log, RECORDS), partitions).persist()
+    asked = spark.createDataFrame(history.requests, RECORDS)
+    requests, fates = request_rows(asked, LEVELS_MS_DEFAULT, dialects).persist(), fate_rows(log)
+    answers = answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS})
+    return Tables(requests, log, fates, known_rows(requests, fates, answers, partitions).persist(), partitions)
+
+
+def judged(
+    spark: SparkSession,
+    history: History,
+    *,
+    targets: Sequence[tuple[Any, ...]] = ((TARGET, 4, False, False, -1),),
+    with_claims: bool = True,
+    dialects: DialectOptions = NO_DIALECTS,
+    **bounds: Any,
+) -> tuple[DataFrame, DataFrame]:
+    """The judged rows and the breaks of the chain of a history of one partition."""
+    found = tables(spark, history, Bounds(**bounds), dialects)
+    causes = [unfounded_ends(found.known), judged_moves(found.known)] if with_claims else []
+    if history.answers:
+        causes.append(judged_answers(found.known))
+    rows = judge(
+        found.requests,
+        found.fates,
+        delivered_rows(spark.createDataFrame(history.delivered, RECORDS), [REQUESTS]),
+        dead_letter_rows(spark.createDataFrame(history.letters, RECORDS), {LETTERS: REQUESTS}),
+        causes,
+        found.partitions,
+        spark.createDataFrame([*targets], TARGETS),
+        snapshot_ms=SNAPSHOT,
+        slack_ms=60_000,
+    )
+    return rows, chain_breaks(found.log)
+
+
+def owed(known: DataFrame, mode: Mode) -> dict[int, str]:
+    """What was not answered, by the offset of the request."""
+    return {row["offset"]: row["unanswered"] for row in unanswered_ends(known, mode).collect()}
+
+
+def wrong_answers(known: DataFrame) -> dict[int, str | None]:
+    """What is wrong with the one answer that each request got."""
+    return {row["offset"]: row["answer"]["wrong"] for row in judged_answers(known).collect()}
