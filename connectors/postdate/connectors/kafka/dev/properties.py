@@ -29,8 +29,8 @@ def node_settings(host: str, port: int, controller_port: int) -> dict[str, str]:
         "transaction.state.log.num.partitions": "8",
         # Nobody waits for more members on one machine.
         "group.initial.rebalance.delay.ms": "0",
-        # A broker killed and started again is let in only when its former self has timed out (by default after 9 s); with
-        # 2 s, a busy machine's pauses looked like the broker's death.
+        # A broker killed and started again is let in only when its former self has timed out (by default after 9 s).
+        # With 2 s, a busy machine's pauses looked like the broker's death.
         "broker.session.timeout.ms": "5000",
         "broker.heartbeat.interval.ms": "500",
         # The default of 128 MiB is a third of the heap this broker gets.
