@@ -153,7 +153,9 @@ class DispatchConfig:
     ] = 16 * 1024**2
     pace_ms: Annotated[
         int,
-        Option("Pause between a commit and the next begin while little is due: markers are being written.", 0, 1_000),
+        Option(
+            "First pause between a commit and the next begin while little is due; it adapts. 0: none, ever.", 0, 1_000
+        ),
     ] = 3
     transactions_per_second: Annotated[
         int, Option("Transactions a second of all shards of a process together.", low=1, high=10_000)

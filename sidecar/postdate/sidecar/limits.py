@@ -133,6 +133,17 @@ DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 # From this many fates on, a transaction is dominated by its messages, and a pause behind it only costs throughput.
 LARGE_TRANSACTION_FATES: Final = 1_000
 
+# A transaction whose records are acknowledged only after this was made to wait for the markers of the one before: the
+# client library waits a fixed 20 ms then, and a transaction that need not takes 3 to 6 ms.
+MADE_TO_WAIT_MS: Final = 20.0
+
+# The pause between small transactions: one that had to wait adds a lot, each other takes a little away, which keeps
+# about one in a hundred waiting. The least is what the broker needs at its best, the most is half an unlucky wait.
+PACE_UP_MS: Final = 1.0
+PACE_DOWN_MS: Final = 0.01
+PACE_MS_MIN: Final = 1.0
+PACE_MS_MAX: Final = 10.0
+
 # A fenced shard looks this often who has taken over.
 FENCED_RECHECK_MS: Final = 1_000
 

@@ -241,7 +241,7 @@ class Shard:
             return wait_ms
         fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
         if fates:
-            self._pace.note(self.ctx.clock.steady_ms(), fates)
+            self._pace.note(self.ctx.clock.steady_ms(), fates, tenure.acknowledged_ms)
             self._after_transaction(tenure)
             return 0.0
         if more:

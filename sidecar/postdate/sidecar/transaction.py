@@ -43,6 +43,8 @@ class Tenure:
     clock: Clock
     broker_clock: BrokerClock
     blamed: dict[int, KafkaFault] = field(default_factory=dict)
+    acknowledged_ms: float = 0.0
+    """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -69,6 +71,7 @@ class Tenure:
         self._log_offset, self._log_appended, self._log_fault = -1, -1, None
         self.producer.begin()
         failpoints.reached("dispatch.begun")
+        began = self.clock.steady_ms()
         try:
             self._produce(messages, report)
             record = DispatchRecord(
@@ -86,6 +89,7 @@ class Tenure:
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
             left = self.producer.flush(FLUSH_TIMEOUT_S)
+            self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
             self.producer.commit()
