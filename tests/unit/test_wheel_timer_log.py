@@ -15,6 +15,7 @@ import pytest
 
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
+from postdate.wheel.endings import control_end_key
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
@@ -145,6 +146,24 @@ def test_first_dues_are_found_and_given_up_below_the_low_water_mark(
         expected = dues.get(at)
         assert index.first_due(at) == (None if expected == NO_FIRST_DUE else expected)
     index.close()
+
+
+def test_no_row_of_first_dues_stays_behind_the_low_water_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FIRSTS_TRIM_OFFSETS", 100)
+    log = TimerLog(tmp_path, IDENTITY, TINY)
+    for first in range(0, 3_000, 30):
+        changes = Changes()
+        changes.firsts.append((first, bytes(30 * 8)))
+        changes.ended[control_end_key(first)] = b""
+        changes.next_request = first + 30
+        log.write(changes)
+    assert log.low_water() == 3_000
+    for family in ("firsts", "ended"):
+        rows = log._db.range(family, b"", None)
+        held = len(rows.collect_keys(1_000))
+        rows.finish()
+        assert held <= 100 // 30 + 2, family
+    log.close()
 
 
 def test_overlay_and_log_agree_on_marks_places_ids_and_ended(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ class TimerLog:
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
         self._low: int | None = None
         self._low_block = 0
-        self._trimmed = 0
+        self._trimmed = 0  # below it `firsts` holds nothing; not known before the first trim
+        self._trim_from = 0
         self._range_tombstones = 0
         self.reclaimable_size_bytes = 0
 
@@ -259,20 +260,22 @@ class TimerLog:
             self._range_tombstones = 0
 
     def _low_water_moved(self) -> bool:
-        return self.low_water() - self._trimmed >= limits.FIRSTS_TRIM_OFFSETS
+        return self.low_water() - self._trim_from >= limits.FIRSTS_TRIM_OFFSETS
 
     def _trim_firsts(self) -> None:
         """Delete the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
-        if row is not None:
+        bound = 0 if row is None else key_number(row[0])  # that row may reach above the mark: it stays
+        if bound > self._trimmed:
             batch = WriteBatch(raw_mode=True)
-            batch.delete_range(number_key(self._trimmed), row[0], self._db.handle("firsts"))
-            offsets = control_end_key(self._trimmed), control_end_key(key_number(row[0]))
+            batch.delete_range(number_key(self._trimmed), number_key(bound), self._db.handle("firsts"))
+            offsets = control_end_key(self._trimmed), control_end_key(bound)
             batch.delete_range(*offsets, self._db.handle("ended"))
             self._db.write(batch)
             self._range_tombstones += 1
-        self._trimmed = low
+            self._trimmed = bound
+        self._trim_from = low
 
     def forget_endings(self, at_ms: int) -> None:
         """Delete how ids ended longer ago than a window; nothing but once a window."""
