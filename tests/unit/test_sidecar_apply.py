@@ -6,6 +6,7 @@ The lines of the crash table that need no broker are here: they are states of th
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -196,3 +197,21 @@ def test_a_fate_of_a_request_that_is_long_gone_changes_nothing(index: TimerIndex
     recover(index, (0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
     assert index.marks_end == 0
+
+
+def test_requests_far_apart_cost_no_memory_for_what_lies_between(index: TimerIndex) -> None:
+    far = 5_000_000
+    records = [schedule(3, BASE_MS + 5), schedule(5, BASE_MS + 6), schedule(far, BASE_MS + 7), request(far + 2)]
+    tracemalloc.start()
+    try:
+        feed(index, *records, request(far + 3, action="cancel", origin=f"requests/0/{far}"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+    found = [(offset, index.first_due(offset)) for offset in (2, 3, 4, 5, 6, far - 1, far, far + 1, far + 2)]
+    dues = {3: BASE_MS + 5, 5: BASE_MS + 6, far: BASE_MS + 7, far + 2: 0}
+    assert found == [(offset, dues.get(offset)) for offset, _ in found]
+    ended = index.entry(entry_key(0, far))
+    assert ended is not None
+    assert decode_entry(ended).kind == Kind.CANCELLED, "within the batch the control found it by its offset"

@@ -17,6 +17,7 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 
 NO_FIRST_DUE = 2**64 - 1
+NO_HORIZON_MS = 2**63
 
 
 def read_up_to(index: TimerIndex) -> int:
@@ -29,10 +30,12 @@ def read_up_to(index: TimerIndex) -> int:
 class Draft:
     """The timer index as the next WriteBatch will leave it."""
 
-    def __init__(self, index: TimerIndex, at_ms: int = 0) -> None:
-        """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered."""
+    def __init__(self, index: TimerIndex, at_ms: int = 0, horizon_ms: int = NO_HORIZON_MS) -> None:
+        """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered.
+        `horizon_ms`: how far behind its request an entry may be due."""
         self.index = index
         self.at_ms = at_ms
+        self.horizon_ms = horizon_ms
         self.changes: Changes = index.changes()
         self._base = -1
         self._first_dues: list[int] = []

@@ -52,5 +52,8 @@ RING_SLOTS_MAX: Final = 4 * 1024 * 1024
 # Offsets by which the low-water mark must advance before rows of `firsts` are deleted: one range tombstone for 2 MiB.
 FIRSTS_TRIM_OFFSETS: Final = 262_144
 
+# Offsets without a request that a row of `firsts` fills, 8 B each: beyond it a row of its own is smaller and quicker.
+FIRSTS_GAP_OFFSETS_MAX: Final = 64
+
 # Ends of ids kept in one window: 50 to 100 bytes each, so up to 100 MB of disk a shard; later ones are `not-found`.
 ENDINGS_PER_WINDOW_MAX: Final = 1_000_000
