@@ -106,7 +106,7 @@ def test_a_missing_topic_is_made_by_topics_create() -> None:
     del live["r.dispatch-log"], live["r.verdicts"]
     log, verdicts = judged(live)
     assert (log.topic, log.rule, log.refuses) == ("r.dispatch-log", Rule.MISSING, True)
-    assert (verdicts.topic, verdicts.refuses) == ("r.verdicts", False)
+    assert (verdicts.topic, verdicts.refuses) == ("r.verdicts", True)
     assert log.mend == "postdate topics create -b broker:9092 --requests r --allow-existing"
 
 

@@ -14,6 +14,7 @@ import msgspec
 from postdate.connectors.kafka.seam import Record
 from postdate.connectors.wire.dispatch_log import APPLIED, FINAL, SENT, Fate
 from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
 from postdate.wheel.entry import Entry, Kind, Mark
@@ -30,14 +31,34 @@ def apply_request(draft: Draft, record: Record, request: Request | RequestRefuse
     if mark is not None:
         draft.changes.marks[offset] = None
         if mark.final:
-            if isinstance(request, Request) and request.id and request.action == Action.SCHEDULE:
-                draft.note_end(offset, request.id, mark.sent)
+            if isinstance(request, Request):
+                _catch_up(draft, offset, request, mark)
             return NO_FIRST_DUE
     if isinstance(request, RequestRefused):
         return _put_control(draft, offset, refused_entry(record, request))
     if request.action == Action.SCHEDULE:
         return _schedule(draft, record, request, mark)
-    return _control(draft, offset, request)
+    return _control(draft, record, request)
+
+
+def _catch_up(draft: Draft, offset: int, request: Request, mark: Mark) -> None:
+    """Do what the fates of a request could not say: which id has ended, and which grace a reschedule gave."""
+    if request.action == Action.SCHEDULE:
+        if request.id:
+            draft.note_end(offset, request.id, mark.sent)
+    elif request.grace_ms >= 0:
+        acts_on = _acts_on(draft, offset, request)
+        key = draft.find(acts_on) if _is_pending(draft, acts_on) else None
+        if key is not None:
+            old = draft.entry(key)
+            draft.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
+
+
+def _acts_on(draft: Draft, offset: int, request: Request) -> int:
+    """The offset of the request that a control names, -1 for none: a control acts on earlier requests only."""
+    key = draft.pending_id(request.id) if request.id else None
+    acts_on = split_key(key)[1] if key is not None else request.acts_on
+    return acts_on if acts_on < offset else -1
 
 
 def refused_entry(record: Record, refusal: RequestRefused) -> Entry:
@@ -98,12 +119,12 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
     return first_due
 
 
-def _control(draft: Draft, offset: int, request: Request) -> int:
-    target_key = draft.pending_id(request.id) if request.id else None
-    acts_on = split_key(target_key)[1] if target_key is not None else request.acts_on
-    if acts_on >= offset:  # a control acts on earlier requests only
-        acts_on = -1
-    elif _is_pending(draft, acts_on):
+def _control(draft: Draft, record: Record, request: Request) -> int:
+    offset = record.offset
+    acts_on = _acts_on(draft, offset, request)
+    if _is_pending(draft, acts_on):
+        if refusal := _beyond_horizon(draft, acts_on, request):
+            return _put_control(draft, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
             _end(draft, acts_on, Kind.CANCELLED, by=offset)
         else:
@@ -123,6 +144,21 @@ def _control(draft: Draft, offset: int, request: Request) -> int:
         new_due=request.due_ms if request.action == Action.RESCHEDULE else -1,
     )
     return _put_control(draft, offset, entry)
+
+
+def _beyond_horizon(draft: Draft, acts_on: int, request: Request) -> RequestRefused | None:
+    """Why a reschedule must not be carried out: the horizon counts from the request that it moves, which is what the
+    entry would be rebuilt from (invariant I5)."""
+    if request.action != Action.RESCHEDULE:
+        return None
+    key = draft.find(acts_on)
+    accepted_ms = draft.entry(key).accepted_ms if key is not None else request.due_ms
+    if request.due_ms - accepted_ms <= draft.horizon_ms:
+        return None
+    detail = (
+        f"due {request.due_ms - accepted_ms} ms after the request that it moves; the horizon is {draft.horizon_ms} ms"
+    )
+    return RequestRefused(Reason.BEYOND_HORIZON, detail)
 
 
 def _is_pending(draft: Draft, offset: int) -> bool:

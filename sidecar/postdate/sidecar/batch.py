@@ -20,7 +20,11 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.draft import Draft
-from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX, TARGET_PARTITIONS_PER_TRANSACTION_MAX
+from postdate.sidecar.limits import (
+    CLIENT_BATCH_BYTES,
+    DELIVERED_HEADERS_SIZE_BYTES_MAX,
+    TARGET_PARTITIONS_PER_TRANSACTION_MAX,
+)
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import Entry, Kind, decode_entry
@@ -47,6 +51,7 @@ class Batch:
     due_max_ms: int = 0
     stayed: int = 0
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
+    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
 
     def skip(self) -> None:
         """An entry between the ended ones stays: the next ended one begins a new run."""
@@ -111,6 +116,9 @@ class BatchBuilder:
                 if refusal is None:
                     if not self._fits(batch, entry.target):
                         break
+                    if not self._fills(batch, entry):
+                        batch.skip()
+                        continue
                     self._deliver(batch, entry, offset)
                 else:
                     self._bury(batch, entry, offset, refusal)
@@ -132,11 +140,11 @@ class BatchBuilder:
         self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
     ) -> Refusal | None:
         """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked at)."""
+        refusal = self._forbidden(entry.target)
+        if refusal is not None:
+            return refusal
         target = self._target_of(entry.target)
         if target is None:
-            refusal = self._forbidden(entry.target)
-            if refusal is not None:
-                return refusal
             batch.unknown[entry.target] = None
             return STAYS
         if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
@@ -165,6 +173,22 @@ class BatchBuilder:
                 return False
             batch.targets[name] = count
         return True
+
+    def _fills(self, batch: Batch, entry: Entry) -> bool:
+        """True where the message still fits one batch of a target whose limit is below the client's batches.
+
+        A topic's limit is on batches, and the client does not split one that was refused. What does not fit waits for
+        the next transaction, and all later messages of that target with it: they leave in order.
+        """
+        target = self._target_of(entry.target)
+        if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
+            return True
+        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
+        filled = batch.filled.get(entry.target, 0)
+        size = filled + record_size_bytes(entry.key, entry.value, headers)
+        fits = filled == 0 or size <= target.size_bytes_max
+        batch.filled[entry.target] = size if fits else target.size_bytes_max
+        return fits
 
     def _oversize(self, entry: Entry, target: Target) -> Refusal | None:
         headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)

@@ -22,7 +22,7 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError, Exit
-from postdate.sidecar.limits import OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
+from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
@@ -96,6 +96,11 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
                 log.warning("the topics of %s could not be checked: %s", name, fault)
 
 
+def _beat_interval_ms(retention_ms: int) -> int:
+    """How often an idle shard writes: its dispatch log, kept longer than its requests, must never run empty."""
+    return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
+
+
 class ShardFactory:
     """Makes the shard of an assigned partition. Used by the poll thread alone."""
 
@@ -124,6 +129,7 @@ class ShardFactory:
             clock=self._clock,
             instance=self._config.instance_name,
             stopping=released.is_set,
+            beat_interval_ms=_beat_interval_ms(self._retentions[part.topic]),
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
 

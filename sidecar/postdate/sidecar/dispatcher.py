@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from postdate.connectors.kafka.classification import Blame, blame
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.connectors.wire.delivered import record_size_bytes
 from postdate.connectors.wire.dispatch_log import BEAT, FATES
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
@@ -29,10 +30,10 @@ from postdate.sidecar.limits import (
 )
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Target, Targets
-from postdate.sidecar.transaction import Tenure
+from postdate.sidecar.transaction import Message, Tenure
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_parked_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, parked_prefix, split_key, split_parked_key
 
 log = logging.getLogger(__name__)
 
@@ -82,9 +83,12 @@ class Dispatcher:
         steady = self._ctx.clock.steady_ms()
         if steady < self._retry_at:
             return 0, False
-        alone = self._next_alone(steady)
         limit, size_max = self._limits(index)
-        keys, values = index.scan_due(before_ms, limit, size_max)
+        alone = self._next_alone(index, steady, before_ms)
+        if alone >= 0:
+            keys, values = self._read_alone(index, alone)
+        else:
+            keys, values = index.scan_due(before_ms, limit, size_max)
         if not keys:
             return 0, False
         draft, batch = self._build(index, keys, values, before_ms - 1, alone)
@@ -101,15 +105,19 @@ class Dispatcher:
             return 0, True
         return len(batch.fates), len(keys) >= limit or batch.stayed > 0 or sum(map(len, values)) >= size_max
 
-    def beat(self, index: TimerIndex, tenure: Tenure) -> None:
-        """Commit a record without fates: it keeps the log alive and samples the broker's clock. Raises as
-        `dispatch`."""
+    def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
+        """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
+        aborted, or must wait after another abort. Raises as `dispatch`."""
+        if self._ctx.clock.steady_ms() < self._retry_at:
+            return False
         try:
             offset = tenure.run([], [], BEAT, read_up_to(index), index.low_water(), due_max_ms=0)
         except AbortRequired as fault:
             self._back_off(fault)
-            return
+            return False
         self._write(index, tenure, Draft(index), offset)
+        self._retry_delay_ms = BACKOFF_MS_MIN
+        return True
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
         """Look after failing targets: probe those that are due, and move back what may go on. True if entries moved."""
@@ -146,18 +154,29 @@ class Dispatcher:
                 verdicts[offset] = suspect.refusal
             elif offset != alone:
                 verdicts[offset] = None
-        if alone >= 0:
-            pairs = [pair for pair in zip(keys, values, strict=True) if split_key(pair[0])[1] == alone]
-            keys, values = [key for key, _ in pairs], [value for _, value in pairs]
         draft = Draft(index, self._ctx.clock.wall_ms())
         return draft, self._builder.build(draft, keys, values, now_ms, steady, verdicts)
 
-    def _next_alone(self, steady: float) -> int:
-        """The request offset of a suspect whose next attempt, alone, is due; -1 for none."""
-        for offset, suspect in self._suspects.items():
-            if suspect.next_at <= steady and steady - suspect.since < self._budget_ms:
+    def _next_alone(self, index: TimerIndex, steady: float, before_ms: int) -> int:
+        """The request offset of a suspect whose next attempt, alone, is due; -1 for none.
+
+        None while controls wait: they leave first, all of them, together with what they act on (rules 1 and 4). What
+        has ended meanwhile, or was parked or moved, is no suspect any more.
+        """
+        if index.control_count:
+            return -1
+        for offset, suspect in list(self._suspects.items()):
+            key = index.find(offset)
+            if key is None or len(key) > ENTRY_KEY_SIZE_BYTES or split_key(key)[0] >= before_ms:
+                del self._suspects[offset]
+            elif suspect.next_at <= steady and steady - suspect.since < self._budget_ms:
                 return offset
         return -1
+
+    def _read_alone(self, index: TimerIndex, offset: int) -> tuple[list[bytes], list[bytes]]:
+        key = index.find(offset)
+        raw = index.entry(key) if key is not None else None
+        return ([key], [raw]) if key is not None and raw is not None else ([], [])
 
     def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
         report = self._isolating or alone >= 0
@@ -172,7 +191,7 @@ class Dispatcher:
         finish(draft, batch)
         self._write(index, tenure, draft, offset)
         self._retry_delay_ms, self._isolating = BACKOFF_MS_MIN, False
-        self._targets.delivered()
+        self._targets.delivered(batch.targets)
         if self._suspects:
             for fate in batch.fates:
                 self._suspects.pop(fate[0], None)
@@ -196,27 +215,34 @@ class Dispatcher:
                 return
             self._back_off(fault)
             return
-        topics = {message[0]: message[1] for message in batch.messages}
+        messages = {message[0]: message for message in batch.messages}
         steady = self._ctx.clock.steady_ms()
-        for offset, why in blamed.items():
-            self._suspect(offset, topics[offset], why, steady)
+        if not all([self._suspect(messages[offset], why, steady) for offset, why in blamed.items()]):
+            self._back_off(fault)
 
-    def _suspect(self, offset: int, topic: str, why: KafkaFault, steady: float) -> None:
+    def _suspect(self, message: Message, why: KafkaFault, steady: float) -> bool:
+        """Hold one refused record against its target or its entry; False where neither is to blame, or too many are."""
+        offset, topic, _, key, value, headers = message
         kind = blame(why)
-        if kind in _TARGET_BLAMES and topic not in self._ctx.own.names():
+        if topic in self._ctx.own.names():  # never an entry's fault
+            if kind is Blame.TOO_LARGE:
+                self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
+            return False
+        if kind in _TARGET_BLAMES:
             self._suspects.pop(offset, None)
             self._targets.fail(topic, _BLAME_REASONS[kind], str(why))
-            return
+            return True
         refusal = (_BLAME_REASONS.get(kind, Reason.RECORD_REFUSED), str(why))
         suspect = self._suspects.get(offset)
         if suspect is None:
             if len(self._suspects) >= SUSPECTS_MAX:
-                return
+                return False
             suspect = self._suspects[offset] = _Suspect(steady, steady, BACKOFF_MS_MIN, refusal)
         else:
             suspect.delay_ms = min(suspect.delay_ms * 2, BACKOFF_MS_MAX)
             suspect.next_at = steady + suspect.delay_ms
         suspect.refusal = refusal
+        return True
 
     def _back_off(self, fault: KafkaFault) -> None:
         log.warning(
@@ -227,10 +253,10 @@ class Dispatcher:
 
     def retry_at(self) -> float | None:
         """The steady time in ms before which nothing needs to be tried, or None: nothing is waiting for a retry."""
-        times = [suspect.next_at for suspect in self._suspects.values()]
+        next_at = min((suspect.next_at for suspect in self._suspects.values()), default=None)
         if self._retry_at > self._ctx.clock.steady_ms():
-            times.append(self._retry_at)
-        return min(times, default=None)
+            return self._retry_at if next_at is None else max(self._retry_at, next_at)
+        return next_at
 
     def _forbidden(self, target: str) -> Refusal | None:
         """The allow-list at dispatch: it may have been narrowed since the request was accepted."""

@@ -9,12 +9,15 @@ Thread rule: belongs to the thread that owns the timer index. A draft is written
 from __future__ import annotations
 
 import struct
+from bisect import bisect_right
+from operator import itemgetter
 
 from postdate.wheel.changes import Changes
 from postdate.wheel.endings import Ending, control_end_key, decode_ending, encode_ending
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 
 NO_FIRST_DUE = 2**64 - 1
 NO_HORIZON_MS = 2**63
@@ -37,8 +40,7 @@ class Draft:
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
         self.changes: Changes = index.changes()
-        self._base = -1
-        self._first_dues: list[int] = []
+        self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
 
     # ---- reads -----------------------------------------------------------------------------------------------------
 
@@ -144,20 +146,29 @@ class Draft:
     # ---- first due times of the requests of this batch ---------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
-        """Note what a request became, so that a control can name it by its offset. Offsets rise; gaps are filled."""
-        if self._base < 0:
-            self._base = offset
-        self._first_dues += [NO_FIRST_DUE] * (offset - self._base - len(self._first_dues))
-        self._first_dues.append(first_due_ms)
+        """Note what a request became, so that a control can name it by its offset. Offsets rise.
+
+        A small gap is filled; a large one, such as an aborted transaction of millions of records, begins a new row.
+        """
+        rows = self._first_dues
+        gap = offset - rows[-1][0] - len(rows[-1][1]) if rows else FIRSTS_GAP_OFFSETS_MAX + 1
+        if gap > FIRSTS_GAP_OFFSETS_MAX:
+            rows.append((offset, [first_due_ms]))
+            return
+        row = rows[-1][1]
+        if gap:
+            row += [NO_FIRST_DUE] * gap
+        row.append(first_due_ms)
 
     def note_first_dues(self) -> None:
         """Make the first due times of this batch part of its changes."""
-        if self._base >= 0:
-            packed = struct.pack(f"<{len(self._first_dues)}Q", *self._first_dues)
-            self.changes.firsts.append((self._base, packed))
+        for base, row in self._first_dues:
+            self.changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
 
     def _first_due(self, offset: int) -> int | None:
-        if 0 <= self._base <= offset < self._base + len(self._first_dues):
-            first_due = self._first_dues[offset - self._base]
-            return None if first_due == NO_FIRST_DUE else first_due
-        return self.index.first_due(offset)
+        at = bisect_right(self._first_dues, offset, key=itemgetter(0)) - 1
+        if at < 0:
+            return self.index.first_due(offset)
+        base, row = self._first_dues[at]
+        first_due = row[offset - base] if offset - base < len(row) else NO_FIRST_DUE
+        return None if first_due == NO_FIRST_DUE else first_due

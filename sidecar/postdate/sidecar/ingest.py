@@ -31,7 +31,7 @@ def ingest(
     Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
     offers the rest again after a dispatch. Records below R are passed over. `at_ms`: the present, epoch ms.
     """
-    draft = Draft(index, at_ms)
+    draft = Draft(index, at_ms, rules.horizon_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)

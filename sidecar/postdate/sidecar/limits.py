@@ -127,6 +127,13 @@ ASIDE_DIRECTORIES_MAX: Final = 3
 # Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
 FLUSH_TIMEOUT_S: Final = 8.0
 
+# What the client lets through: above any topic's limit, which is what decides. Its own default is 1 MB, below the limit
+# of the dead letters, and a record that it refused could not leave at all.
+PRODUCER_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# The client library packs records of one partition into batches of up to this size, and a topic's limit is on batches.
+CLIENT_BATCH_BYTES: Final = 1_000_000
+
 # The headers that Postdate adds to a delivered record: names, an origin with the longest topic name, a due time, an id.
 DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 
@@ -143,6 +150,9 @@ PACE_UP_MS: Final = 1.0
 PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 10.0
+
+# With the gate "always", and nothing new to read: how often to ask whether the end of the topic was reached.
+GATE_LOOK_INTERVAL_MS: Final = 100
 
 # A fenced shard looks this often who has taken over.
 FENCED_RECHECK_MS: Final = 1_000

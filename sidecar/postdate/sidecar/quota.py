@@ -29,6 +29,11 @@ class Quota:
         self._tokens = float(self._per_second)
         self._filled_ms = -1
         self._pending = self._size_bytes = 0
+        self._from_offset = 0
+
+    def resume(self, offset: int) -> None:
+        """Requests below this offset were accepted before, and are so again when they are read anew."""
+        self._from_offset = offset
 
     def begin(self, index: TimerIndex) -> None:
         """Look at what is held before a batch."""
@@ -38,6 +43,8 @@ class Quota:
 
     def refusal(self, record: Record) -> RequestRefused | None:
         """None, and the request is counted; or why it cannot be taken."""
+        if record.offset < self._from_offset:
+            return None
         size_bytes = len(record.key or b"") + len(record.value or b"")
         if self._pending_max and self._pending >= self._pending_max:
             return _exceeded(f"{self._pending} requests are pending, the limit of a partition is {self._pending_max}")

@@ -31,7 +31,6 @@ from postdate.sidecar.ingest import ingest
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
-    BEAT_INTERVAL_MS_MAX,
     CONFIRM_INTERVAL_MS,
     FENCED_PATIENCE_MS,
     FENCED_RECHECK_MS,
@@ -42,7 +41,7 @@ from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
-from postdate.wheel.errors import DiskFull, WheelError
+from postdate.wheel.errors import Corrupt, DiskFull, WheelError
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, split_key
 
@@ -93,6 +92,7 @@ class Shard:
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
         self._lost_takeover = 0
         self._fenced_at = 0.0
+        self._owned_seq = -1
         self._reopen = False
 
     # ---- one step --------------------------------------------------------------------------------------------------
@@ -115,6 +115,11 @@ class Shard:
             log.error("shard %s: the disk is full, trying again: %s", self.ctx.name, fault)
             self._drop_tenure()
             return self._later(BACKOFF_MS_MAX)
+        except Corrupt as fault:
+            log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
+            self._drop_tenure()
+            self._give_up_index()
+            return self._later()
         except WheelError as fault:
             log.error("shard %s: the timer index failed, opening it anew: %s", self.ctx.name, fault)
             self._drop_tenure()
@@ -143,7 +148,7 @@ class Shard:
             return self._recheck()
         if self._tenure is None:
             self._take_over()
-            return 0.0
+            return 0.0 if self._tenure is not None else self._later()
         assert self._index is not None, "a tenure is never without an index"
         return self._run(self._index, self._tenure)
 
@@ -164,19 +169,22 @@ class Shard:
                 recovered = takeover.recover(ctx, bounded)
             finally:
                 self._index = checked.index
+                self._unread = self._unread or checked.empty
             # Before there is a tenure: with one, and without this end, the gate would stand open.
             self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
-            self._tenure = takeover.own(ctx, recovered, self._broker_clock)
+            self._tenure = takeover.own(ctx, recovered, self._broker_clock, self._owned_seq)
         except BaseException:
             fenced.producer.destroy()
             raise
         index = recovered.index
         self.takeovers += 1
-        self._backoff_ms = BACKOFF_MS_MIN
+        self._owned_seq = self._tenure.seq
         self._last_committed_at = ctx.clock.steady_ms()
-        if self._unread or checked.empty:
+        if self._unread:
             self.inbox.restart(read_up_to(index))
-            self._unread = False
+            self._unread, self._seen_ms = False, -1
+        if self._quota is not None:
+            self._quota.resume(max(recovered.ingested, read_up_to(index)))
         self.next_request = read_up_to(index)
         self.state = State.CATCHING_UP
         log.info(
@@ -193,8 +201,9 @@ class Shard:
     def _run(self, index: TimerIndex, tenure: Tenure) -> float:
         more = self._ingest(index)
         steady = self.ctx.clock.steady_ms()
-        if not self._broker_clock.known() or steady - self._last_committed_at > BEAT_INTERVAL_MS_MAX:
-            self._dispatcher.beat(index, tenure)
+        if not self._broker_clock.known() or steady - self._last_committed_at > self.ctx.beat_interval_ms:
+            if not self._dispatcher.beat(index, tenure):
+                return float(BACKOFF_MS_MIN)
             self._after_transaction(tenure)
             return 0.0
         now_ms = self._broker_clock.now_ms()
@@ -262,6 +271,7 @@ class Shard:
 
     def _after_transaction(self, tenure: Tenure) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
+        self._backoff_ms = BACKOFF_MS_MIN
         self._recycle_if_disturbed(tenure)
 
     def _recycle_if_disturbed(self, tenure: Tenure) -> None:
@@ -312,7 +322,8 @@ class Shard:
             self.ctx.name,
             fault,
         )
-        self._lost_takeover = self._tenure.takeover if self._tenure else 0
+        known = self._index.takeover if self._index is not None else self._lost_takeover
+        self._lost_takeover = self._tenure.takeover if self._tenure else known
         self._drop_tenure()
         self._reassured = False
         self._fenced_at = self.ctx.clock.steady_ms()
@@ -358,7 +369,18 @@ class Shard:
         index, self._index = self._index, None
         if index is not None:
             self._unread = True
-            index.close()
+            try:
+                index.close()
+            except WheelError as fault:  # it is released all the same, and believed only after its checks
+                log.error("shard %s: the timer index was not closed well: %s", self.ctx.name, fault)
+
+    def _give_up_index(self) -> None:
+        """Move an index that proved damaged while it was in use out of the way; the next takeover rebuilds it."""
+        index, self._index = self._index, None
+        if index is not None:
+            self._unread = True
+            index.close(clean=False)
+            log.warning("shard %s: kept as %s", self.ctx.name, takeover.keep(index.wheel_path.parent, "unusable"))
 
     def close(self) -> None:
         """Let go in good order: no transaction is open between turns, so the index is synced and closed."""

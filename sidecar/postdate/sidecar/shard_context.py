@@ -12,6 +12,7 @@ from postdate.connectors.wire.requests import RequestRules
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class ShardContext:
     clock: Clock
     instance: str
     stopping: Callable[[], bool]
+    beat_interval_ms: int = BEAT_INTERVAL_MS_MAX
 
     @property
     def requests(self) -> Partition:

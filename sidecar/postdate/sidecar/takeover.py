@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.connectors.kafka.seam import Isolation, LogReader, Record, TransactionalProducer
-from postdate.connectors.wire.dispatch_log import OWNER
+from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.clock import BrokerClock
@@ -27,6 +27,7 @@ from postdate.sidecar.limits import (
     DISPATCH_LOG_RETENTION_MARGIN_MS,
     FENCE_TIMEOUT_S,
     LOCK_WAIT_MS_MAX,
+    PRODUCER_MESSAGE_BYTES_MAX,
     RECOVERY_RECORDS_MAX,
 )
 from postdate.sidecar.shard_context import ShardContext
@@ -57,6 +58,8 @@ class Checked:
     empty: bool
     behind: bool
     last_seq: int = 0
+    ingested: int = 0
+    """Requests below this were taken in before, by whoever: what limits their sender has been asked then."""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,7 @@ class Recovered:
 
     index: TimerIndex
     producer: TransactionalProducer
+    ingested: int
 
 
 def open_index(ctx: ShardContext) -> Opened:
@@ -118,7 +122,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
             else:
                 time.sleep(0.1)
         except (Corrupt, FormatMismatch) as error:
-            kept = _keep(directory, "unusable")
+            kept = keep(directory, "unusable")
             log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)
         except IdentityMismatch as error:
             if any("topic_id" in name for name in error.fields):
@@ -127,11 +131,11 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
                     f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
                     f"from Kafka. If that was meant, remove {directory} and start again",
                 ) from error
-            kept = _keep(directory, "foreign")
+            kept = keep(directory, "foreign")
             log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
 
 
-def _keep(directory: Path, why: str) -> Path:
+def keep(directory: Path, why: str) -> Path:
     """Move a directory aside for a person to look at, and remove the oldest of those kept before, beyond a few."""
     kept = move_aside(directory, why)
     aside = [path for path in directory.parent.glob(f"{directory.name}.*") if path.is_dir()]
@@ -148,7 +152,7 @@ def _beside(directory: Path) -> Path:
 def check(ctx: ShardContext, opened: Opened) -> Checked:
     """Step 2. Compare R and D with the logs. Raises Halted where a log has lost what the index has seen."""
     index = opened.index
-    if index.next_request is None or index.next_dispatch is None:
+    if index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN:
         return Checked(index, empty=True, behind=False)
     parts = (ctx.requests, ctx.log)
     starts = ctx.admin.start_offsets(parts)
@@ -171,7 +175,7 @@ def check(ctx: ShardContext, opened: Opened) -> Checked:
 
 def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
     """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again."""
-    producer = ctx.kafka.producer(ctx.transactional_id)
+    producer = ctx.kafka.producer(ctx.transactional_id, PRODUCER_MESSAGE_BYTES_MAX)
     try:
         producer.init(FENCE_TIMEOUT_S)
     except BaseException:
@@ -201,14 +205,14 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
         checked.empty = True
     if checked.empty and index.next_request is not None:
         index.close()
-        kept = _keep(ctx.directory, "old")
+        kept = keep(index.wheel_path.parent, "old")
         log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
         index = checked.index = open_index(ctx).index
     if checked.empty:
         _start_empty(ctx, bounded, checked)
-    _replay(ctx, index, bounded.end, checked.last_seq)
+    _replay(ctx, checked, bounded.end)
     failpoints.reached("takeover.recovered")
-    return Recovered(index, bounded.fenced.producer)
+    return Recovered(index, bounded.fenced.producer, checked.ingested)
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, index: TimerIndex) -> None:
@@ -251,7 +255,7 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, checked: Checked) -> None:
         draft.changes.next_request, draft.changes.next_dispatch = low, position
         draft.changes.takeover = last.takeover
         draft.changes.seq = SEQ_UNKNOWN  # that of the first record read, or of the last where none is left to read
-        checked.last_seq = last.seq
+        checked.last_seq, checked.ingested = last.seq, last.next_request
         log.info("shard %s: rebuilding from request %d and dispatch-log offset %d", ctx.name, low, position)
     index.write(draft.changes)
 
@@ -296,12 +300,14 @@ def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | Non
     return found[0] if found else None
 
 
-def _replay(ctx: ShardContext, index: TimerIndex, end: int, last_seq: int) -> None:
+def _replay(ctx: ShardContext, checked: Checked, end: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
+    index = checked.index
 
     def take(records: list[Record]) -> None:
         for first in range(0, len(records), RECOVERY_RECORDS_MAX):
-            _apply_records(ctx, index, records[first : first + RECOVERY_RECORDS_MAX])
+            said = _apply_records(ctx, index, records[first : first + RECOVERY_RECORDS_MAX])
+            checked.ingested = max(checked.ingested, said.next_request)
 
     assert index.next_dispatch is not None, "check and _start_empty leave no index without D"
     reader = ctx.kafka.log_reader(ctx.log, index.next_dispatch, Isolation.READ_COMMITTED)
@@ -312,11 +318,12 @@ def _replay(ctx: ShardContext, index: TimerIndex, end: int, last_seq: int) -> No
     draft = Draft(index)
     draft.changes.next_dispatch = end
     if index.seq == SEQ_UNKNOWN:
-        draft.changes.seq = last_seq
+        draft.changes.seq = checked.last_seq
     index.write(draft.changes)
 
 
-def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) -> None:
+def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) -> DispatchRecord:
+    """One local write for these records, at least one; returns what the last of them says."""
     draft = Draft(index, max(records[-1].timestamp_ms, 0))
     seq, takeover = index.seq, index.takeover
     for record in records:
@@ -334,24 +341,30 @@ def _apply_records(ctx: ShardContext, index: TimerIndex, records: list[Record]) 
     draft.changes.next_dispatch = records[-1].offset + 1
     index.write(draft.changes)
     failpoints.reached("takeover.record-applied")
+    return said
 
 
-def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock) -> Tenure:
+def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
     """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
 
+    `owned_seq`: the seq of the last owner record of this process. Where the log still ends with it, it stands: after a
+    new fence no older transaction can interfere, and where every commit is slow no other record would ever follow.
     Raises as `Tenure.run`.
     """
     index = recovered.index
+    stands = index.seq == owned_seq and broker_clock.known()
     tenure = Tenure(
         producer=recovered.producer,
         log=ctx.log,
-        takeover=index.takeover + 1,
+        takeover=index.takeover + (0 if stands else 1),
         seq=index.seq,
         instance=ctx.instance,
         group=ctx.config.group_id,
         clock=ctx.clock,
         broker_clock=broker_clock,
     )
+    if stands:
+        return tenure
     offset = tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
     draft = Draft(index)
     draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover

@@ -100,10 +100,17 @@ class Targets:
         target.refused = True
         self._mark_failing(target, reason, detail)
 
-    def delivered(self) -> None:
-        """A transaction was committed: what was on trial has passed."""
-        for target in self._known.values():
-            if target.on_trial:
+    def limit(self, name: str, size_bytes_max: int) -> None:
+        """Note that a topic refused a record of more than `size_bytes_max`, whatever its settings seemed to be."""
+        target = self._known.get(name)
+        if target is not None:
+            target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
+
+    def delivered(self, names: Iterable[str]) -> None:
+        """A transaction with messages for these was committed: those on trial have passed."""
+        for name in names:
+            target = self._known.get(name)
+            if target is not None and target.on_trial:
                 target.on_trial = target.refused = False
                 target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
                 log.info("target %s works again", target.name)

@@ -122,7 +122,7 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
     info = live.get(own.requests)
     create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"
     found = [
-        Violation(Rule.MISSING, name, "does not exist", create, refuses=name not in (own.store, own.verdicts))
+        Violation(Rule.MISSING, name, "does not exist", create, refuses=name != own.store)
         for name in in_order(own)
         if name not in live
     ]
