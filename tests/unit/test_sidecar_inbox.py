@@ -1,0 +1,42 @@
+"""Goal: an inbox is bounded in all that a record holds, and passes on every request once, in order, whoever comes first.
+
+Method: the calls of the two threads in the orders that matter, made by one; no thread is needed to show a bad order.
+"""
+
+from __future__ import annotations
+
+from postdate.connectors.kafka.seam import Headers, Record
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.limits import INBOX_SIZE_BYTES_MAX
+
+
+def record(offset: int, key: bytes | None = None, value: bytes | None = None, headers: Headers | None = None) -> Record:
+    return Record(offset, 0, True, key, value, headers)
+
+
+def open_inbox(offset: int = 0) -> Inbox:
+    inbox = Inbox()
+    inbox.restart(offset)
+    inbox.started()
+    return inbox
+
+
+def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
+    half = bytes(INBOX_SIZE_BYTES_MAX // 2)
+    for large in (record(0, key=half), record(0, value=half), record(0, headers=[("name", half), ("none", None)])):
+        inbox = open_inbox()
+        assert inbox.offer([record(0), large])
+        assert not inbox.offer([large])
+        assert not inbox.has_room()
+        (first, *rest) = inbox.take()
+        inbox.put_back(rest)
+        assert not inbox.has_room()
+        assert inbox.take() == rest
+        assert inbox.take() == [large]
+        assert inbox.has_room()
+        assert first == record(0)
+
+
+def test_many_small_headers_are_not_free() -> None:
+    inbox = open_inbox()
+    assert not inbox.offer([record(0, headers=[("", b"")] * 1_000_000)])
