@@ -1,4 +1,4 @@
-"""Goal: an inbox is bounded in all that a record holds, and passes on every request once, in order, whoever comes first.
+"""Goal: an inbox is bounded in all that a record holds, and hands each request on once, whichever thread comes first.
 
 Method: the calls of the two threads in the orders that matter, made by one; no thread is needed to show a bad order.
 """

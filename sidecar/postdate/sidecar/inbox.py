@@ -14,11 +14,14 @@ import threading
 from collections import deque
 from typing import Final
 
+import msgspec
+
 from postdate.connectors.kafka.seam import Record
 from postdate.sidecar.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
 
 # What a header takes beside its name and value: a tuple and the heads of two objects.
 _HEADER_SIZE_BYTES: Final = 100
+_encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Inbox:
@@ -112,14 +115,14 @@ class Inbox:
 
 
 def _size_bytes(records: list[Record]) -> int:
-    """What the keys, values and headers of a batch take in memory, about; one pass, 0.5 us a record of three headers."""
+    """About what the keys, values and headers of a batch take in memory. One pass; encoding the headers to measure them
+    is several times quicker than a loop over them."""
     size_bytes = 0
     for record in records:
-        size_bytes += len(record.key or b"") + len(record.value or b"")
+        if record.key:
+            size_bytes += len(record.key)
+        if record.value:
+            size_bytes += len(record.value)
         if record.headers:
-            size_bytes += _HEADER_SIZE_BYTES * len(record.headers)
-            for name, value in record.headers:
-                size_bytes += len(name)
-                if value:
-                    size_bytes += len(value)
+            size_bytes += _HEADER_SIZE_BYTES * len(record.headers) + len(_encode(record.headers))
     return size_bytes
