@@ -1,8 +1,4 @@
-"""One Spark for all of these tests: two threads, two shuffle partitions, with the Kafka connector.
-
-Its JVM is tuned for a few small jobs: compiling the generated code of a plan takes longer than interpreting it for ten
-rows. The test of `spark-submit` runs the same plans compiled.
-"""
+"""One Spark for all of these tests: two threads, two shuffle partitions, with the Kafka connector."""
 
 from __future__ import annotations
 
@@ -15,16 +11,7 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.session import spark_session
 from support.broker import RunningBroker, running_broker
-
-_SMALL = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.default.parallelism": "2",
-    "spark.driver.memory": "1g",
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
+from support.small_spark import SMALL_SPARK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
-    with spark_session("local[2]", _SMALL, lambda line: print(line, file=sys.stderr)) as session:
+    with spark_session("local[2]", SMALL_SPARK, lambda line: print(line, file=sys.stderr)) as session:
         yield session
 
 

@@ -34,6 +34,7 @@ from postdate.connectors.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.oracle import Outcome, Seen, Sent, gather
+from support.small_spark import SMALL_SPARK
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PLAIN, _CONTROLLED = 380, 30
@@ -96,9 +97,9 @@ def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> Au
 
 def _submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The audit by PySpark's own `spark-submit`, as docs/audit.md says it."""
-    settings = {"spark.sql.shuffle.partitions": "2", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    settings = {**SMALL_SPARK, "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
-    command += ["--driver-memory", "1g", "--packages", connector_package()]
+    command += ["--packages", connector_package()]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     environment = {**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable}
@@ -171,6 +172,7 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
     return offsets[0]
 
 
+@pytest.mark.timeout(600)  # three audits, one of them in a JVM of its own
 def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     clean = _audited(bed, capsys, verdicts="control")
     asked = _PLAIN + 3 * _CONTROLLED
@@ -178,7 +180,7 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
     third = _CONTROLLED // 3
     assert counts == {
-        **{"delivered": _PLAIN + 2 * third + third, "cancelled": third, "replaced": third},
+        **{"delivered": _PLAIN + 2 * third, "cancelled": third, "replaced": third},
         "applied": 2 * third + _CONTROLLED,
     }
 
@@ -195,7 +197,7 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
 
     submitted = _submitted("-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json")
     assert submitted.returncode == 4, submitted.stderr[-3000:]
-    said = json.loads(submitted.stdout)
+    said = json.loads(submitted.stdout.splitlines()[-1])
     varying = ("seconds", "snapshot_ms", "ranges")
     assert {name: said[name] for name in said if name not in varying} == {
         name: found.outcome[name] for name in found.outcome if name not in varying
@@ -204,6 +206,7 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
 
 def test_spark_submit_passes_on_what_is_no_verdict() -> None:
     done = _submitted("-b", "127.0.0.1:1", "--samples", "-1")
-    assert (done.returncode, done.stdout) == (2, ""), done.stderr[-3000:]
-    assert "number of samples" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 2, done.stderr[-3000:]
+    # spark-submit puts what a Python program writes on both streams on its standard output.
+    assert "number of samples" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions, read_by_the_parser
-from postdate.connectors.spark.digests import digest, first_of, headers_digest, is_ours, present
+from postdate.connectors.spark.digests import digest, first_of, headers_digest, is_ours, last_of, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.murmur2 import positive_murmur2
 from postdate.connectors.spark.times import due_ms, duration_ms
@@ -73,7 +73,7 @@ def _texts(split: DataFrame) -> DataFrame:
         *("topic", "partition", "offset", "request_ms", "value", "headers", "data"),
         F.col("key").alias("own_key"),
         F.when(target_key.isNotNull(), target_key.value).otherwise(F.col("key")).alias("key"),
-        F.coalesce(text(names.ACTION), F.lit("schedule")).alias("action"),
+        F.coalesce(_action(control, F.col("headers")), F.lit("schedule")).alias("action"),
         text(names.TOPIC).alias("target"),
         *(F.when(times == 1, text(name)).alias(name.removeprefix(names.PREFIX)) for name in names.TIMES),
         text(names.PARTITION).alias("partition_text"),
@@ -81,6 +81,16 @@ def _texts(split: DataFrame) -> DataFrame:
         text(names.GRACE).alias("grace_text"),
         first_of(control, names.ID).value.alias("id"),
     )
+
+
+def _action(control: Column, headers: Column) -> Column:
+    """The action that a request names, null where it names none: the last, should it name several.
+
+    A header name that is not UTF-8 keeps the sidecar from reading any: then none is named. Spark shows it as U+FFFD.
+    """
+    action = last_of(control, names.ACTION).value.cast("string")
+    is_unreadable = F.exists(headers, lambda header: header.key.contains("\ufffd"))
+    return F.when(action.isNotNull() & ~is_unreadable, action)
 
 
 def _understood(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
