@@ -17,7 +17,7 @@ def record(offset: int, key: bytes | None = None, value: bytes | None = None, he
 def open_inbox(offset: int = 0) -> Inbox:
     inbox = Inbox()
     inbox.restart(offset)
-    inbox.started()
+    inbox.started(offset)
     return inbox
 
 
@@ -40,3 +40,18 @@ def test_keys_and_headers_fill_an_inbox_as_values_do() -> None:
 def test_many_small_headers_are_not_free() -> None:
     inbox = open_inbox()
     assert not inbox.offer([record(0, headers=[("", b"")] * 1_000_000)])
+
+
+def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None:
+    inbox = Inbox()
+    inbox.restart(70)
+    assert inbox.start_at == 70  # the poll thread moves the partition there; meanwhile the index is wiped
+    inbox.restart(5)
+    inbox.started(70)
+    assert inbox.start_at == 5
+    assert inbox.offer([record(70)])
+    assert inbox.take() == [], "what lies between 5 and 70 would be passed over"
+    inbox.started(5)
+    assert inbox.start_at == -1
+    inbox.offer([record(5)])
+    assert inbox.take() == [record(5)]

@@ -91,10 +91,14 @@ class Inbox:
             self.position = -1
             self.start_at, self._waiting = offset, True
 
-    def started(self) -> None:
-        """The poll thread has moved the partition to `start_at`: what it offers from now on follows on from there."""
+    def started(self, offset: int) -> None:
+        """The poll thread has moved the partition to `offset`: what it offers from now on follows on from there.
+
+        Nothing happens where another start was asked for meanwhile: the poll thread sees that one next.
+        """
         with self._condition:
-            self.start_at, self._waiting = -1, False
+            if self.start_at == offset:
+                self.start_at, self._waiting = -1, False
 
     @property
     def empty(self) -> bool:

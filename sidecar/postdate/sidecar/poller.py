@@ -133,7 +133,7 @@ class Poller:
             except KafkaFault as fault:
                 log.warning("partition %s/%d cannot be started: %s", part.topic, part.index, fault)
                 return
-            inbox.started()
+            inbox.started(start_at)
             self._paused.discard(part)
         elif part in self._paused:
             if inbox.has_room():
