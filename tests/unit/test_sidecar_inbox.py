@@ -55,3 +55,19 @@ def test_a_start_that_was_overtaken_by_another_does_not_open_the_inbox() -> None
     assert inbox.start_at == -1
     inbox.offer([record(5)])
     assert inbox.take() == [record(5)]
+
+
+def test_a_position_is_only_told_together_with_an_empty_inbox() -> None:
+    inbox = Inbox()
+    assert inbox.position_if_empty() == -1
+    inbox.restart(3)
+    assert inbox.position_if_empty() == -1
+    inbox.started(3)
+    inbox.note_position(8)
+    assert inbox.position_if_empty() == 8
+    inbox.offer([record(8), record(9)])
+    assert inbox.position_if_empty() == -1
+    inbox.take()
+    assert inbox.position_if_empty() == 10
+    inbox.put_back([record(9)])
+    assert inbox.position_if_empty() == -1

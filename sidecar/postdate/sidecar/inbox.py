@@ -4,7 +4,7 @@ The poll thread offers and never waits: a full inbox says so, and the poll threa
 has made room (down to half: hysteresis, so that a partition is not paused and resumed for every batch). The shard
 waits here, for records, a wake-up or a deadline.
 
-Thread rule: `offer`, `note_position` and `wake` from the poll thread; `take` and `wait` from the shard's; one lock,
+Thread rule: `offer`, `note_position`, `started` and `wake` from the poll thread, the others from the shard's; one lock,
 held for some list operations a batch.
 """
 
@@ -99,6 +99,11 @@ class Inbox:
         with self._condition:
             if self.start_at == offset:
                 self.start_at, self._waiting = -1, False
+
+    def position_if_empty(self) -> int:
+        """The position if everything below it has been taken; -1 while records wait, and before anything was read."""
+        with self._condition:
+            return -1 if self._batches else self.position
 
     @property
     def empty(self) -> bool:
