@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import GroupConsumer, Partition
@@ -25,6 +26,9 @@ from postdate.sidecar.shard import DELIVERING, State
 from postdate.sidecar.shard_thread import ShardThread
 
 log = logging.getLogger(__name__)
+
+# How far a partition has been read, past markers and aborted records, is asked this often: R follows within it.
+_POSITION_INTERVAL_S: Final = 0.2
 
 
 class Poller:
@@ -43,6 +47,7 @@ class Poller:
         self._abandoned: list[ShardThread] = []
         self._paused: set[Partition] = set()
         self._committed: dict[Partition, int] = {}
+        self._look_at: dict[Partition, float] = {}
         self._commit_at = 0.0
         self._reported = -1
         self._stopping = False
@@ -95,6 +100,7 @@ class Poller:
         for part in parts:
             self._paused.discard(part)
             self._committed.pop(part, None)
+            self._look_at.pop(part, None)
         for thread in threads:
             thread.release()
         deadline = time.monotonic() + wait_s
@@ -139,7 +145,8 @@ class Poller:
             if inbox.has_room():
                 self._consumer.resume([part])
                 self._paused.discard(part)
-        elif thread.shard.state is State.CATCHING_UP:
+        elif thread.shard.state in DELIVERING and time.monotonic() >= self._look_at.get(part, 0.0):
+            self._look_at[part] = time.monotonic() + _POSITION_INTERVAL_S
             position = self._consumer.position(part)
             if position is not None:
                 inbox.note_position(position)
