@@ -51,7 +51,7 @@ _TARGET_BLAMES = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAV
 
 
 @dataclass(slots=True)
-class _Suspect:
+class Suspect:
     """An entry that Kafka refused and that is tried alone: since when, when next, and what Kafka said."""
 
     since: float
@@ -69,7 +69,7 @@ class Dispatcher:
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers)
-        self._suspects: dict[int, _Suspect] = {}
+        self._suspects: dict[int, Suspect] = {}
         self._isolating = False
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
@@ -237,7 +237,7 @@ class Dispatcher:
         if suspect is None:
             if len(self._suspects) >= SUSPECTS_MAX:
                 return False
-            suspect = self._suspects[offset] = _Suspect(steady, steady, BACKOFF_MS_MIN, refusal)
+            suspect = self._suspects[offset] = Suspect(steady, steady, BACKOFF_MS_MIN, refusal)
         else:
             suspect.delay_ms = min(suspect.delay_ms * 2, BACKOFF_MS_MAX)
             suspect.next_at = steady + suspect.delay_ms

@@ -1,0 +1,267 @@
+"""Goal: one shard's turns over a whole cluster's answers: what it does with damage, refusals, limits and gates.
+
+Method: the real `Shard` over the simulated broker and a clock that only waiting moves; the test offers what the poll
+thread would, and looks at what read_committed readers see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
+from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.requests import Headers
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.connectors.wire.verdicts import decode_verdict
+from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
+from postdate.sidecar.dispatcher import Suspect
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.shard import Shard, State
+from postdate.sidecar.shard_context import ShardContext
+from postdate.wheel.errors import Corrupt
+
+
+def _has_ended(bench: Bench, count: int) -> bool:
+    return bench.ended() == count
+
+
+def _suspect(bench: Bench) -> Suspect:
+    """As if Kafka had refused the entry a moment ago: its next attempt, alone, is due."""
+    now = bench.kafka.clock.steady_ms()
+    return Suspect(now, now, 100.0, (Reason.RECORD_REFUSED, "refused"))
+
+
+R = "requests"
+OWN = OwnTopics.of(R)
+_BUDGET_MS = 2_000
+
+
+class Bench:
+    """A cluster, and shards of its one request partition, one after the other, on one disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.broker = SimBroker()
+        self.kafka = SimKafka(self.broker)
+        self.admin = self.kafka.admin()
+        self.time = self.broker.time
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        sized = {"max.message.bytes": "1114124"}
+        own = [NewTopic(name, 1, 1, stamped | sized) for name in sorted(OWN.names() - {R})]
+        self.admin.create_topics([NewTopic(R, 1, 1, stamped), NewTopic("orders", 1, 1, {}), *own])
+        self.shards = 0
+
+    def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
+        """A shard that has taken over. A former one on the same disk must have been closed."""
+        self.shards += 1
+        dispatch = DispatchConfig(retry_budget_ms=_BUDGET_MS)
+        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=dispatch)
+        ctx = ShardContext(
+            config=config,
+            topic=config.request_topic(R),
+            own=OWN,
+            rules=rules_of(config, R),
+            partition=0,
+            cluster_id=self.broker.cluster_id,
+            directory=self.directory / "0",
+            kafka=self.kafka,
+            admin=self.admin,
+            clock=self.kafka.clock,
+            instance=instance or f"instance-{self.shards}",
+            stopping=lambda: False,
+        )
+        made = Shard(ctx, Inbox(), TransactionPace(TransactionBudget(10_000), 0.0))
+        self.until(made, lambda: made.state is State.RUNNING)
+        return made
+
+    def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:
+        """Turns, and what the poll thread does, until the condition holds."""
+        deadline = self.time.now_ms + within_ms
+        while not reached():
+            assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
+            wait_ms = shard.turn()
+            self._poll(shard)
+            self.time.wait(max(wait_ms, 1.0) if wait_ms < 1_000 else 50.0)
+
+    def _poll(self, shard: Shard) -> None:
+        inbox = shard.inbox
+        start = inbox.start_at
+        if start >= 0:
+            inbox.started(start)
+            self._position = start
+        if shard.state in (State.CATCHING_UP, State.RUNNING):
+            reader = self.kafka.log_reader(Partition(R, 0), self._position, Isolation.READ_COMMITTED)
+            records = reader.read(1_000, 0.0)
+            self._position = reader.position()
+            if records:
+                inbox.offer(records)
+            inbox.note_position(self._position)
+
+    def ask(self, *headers: tuple[str, bytes], key: bytes | None = b"k", value: bytes | None = b"v") -> int:
+        """A request; its offset."""
+        producer = self.kafka.plain_producer()
+        offsets: list[int] = []
+        producer.produce(R, value, key, list(headers), 0, lambda fault, offset, _: offsets.append(offset))
+        assert producer.flush(10) == 0
+        return offsets[0]
+
+    def schedule(self, due_ms: float, *headers: tuple[str, bytes], target: bytes = b"orders") -> int:
+        return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers)
+
+    def read(self, topic: str) -> list[Record]:
+        reader = self.kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
+        found = reader.read(100_000, 0.0)
+        reader.close()
+        return found
+
+    def log(self) -> list[DispatchRecord]:
+        return [decode_record(record.value) for record in self.read(OWN.dispatch_log)]
+
+    def fates(self) -> list[list[tuple[int, str]]]:
+        """The fates of each transaction that has any: (request offset, fate)."""
+        return [[(fate[0], fate[2]) for fate in said.fates] for said in self.log() if said.fates]
+
+    def letters(self) -> list[tuple[bytes, bytes | None]]:
+        """(reason, value) of each dead letter."""
+        found = []
+        for record in self.read(OWN.dead_letters):
+            headers: Headers = record.headers or []
+            found.append((dict(headers)["postdate-dead-reason"] or b"", record.value))
+        return found
+
+    def ended(self) -> int:
+        return sum(len(fates) for fates in self.fates())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_refused_request_above_the_clients_own_limit_leaves_as_a_dead_letter(bench: Bench) -> None:
+    shard = bench.shard()
+    body = b"x" * 1_048_448
+    bench.admin.alter_topic_config(R, {"max.message.bytes": "2000000"})
+    bench.ask(("postdate-dealy", b"1"), value=body)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 2)
+    assert bench.letters() == [(b"unknown-header", body)]
+    shard.close()
+
+
+def test_damage_that_is_met_while_reading_is_rebuilt(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 5_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    index = shard._index
+    assert index is not None
+
+    def corrupt(*_: object) -> None:
+        raise Corrupt("block checksum mismatch")
+
+    monkeypatch.setattr(index, "scan_due", corrupt)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert len(bench.read("orders")) == 1
+    assert [path.name for path in (bench.directory).glob("0.*")] == ["0.unusable-1"]
+    assert shard.takeovers == 2
+    shard.close()
+
+
+def test_a_suspect_and_the_control_that_ends_it_leave_together(bench: Bench) -> None:
+    """Rule 1: alone, the suspect's end would leave first, and its cancel would be told that nothing was there."""
+    shard = bench.shard()
+    suspect = bench.schedule(1)
+    bench.until(shard, lambda: shard.next_request == suspect + 1 and bench.ended() == 1)
+    suspect = bench.schedule(bench.time.now_ms + 500)
+    bench.until(shard, lambda: shard.next_request == suspect + 1)
+    bench.time.wait(600)
+    shard._dispatcher._suspects[suspect] = _suspect(bench)
+    cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-origin", b"%s/0/%d" % (R.encode(), suspect)))
+    bench._poll(shard)  # taken in by the turn in which the suspect is due alone
+    bench.until(shard, lambda: bench.ended() == 3)
+    assert bench.fates()[-1] == [(suspect, "cancelled"), (cancel, "applied")]
+    assert [decode_verdict(record.value).verdict for record in bench.read(OWN.verdicts)] == ["cancelled"]
+    assert shard._dispatcher._next_alone(shard._index, bench.kafka.clock.steady_ms(), 2**50) == -1  # type: ignore[arg-type]
+    assert not shard._dispatcher._suspects
+    shard.close()
+
+
+def test_a_target_of_small_batches_gets_them_and_loses_nothing(bench: Bench) -> None:
+    bench.admin.create_topics([NewTopic("small", 1, 1, {"max.message.bytes": "5000"})])
+    shard = bench.shard()
+    for _ in range(100):
+        bench.schedule(1, target=b"small")
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 101)
+    assert len(bench.read("small")) == 100
+    assert bench.letters() == []
+    most = max(sum(fate == "delivered" for _, fate in fates) for fates in bench.fates())
+    assert 2 <= most < 40
+    shard.close()
+
+
+def test_a_narrowed_allow_list_holds_for_what_was_parked(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(1, target=b"later")
+    bench.until(shard, lambda: shard.next_request == 1)
+    bench.until(shard, lambda: shard._index is not None and shard._index.parked_count == 1)
+    shard.close()
+    bench.admin.create_topics([NewTopic("later", 1, 1, {})])
+    shard = bench.shard(RequestTopicConfig(R, allow=("orders",)))
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert bench.letters() == [(b"forbidden-target", b"v")]
+    shard.close()
+
+
+def test_a_limit_refuses_nothing_that_was_accepted_when_it_is_read_again(bench: Bench) -> None:
+    topic = RequestTopicConfig(R, pending_max=3)
+    shard = bench.shard(topic)
+    soon = bench.time.now_ms + 5_000
+    for count in range(1, 7):
+        bench.schedule(1)
+        bench.until(shard, partial(_has_ended, bench, count))
+    for _ in range(3):
+        bench.schedule(soon)
+    bench.until(shard, lambda: shard.next_request == 9)
+    bench.schedule(1, ("postdate-grace", b"1"))
+    bench.until(shard, lambda: bench.ended() == 7)
+    shard.close()
+    (bench.directory / "0").rename(bench.directory / "lost")
+    shard = bench.shard(topic)
+    bench.until(shard, lambda: bench.ended() == 10)
+    assert [reason for reason, _ in bench.letters()] == [b"limit-exceeded"]
+    assert len(bench.read("orders")) == 9
+    shard.close()
+
+
+def test_a_reschedule_beyond_the_horizon_of_its_request_is_refused(bench: Bench) -> None:
+    topic = RequestTopicConfig(R, horizon_ms=10_000)
+    shard = bench.shard(topic)
+    first = bench.time.now_ms
+    bench.schedule(first + 5_000, ("postdate-id", b"a"))
+    bench.time.wait(4_000)
+    late = ("postdate-at", b"%d" % int(first + 11_000))
+    bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"a"), late)
+    bench.until(shard, lambda: bench.ended() == 2)
+    assert bench.letters() == [(b"beyond-horizon", b"v")]
+    assert len(bench.read("orders")) == 1
+    shard.close()
+
+
+def test_one_owner_record_is_enough_while_nobody_else_has_written(bench: Bench) -> None:
+    shard = bench.shard()
+    shard._drop_tenure()
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert [said.kind for said in bench.log()] == ["owner"]
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert [(said.kind, said.seq, said.takeover) for said in bench.log()] == [("owner", 1, 1), ("fates", 2, 1)]
+    shard.close()
