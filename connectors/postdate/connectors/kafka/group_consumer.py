@@ -35,6 +35,7 @@ class _Start:
         self.offset = offset
         self.since = time.monotonic()
         self.reassigned_at = self.since
+        self.report_at: float | None = None  # None: nothing but what is to be expected for a while
 
 
 class ConfluentGroupConsumer:
@@ -204,17 +205,23 @@ class ConfluentGroupConsumer:
                 self._open().resume(_positions([part]))
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
+        """Reports, now and then, and assigns the partition anew: nobody else would ever start it."""
         now = time.monotonic()
-        fault = classify(error, f"start {part.topic}/{part.index} at {start.offset}", otherwise=Unreachable)
-        if error_of(error).code() != KafkaError._STATE or now - start.since > limits.START_PATIENCE_S:
-            del self._starting[part]
-            self._errors.append((part, fault))
-        elif now - start.reassigned_at > limits.SEEK_PATIENCE_S:
+        if error_of(error).code() != KafkaError._STATE and start.report_at is None:
+            start.report_at = now
+        if now >= (start.since + limits.START_PATIENCE_S if start.report_at is None else start.report_at):
+            start.report_at = now + limits.START_PATIENCE_S
+            doing = f"start {part.topic}/{part.index} at {start.offset}"
+            self._errors.append((part, classify(error, doing, otherwise=Unreachable)))
+        if now - start.reassigned_at > limits.SEEK_PATIENCE_S:
             start.reassigned_at = now
             log.warning("%s/%d refuses to be sought and is assigned anew", part.topic, part.index)
             position = TopicPartition(part.topic, part.index, start.offset)
-            self._open().incremental_unassign([position])
-            self._open().incremental_assign([position])
+            for assign in (self._open().incremental_unassign, self._open().incremental_assign):
+                try:
+                    assign([position])
+                except KafkaException as refusal:
+                    log.warning("%s/%d was not assigned anew: %s", part.topic, part.index, error_of(refusal).str())
 
     def _note(self, message_error: MessageError) -> None:
         topic, index, error = message_error

@@ -43,7 +43,7 @@ SUSPICIOUS_END_S = 1.0
 #: s. How long a started partition may refuse its seek before it is assigned anew.
 SEEK_PATIENCE_S = 1.0
 
-#: s. How long a partition may refuse to start at all before that is reported as an error.
+#: s. How long a partition may refuse to start before that is reported as an error, and how often it is from then on.
 START_PATIENCE_S = 30.0
 
 #: errors. What a group consumer remembers between two calls of `errors`; a broker that is away repeats itself.
