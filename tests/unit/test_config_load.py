@@ -156,6 +156,7 @@ def test_durations_and_sizes_may_be_written_for_people(tmp_path: Path) -> None:
         ("[topics]\nretention_ms = '8d'", "a request must never outlive its fate"),
         ("[topics]\nreplication_factor = 1", "no write would ever be taken"),
         ("[index]\ntick_ms = 70", "must divide an hour"),
+        ("[http]\nport = 8080", "serves nothing over HTTP yet"),
         ("request_topics = ['a', 'a']", "named twice"),
         ("request_topics = ['a', 'a.store']", "a.store is already a topic of Postdate's own for a"),
         ("request_topics = ['a b']", "request topic 'a b'"),

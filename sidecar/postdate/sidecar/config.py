@@ -178,10 +178,10 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """The HTTP port for metrics and read-only views."""
+    """The HTTP port for metrics and read-only views, which a later version will serve."""
 
     host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port to listen on; 0: none.", low=0, high=65_535)] = 0
+    port: Annotated[int, Option("Port to listen on; 0, the only value taken yet: none.", low=0, high=65_535)] = 0
 
 
 @dataclass(frozen=True, slots=True)

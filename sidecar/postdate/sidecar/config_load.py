@@ -188,6 +188,8 @@ def _contradictions(config: Config) -> list[str]:
         )
     if not config.group_id:
         problems.append("group_id is empty")
+    if config.http.port:
+        problems.append("http.port: this version serves nothing over HTTP yet; leave it out")
     if HOUR_MS % config.index.tick_ms:
         problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
     return problems + _refused_properties(config.kafka)

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError where it must not start."""
+    check_data_directory(config.data_path)
     kafka = kafka_of(config)
     admin = kafka.admin()
     retentions = check_topics(config, admin)
@@ -57,6 +59,18 @@ def run(config: Config) -> int:
     ended.set()
     watch.join()
     return Exit.OK if served else Exit.FENCED
+
+
+def check_data_directory(path: Path) -> None:
+    """Make the data directory, before anything is taken from another process. Raises ConfigError: it cannot be used."""
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise ConfigError(
+            f"the data directory {path} cannot be used ({error.strerror}): give another by --data"
+        ) from error
 
 
 def announce(shards: int) -> None:

@@ -177,6 +177,10 @@ OPEN_FILES_PER_SHARD: Final = 16
 # Asking the coordinator whether a fenced shard is still ours holds up the poll thread: rare, and short.
 CONFIRM_TIMEOUT_S: Final = 3.0
 
+# A warning or error that repeats is logged this often, and so many different texts are told apart.
+LOG_REPEAT_S: Final = 10.0
+LOG_TEXTS_MAX: Final = 1_000
+
 # A dead worker is started again at once the first time, and ever later while it keeps dying young.
 WORKER_RESTART_S_MIN: Final = 0.5
 WORKER_RESTART_S_MAX: Final = 30.0

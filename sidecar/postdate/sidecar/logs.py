@@ -3,6 +3,41 @@
 from __future__ import annotations
 
 import logging
+import re
+import time
+
+from postdate.sidecar.limits import LOG_REPEAT_S, LOG_TEXTS_MAX
+
+_NUMBERS = re.compile(r"\d+")
+
+
+class Seldom(logging.Filter):
+    """Lets a text through once in a while, however often it is logged, and says how many were left out.
+
+    Texts that differ in their numbers alone are one text: a client that cannot reach its broker says so forty times a
+    second. Errors and warnings only; a bounded number of texts is remembered.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """True where the record is to be logged."""
+        if record.levelno < logging.WARNING or record.exc_info:
+            return True
+        now = time.monotonic()
+        key = record.name, _NUMBERS.sub("#", record.getMessage())
+        since, left_out = self._seen.get(key, (-LOG_REPEAT_S, 0))
+        if now - since < LOG_REPEAT_S:
+            self._seen[key] = since, left_out + 1
+            return False
+        if len(self._seen) >= LOG_TEXTS_MAX:
+            self._seen.clear()
+        self._seen[key] = now, 0
+        if left_out:
+            record.msg, record.args = f"{record.getMessage()} (and {left_out} times like it)", None
+        return True
 
 
 def configure_logging(level: str) -> None:
@@ -10,3 +45,5 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(
         level=level.upper(), format="%(asctime)s %(levelname)s [%(threadName)s] %(message)s", force=True
     )
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Seldom())
