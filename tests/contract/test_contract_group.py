@@ -245,8 +245,39 @@ class TestOwnership:
         member = join(group, topic)
         assert not member.consumer.confirm(part, 10)
         poll_until([member], lambda: bool(member.events), "an assignment")
-        assert member.consumer.confirm(part, 10)
+        poll_until([member], lambda: member.consumer.confirm(part, 10), "a group that has settled")
         assert not member.consumer.confirm(Partition("elsewhere", 0), 10)
+        assert kafka.admin().group_offset(group, part) is None, "to ask is not to commit"
+        member.consumer.commit({part: 0})
+        poll_until([member], lambda: kafka.admin().group_offset(group, part) == 0, "the commit")
+        assert member.consumer.confirm(part, 10)
+
+    def test_the_coordinator_confirms_each_partition_to_one_member_only(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka, partitions=2)
+        group = unique_name("group")
+        both = [join(group, topic), join(group, topic)]
+        poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
+        held = [set(m.consumer.assignment()) for m in both]
+        parts = [Partition(topic, 0), Partition(topic, 1)]
+        said: list[set[Partition]] = [set(), set()]
+
+        def settled() -> bool:
+            said[:] = [{part for part in parts if m.consumer.confirm(part, 10)} for m in both]
+            return all(said)
+
+        poll_until(both, settled, "a group that has settled")
+        assert said == held
+
+    def test_a_static_member_that_was_replaced_is_not_confirmed(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        group = unique_name("group")
+        old = join(group, topic, instance_id="pod-0")
+        poll_until([old], lambda: old.consumer.confirm(part, 10), "a group that has settled")
+        new = join(group, topic, instance_id="pod-0")
+        poll_until([new], lambda: new.consumer.confirm(part, 10), "the successor")
+        assert part in old.consumer.assignment()
+        assert not old.consumer.confirm(part, 10)
 
     def test_the_group_offset_can_be_asked_from_outside(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)

@@ -17,10 +17,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
 from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.admin import ConfluentAdmin
 from postdate.connectors.kafka.classification import classify, error_of
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
 from postdate.connectors.kafka.records import MessageError, group_records
@@ -42,6 +44,8 @@ class ConfluentGroupConsumer:
     """GroupConsumer over confluent_kafka. See the seam for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None) -> None:
+        self._settings = settings
+        self._group_id = group_id
         self._assigned: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._starting: dict[Partition, _Start] = {}
@@ -136,15 +140,16 @@ class ConfluentGroupConsumer:
     def confirm(self, part: Partition, timeout_s: float) -> bool:
         if part not in self._assigned:
             return False
+        member_id = self.member_id()
+        admin = ConfluentAdmin(replace(self._settings, admin_timeout_s=timeout_s))
         try:
-            offset = self.committed([part], timeout_s)[part]
-            if offset is None:
-                offset = self.position(part) or 0
-            self._open().commit(offsets=[TopicPartition(part.topic, part.index, offset)], asynchronous=False)
-        except (KafkaException, KafkaFault) as error:
-            log.info("%s/%d is not confirmed to be ours: %s", part.topic, part.index, error)
+            members = admin.group_members(self._group_id)
+        except KafkaFault as fault:
+            log.info("%s/%d is not confirmed to be ours: %s", part.topic, part.index, fault)
             return False
-        return True
+        finally:
+            admin.close()
+        return any(member.member_id == member_id and part in member.partitions for member in members)
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)

@@ -150,8 +150,9 @@ class GroupConsumer(Protocol):
         first fetch, and for a partition that is not assigned. Does not wait."""
 
     def confirm(self, part: Partition, timeout_s: float) -> bool:
-        """True where the coordinator confirms now that this member holds the partition: it accepts a commit of the
-        offset that is committed already (or of the position). Blocks. False for any refusal."""
+        """True where the coordinator says now that this member holds the partition. Blocks, and takes a connection of
+        its own: for rare questions. False for any refusal, and while the group rebalances. It commits nothing: a
+        committed offset tells a takeover that the partition has had an owner."""
 
     def assignment(self) -> frozenset[Partition]:
         """What this member holds now, as the library sees it."""
