@@ -18,18 +18,18 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault
-from postdate.connectors.kafka.seam import Kafka
+from postdate.connectors.kafka.seam import Kafka, TopicInfo
 from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
-from support.broker import local_broker
+from support.broker import local_broker, unique_name
 from support.kafka_steps import new_topic, open_producer
 
 
-def _forbid(bootstrap_servers: str, topic: str) -> None:
-    """Lets everybody look at the topic, and nobody write to it."""
+def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
+    """Lets one user look at the topic: nobody else may, and nobody at all may write to it or read its settings."""
     admin = AdminClient({"bootstrap.servers": bootstrap_servers})
     allow, literal = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
-    binding = AclBinding(ResourceType.TOPIC, topic, literal, "User:*", "*", AclOperation.DESCRIBE, allow)
+    binding = AclBinding(ResourceType.TOPIC, topic, literal, whom, "*", AclOperation.DESCRIBE, allow)
     for future in admin.create_acls([binding]).values():
         future.result(30)
 
@@ -49,14 +49,28 @@ def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:
     producer.destroy()
 
 
+def _expect_described(kafka: Kafka, allowed: str, forbidden: str, hidden: list[str], absent: str) -> None:
+    """What may be seen is seen, whatever stands beside it; what may not is not writable, and nothing else is known."""
+    described = kafka.admin().describe([allowed, forbidden, *hidden, absent], ["cleanup.policy"])
+    assert described.keys() == {allowed, forbidden, *hidden}
+    assert {name for name, info in described.items() if info.writable} == {allowed}
+    assert described[allowed].config == {"cleanup.policy": "delete"}
+    assert described[forbidden].partitions == {0: True}
+    assert described[forbidden].topic_id != ""
+    assert [described[name] for name in hidden] == [TopicInfo(name, "", {}, {}, writable=False) for name in hidden]
+    assert kafka.admin().describe(hidden, ["cleanup.policy"]).keys() == set(hidden)
+
+
 def test_a_forbidden_topic_is_described_as_such_and_takes_its_transaction_with_it() -> None:
     authorizer = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
     with local_broker(authorizer_class_name=authorizer, allow_everyone_if_no_acl_found="true") as broker:
         kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
         allowed, forbidden = new_topic(kafka), new_topic(kafka)
-        _forbid(broker.bootstrap_servers, forbidden)
-        described = kafka.admin().describe([allowed, forbidden])
-        assert {name: info.writable for name, info in described.items()} == {allowed: True, forbidden: False}
+        hidden, hidden_and_absent, absent = new_topic(kafka), unique_name("contract"), unique_name("contract")
+        _allow(broker.bootstrap_servers, forbidden, "User:*")
+        for name in (hidden, hidden_and_absent):
+            _allow(broker.bootstrap_servers, name, "User:somebody")
+        _expect_described(kafka, allowed, forbidden, [hidden, hidden_and_absent], absent)
         _expect_refusal(kafka, allowed, forbidden)
 
 

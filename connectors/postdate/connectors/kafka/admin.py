@@ -33,7 +33,7 @@ from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
 from postdate.connectors.kafka.classification import classify, error_of
-from postdate.connectors.kafka.errors import FatalClient, Retriable, Unreachable
+from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, RecordRejected, Retriable, Unreachable
 from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
 from postdate.connectors.kafka.settings import KafkaSettings
 
@@ -81,7 +81,13 @@ class ConfluentAdmin:
         )
         found: dict[str, TopicInfo] = {}
         for name, future in futures.items():
-            described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            try:
+                described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            except NotAuthorized as fault:
+                if fault.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                found[name] = TopicInfo(name, "", {}, {}, writable=False)
+                continue
             if described is not None:
                 leaders = {each.id: each.leader is not None for each in described.partitions}
                 allowed = described.authorized_operations
@@ -89,7 +95,8 @@ class ConfluentAdmin:
                 found[name] = TopicInfo(name, str(described.topic_id), leaders, {}, writable)
         wanted = frozenset(config)
         if wanted:
-            for name, values in self._topic_configs(list(found), wanted).items():
+            visible = [name for name, info in found.items() if info.topic_id]
+            for name, values in self._topic_configs(visible, wanted).items():
                 found[name] = found[name]._replace(config=values)
         return found
 
@@ -227,14 +234,16 @@ class ConfluentAdmin:
         if not resources:
             return {}
         futures = self._open().describe_configs(resources, request_timeout=self._timeout_s)
-        return {
-            resource.name: {
-                name: str(entry.value)
-                for name, entry in self._answer(future, f"read the settings of {resource.name}").items()
-                if name in wanted
-            }
-            for resource, future in futures.items()
-        }
+        configs: dict[str, dict[str, str]] = {}
+        for resource, future in futures.items():
+            try:
+                entries = self._answer(future, f"read the settings of {resource.name}")
+            except (NotAuthorized, RecordRejected) as fault:
+                if fault.code not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
+                    raise
+                continue  # hidden by an ACL of its own, or deleted just now
+            configs[resource.name] = {name: str(entry.value) for name, entry in entries.items() if name in wanted}
+        return configs
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
         """Waits until each topic shows that many partitions, all with a leader: an answer of the controller is not

@@ -64,8 +64,9 @@ class Isolation(Enum):
 
 class TopicInfo(NamedTuple):
     """What the cluster says of a topic: `partitions` maps each index to whether it has a leader now; `config` holds
-    the settings that were asked for, all values as text; `writable` is False where ACLs keep these credentials from
-    writing to it."""
+    the settings that were asked for, all values as text, as far as ACLs show them; `writable` is False where ACLs keep
+    these credentials from writing to it. One that they hide altogether has no topic id either (see `Admin.describe`).
+    """
 
     name: str
     topic_id: str
@@ -289,7 +290,11 @@ class Admin(Protocol):
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         """What exists of these topics; absent ones are missing from the answer. `config` names the settings wanted
-        (none: the extra request is saved, and `config` of the answer is empty). One or two requests in all."""
+        (none: the extra request is saved, and `config` of the answer is empty). One or two requests in all.
+
+        A topic that these credentials may not even look at is `TopicInfo(name, "", {}, {}, writable=False)`, also where
+        it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
+        `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates those that do not exist, and returns the names that it created, when every broker asked has
