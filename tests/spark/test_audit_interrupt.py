@@ -50,7 +50,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(broker: RunningBroker, tmp_pa
             start_new_session=True,
         )
         try:
-            wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}")
+            wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}", 150)
             if moment == "starting Spark":
                 wait_until(lambda: any("java" in command for command in _members(audit.pid)), "its JVM has started")
             os.killpg(audit.pid, signal.SIGINT)

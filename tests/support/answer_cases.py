@@ -21,6 +21,12 @@ def _cancel_cases(cases: Cases) -> None:
     cases.commit([o + 1, 0, "applied"])
     cases.deliver(o, id=b"a2")
     cases.answer(o + 1, "cancelled", o, "a2")
+    o = cases.case("cancelled, and replaced just before", "false-verdict", "replaced", at=2)
+    cases.schedule(o, b"a6")
+    cases.schedule(o + 1, b"a6")
+    cases.cancel(o + 2, b"a6")
+    cases.commit([o, DUE, "replaced"], [o + 1, DUE, "cancelled"], [o + 2, 0, "applied"])
+    cases.answer(o + 2, "cancelled", o, "a6")
     o = cases.case("cancelled by another than it says", "false-verdict", "answered cancelled", at=2)
     cases.schedule(o, b"a3")
     cases.cancel(o + 1, b"a3")
@@ -63,6 +69,18 @@ def _reschedule_cases(cases: Cases) -> None:
         cases.commit([o, DUE, "delivered"])
         cases.deliver(o, id=id.encode(), due_ms=T + 1_500)
         cases.answer(o + 1, word, None, id)
+
+    o = cases.case("not-found, though it moved what was not read", "false-verdict", "answered not-found", at=1)
+    cases.reschedule(o + 1, b"b-unread", b"1500ms")
+    cases.commit([o, DUE, "moved", T + 1_500, o + 1], [o + 1, 0, "applied"])
+    cases.answer(o + 1, "not-found", None, "b-unread")
+    o = cases.case("too-late, though it moved what had ended", "false-verdict", "answered too-late", at=1)
+    cases.schedule(o, b"b-ended")
+    cases.reschedule(o + 1, b"b-ended", b"1s")
+    cases.commit([o, DUE, "delivered"])
+    cases.commit([o, DUE, "moved", DUE, o + 1], [o + 1, 0, "applied"])
+    cases.deliver(o, id=b"b-ended")
+    cases.answer(o + 1, "too-late", o, "b-ended")
 
 
 def _replace_cases(cases: Cases) -> None:
