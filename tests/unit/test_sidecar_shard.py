@@ -266,3 +266,26 @@ def test_one_owner_record_is_enough_while_nobody_else_has_written(bench: Bench) 
     bench.until(shard, lambda: bench.ended() == 1)
     assert [(said.kind, said.seq, said.takeover) for said in bench.log()] == [("owner", 1, 1), ("fates", 2, 1)]
     shard.close()
+
+
+def test_at_rest_a_shard_passes_markers_and_says_how_far_it_has_come(bench: Bench) -> None:
+    """Else retention, once it has deleted them, would look like a loss."""
+    shard = bench.shard()
+    producer = bench.kafka.producer("somebody")
+    producer.init(10)
+    producer.begin()
+    producer.produce(R, b"v", b"k", [("postdate-topic", b"orders"), ("postdate-at", b"1")], 0)
+    producer.commit()
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert shard.next_request == 1
+    bench.until(shard, lambda: shard.next_request == 2, 200_000)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 2, 200_000)
+    assert bench.log()[-1].kind == "beat"
+    shard.close()
+
+
+def test_a_gate_that_is_always_closed_lets_through_what_nothing_can_change_any_more(bench: Bench) -> None:
+    shard = bench.shard(RequestTopicConfig(R, cancel_gate="always"))
+    bench.schedule(bench.time.now_ms + 2_000)
+    bench.until(shard, lambda: bench.ended() == 1, 4_000)
+    shard.close()

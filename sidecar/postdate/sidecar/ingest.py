@@ -6,14 +6,15 @@ put.
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.seam import Record
+from postdate.connectors.kafka.seam import Isolation, Record
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
 from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
 from postdate.sidecar.quota import Quota
+from postdate.sidecar.shard_context import ShardContext
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE
 
@@ -64,3 +65,22 @@ def ingest(
     index.write(draft.changes)
     failpoints.reached("ingest.written")
     return used
+
+
+def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
+    """Move R behind what is no request where it stands, and return it: retention deletes that, and nothing is lost.
+
+    Asked of the log itself, from R on: R must never rest on where a consumer was before it was moved.
+    """
+    offset = read_up_to(index)
+    reader = ctx.kafka.log_reader(ctx.requests, offset, Isolation.READ_COMMITTED)
+    try:
+        nothing = not reader.read(1, MARKERS_READ_S)
+        position = reader.position()
+    finally:
+        reader.close()
+    if nothing and position > offset:
+        draft = Draft(index)
+        draft.changes.next_request = position
+        index.write(draft.changes)
+    return read_up_to(index)

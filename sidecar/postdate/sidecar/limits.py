@@ -151,6 +151,10 @@ PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 10.0
 
+# A shard at rest says in the dispatch log what has ended since its last record, and looks behind the markers it is at.
+SETTLE_MS: Final = 60_000
+MARKERS_READ_S: Final = 0.2
+
 # With the gate "always", and nothing new to read: how often to ask whether the end of the topic was reached.
 GATE_LOOK_INTERVAL_MS: Final = 100
 

@@ -19,21 +19,23 @@ import logging
 from enum import StrEnum
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
-from postdate.connectors.kafka.seam import Isolation
 from postdate.sidecar import takeover
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatch_tail import Stopped, last_committed
+from postdate.sidecar.dispatch_tail import Stopped
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.gate import Gate
 from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.ingest import ingest
+from postdate.sidecar.ingest import ingest, pass_markers
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
     CONFIRM_INTERVAL_MS,
     FENCED_PATIENCE_MS,
     FENCED_RECHECK_MS,
+    GATE_LOOK_INTERVAL_MS,
+    SETTLE_MS,
     TEND_INTERVAL_MS,
 )
 from postdate.sidecar.pacing import TransactionPace
@@ -83,8 +85,7 @@ class Shard:
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
         quota = Quota(ctx.topic)
         self._quota = quota if quota.limits else None
-        self._gate_end = 0
-        self._seen_ms = -1
+        self._gate = Gate(ctx.topic.cancel_gate)
         self._backoff_ms: float = BACKOFF_MS_MIN
         self._due_at: dict[str, float] = {}
         self._last_committed_at = ctx.clock.steady_ms()
@@ -171,7 +172,7 @@ class Shard:
                 self._index = checked.index
                 self._unread = self._unread or checked.empty
             # Before there is a tenure: with one, and without this end, the gate would stand open.
-            self._gate_end = ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]
+            gate_end = takeover.end_of_requests(ctx)
             self._tenure = takeover.own(ctx, recovered, self._broker_clock, self._owned_seq)
         except BaseException:
             fenced.producer.destroy()
@@ -180,9 +181,10 @@ class Shard:
         self.takeovers += 1
         self._owned_seq = self._tenure.seq
         self._last_committed_at = ctx.clock.steady_ms()
+        self._gate.close(gate_end, anew=self._unread)
         if self._unread:
             self.inbox.restart(read_up_to(index))
-            self._unread, self._seen_ms = False, -1
+            self._unread = False
         if self._quota is not None:
             self._quota.resume(max(recovered.ingested, read_up_to(index)))
         self.next_request = read_up_to(index)
@@ -201,7 +203,7 @@ class Shard:
     def _run(self, index: TimerIndex, tenure: Tenure) -> float:
         more = self._ingest(index)
         steady = self.ctx.clock.steady_ms()
-        if not self._broker_clock.known() or steady - self._last_committed_at > self.ctx.beat_interval_ms:
+        if not self._broker_clock.known() or self._owes_record(index, tenure, steady):
             if not self._dispatcher.beat(index, tenure):
                 return float(BACKOFF_MS_MIN)
             self._after_transaction(tenure)
@@ -213,6 +215,13 @@ class Shard:
             return 0.0
         return wait_ms
 
+    def _owes_record(self, index: TimerIndex, tenure: Tenure, steady: float) -> bool:
+        """True where the log must not be silent for longer: by its retention, or about what has ended since."""
+        silent_ms = steady - self._last_committed_at
+        if silent_ms > self.ctx.beat_interval_ms:
+            return True
+        return silent_ms > SETTLE_MS and tenure.low_water != index.low_water()
+
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""
         records = self.inbox.take()
@@ -220,28 +229,22 @@ class Shard:
             at_ms = self.ctx.clock.wall_ms()
             used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms)
             if used:
-                self._seen_ms = max(self._seen_ms, records[used - 1].timestamp_ms)
+                self._gate.read(records[used - 1].timestamp_ms)
             if used < len(records):
                 self.inbox.put_back(records[used:])
             self.next_request = read_up_to(index)
             if used < len(records):
                 return False
-        if self.state is State.CATCHING_UP:
-            reached = max(read_up_to(index), self.inbox.position if self.inbox.empty else -1)
-            if reached >= self._gate_end:
-                self.state = State.RUNNING
-                log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
+        if self.state is State.CATCHING_UP and self._gate.reached(self._reached(index)):
+            self.state = State.RUNNING
+            log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
         return True
 
-    def _before_ms(self, now_ms: int) -> int:
-        """Everything due before this may leave: the whole millisecond has passed, and the cancel gate is respected."""
-        gate = self.ctx.topic.cancel_gate
-        if gate == "always" or (gate == "takeover" and self.state is State.CATCHING_UP):
-            return min(now_ms, self._seen_ms + 1)
-        return now_ms
+    def _reached(self, index: TimerIndex) -> int:
+        return max(read_up_to(index), self.inbox.position_if_empty())
 
     def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
-        before_ms = self._before_ms(now_ms)
+        before_ms = self._gate.before_ms(now_ms)
         next_due = index.next_due_ms()
         if next_due is None or next_due >= max(before_ms, 1):
             return self._idle(index, now_ms, next_due)
@@ -265,7 +268,7 @@ class Shard:
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: how long until something may, bounded by the housekeeping."""
-        if next_due is None or self._before_ms(now_ms) < now_ms:
+        if next_due is None or self._gate.before_ms(now_ms) < now_ms:
             return float(CONFIRM_INTERVAL_MS) if next_due is None else 50.0
         return min(float(CONFIRM_INTERVAL_MS), max(next_due + 1 - now_ms, 0.2))
 
@@ -290,6 +293,11 @@ class Shard:
             index.forget_endings(self.ctx.clock.wall_ms())
         if self._every("tend", TEND_INTERVAL_MS, steady):
             self._dispatcher.tend(index, now_ms)
+        if self._every("settle", SETTLE_MS, steady) and self.inbox.position_if_empty() > read_up_to(index):
+            self.next_request = pass_markers(self.ctx, index)
+        look = self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady)
+        if look and self._reached(index) >= takeover.end_of_requests(self.ctx):
+            self._gate.read(now_ms)
 
     def _every(self, what: str, interval_ms: float, steady: float) -> bool:
         if steady < self._due_at.get(what, 0.0):
@@ -337,9 +345,7 @@ class Shard:
 
     def _recheck(self) -> float:
         ctx = self.ctx
-        start = ctx.admin.start_offsets([ctx.log])[ctx.log]
-        end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
-        last = last_committed(ctx.kafka, ctx.log, start, end, ctx.clock, ctx.stopping)
+        last = takeover.last_record(ctx)
         if last is not None and last.takeover > self._lost_takeover and last.group != ctx.config.group_id:
             self.foreign = True
             self.why = (
@@ -390,6 +396,3 @@ class Shard:
             self._tenure = None
         self._drop_index()
         self.state = State.UNASSIGNED
-
-
-__all__ = ["DELIVERING", "Shard", "State"]

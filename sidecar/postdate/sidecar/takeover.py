@@ -19,7 +19,7 @@ from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatch_tail import decode, last_committed, read_until
+from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_until
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import (
@@ -174,7 +174,12 @@ def check(ctx: ShardContext, opened: Opened) -> Checked:
 
 
 def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
-    """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again."""
+    """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again.
+
+    Raises Stopped where the shard has been taken away meanwhile: a fence now would hit its rightful owner.
+    """
+    if ctx.stopping():
+        raise Stopped("told to let go before the fence")
     producer = ctx.kafka.producer(ctx.transactional_id, PRODUCER_MESSAGE_BYTES_MAX)
     try:
         producer.init(FENCE_TIMEOUT_S)
@@ -372,3 +377,15 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index.write(draft.changes)
     failpoints.reached("takeover.owned")
     return tenure
+
+
+def last_record(ctx: ShardContext) -> DispatchRecord | None:
+    """What the last committed record of the dispatch log says at present, None where there is none."""
+    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+    return last_committed(ctx.kafka, ctx.log, start, end, ctx.clock, ctx.stopping)
+
+
+def end_of_requests(ctx: ShardContext) -> int:
+    """Where the requests that are committed end at present: what the gate of step 8 waits for."""
+    return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]

@@ -43,6 +43,8 @@ class Tenure:
     clock: Clock
     broker_clock: BrokerClock
     blamed: dict[int, KafkaFault] = field(default_factory=dict)
+    low_water: int = -1
+    """That of the last record of this tenure."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     _log_offset: int = -1
@@ -100,6 +102,7 @@ class Tenure:
             raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
+        self.low_water = low_water
         return self._log_offset
 
     @property
