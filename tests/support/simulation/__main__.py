@@ -1,14 +1,16 @@
-"""`python -m support.simulation --seed N [--count M]`: run schedules, and say what they led to."""
+"""`python -m support.simulation --seed N [--count M] [--trace]`: run schedules, and say what they led to."""
 
 from __future__ import annotations
 
 import logging
 import sys
 from collections import Counter
+from collections.abc import Iterable
 
 import click
 
-from support.simulation.run import run_seed
+from support.simulation.many import replay, run_many, workers
+from support.simulation.run import Result, run_seed
 
 
 @click.command()
@@ -17,22 +19,33 @@ from support.simulation.run import run_seed
 @click.option("--trace", is_flag=True, help="Print every step, and what the sidecar logs.")
 def main(seed: int, count: int, trace: bool) -> None:
     """Run COUNT schedules from SEED on; exits with 1 where one of them went wrong."""
+    seeds = range(seed, seed + count)
+    if trace or count == 1:
+        if trace:
+            logging.basicConfig(level=logging.INFO, format="    %(message)s", stream=sys.stdout)
+        failed = _tell(run_seed(each, tell=click.echo if trace else None) for each in seeds)
+    else:
+        with workers() as pool, click.progressbar(run_many(pool, seeds), count, file=sys.stderr) as results:
+            failed = _tell(results)
+    sys.exit(1 if failed else 0)
+
+
+def _tell(results: Iterable[Result]) -> int:
+    """Print what went wrong, with the command that replays it, and what was reached; returns how many failed."""
     reached: Counter[str] = Counter()
-    failed = 0
-    if trace:
-        logging.basicConfig(level=logging.INFO, format="    %(message)s", stream=sys.stdout)
-    for each in range(seed, seed + count):
-        result = run_seed(each, tell=click.echo if trace else None)
+    count = failed = 0
+    for result in results:
+        count += 1
         reached.update(result.reached)
         if result.wrong:
             failed += 1
-            click.echo(f"seed {each}: {len(result.wrong)} violations", err=True)
+            click.echo(f"\nseed {result.seed}: {len(result.wrong)} violations; {replay(result.seed)}", err=True)
             for line in result.wrong[:8]:
                 click.echo(f"  {line}", err=True)
     for name, number in sorted(reached.items()):
         click.echo(f"{number:9} {name}")
     click.echo(f"{count} schedules, {failed} failed")
-    sys.exit(1 if failed else 0)
+    return failed
 
 
 if __name__ == "__main__":

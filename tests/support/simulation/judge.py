@@ -7,7 +7,8 @@ O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. And v
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -90,16 +91,25 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                     outcome.wrong.append(f"O2: {origin} is moved after it has ended")
 
 
-def judge(outcome: Outcome, traffic: Traffic, disturbed: bool) -> None:
-    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`.
+#: What may befall a target for longer than an entry is tried, and the reason for which it ends then.
+_MISFORTUNES = {
+    "cut": Reason.TARGET_UNAVAILABLE,
+    "leader gone": Reason.TARGET_UNAVAILABLE,
+    "target shrunk": Reason.TOO_LARGE,
+    "target forbidden": Reason.UNAUTHORIZED,
+}
 
-    `disturbed`: leaders or networks were away, so that a target may have failed for longer than an entry is tried.
-    """
+
+def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int]) -> None:
+    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `reached`: what happened."""
+    excuses = frozenset(reason for event, reason in _MISFORTUNES.items() if reached.get(event))
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.asked.keys():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
     for origin, asked in traffic.asked.items():
-        if disturbed and asked.action == "schedule":
-            asked.dead |= {Reason.TARGET_UNAVAILABLE}
+        if asked.action == "schedule":
+            asked.dead |= excuses
+        elif asked.action == "reschedule" and reached.get("outage"):  # too far ahead of the request that it moves
+            asked.dead |= {Reason.BEYOND_HORIZON}
         for complaint in _complaints(outcome, traffic, origin, asked):
             outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
 
@@ -128,7 +138,7 @@ def _complaints(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked
 def _allowed(traffic: Traffic, origin: Origin, asked: Asked) -> set[str]:
     """The final fates that a request may have."""
     if asked.action in ("cancel", "reschedule"):
-        return {"applied"}
+        return {"applied", "dead"} if asked.dead else {"applied"}
     allowed = set() if asked.must_die else {"delivered"}
     if asked.dead:
         allowed.add("dead")
@@ -175,25 +185,49 @@ def _dead_differences(asked: Asked, record: Record) -> list[str]:
 
 
 def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
-    """A verdict is true: what it says of a request is what became of it."""
+    """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
+    to_controls: Counter[Origin] = Counter()
+    of_controls: Counter[tuple[str, Origin]] = Counter()
+    of_itself: Counter[tuple[str, Origin]] = Counter()
     for index in range(partitions):
         for record in committed(broker, f"{REQUESTS}.verdicts", index):
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
-            about = answer.of or answer.origin
-            origin = parse_origin(about.encode())[1:]
-            fate = outcome.final(origin)
-            true = {
-                Verdict.CANCELLED: fate == "cancelled",
-                Verdict.REPLACED: fate == "replaced",
-                Verdict.DELIVERED: fate == "delivered",
-                Verdict.DEAD: fate == "dead",
-                Verdict.REJECTED: fate == "dead",
-                Verdict.RESCHEDULED: bool(outcome.moved.get(origin)),
-                Verdict.TOO_LATE: answer.of is None or fate in ("delivered", "dead"),
-            }.get(answer.verdict, True)
-            if not true:
-                outcome.wrong.append(f"verdict {answer.verdict} of {about} by {answer.origin}, which ended as {fate}")
+            by = _parsed(answer.origin)
+            if traffic.asked[by].action in ("cancel", "reschedule"):
+                to_controls[by] += 1
+            if answer.of is None:
+                of_itself[answer.verdict, by] += 1
+            else:
+                of_controls[answer.verdict, _parsed(answer.of)] += 1
+                if not _is_true(outcome, answer.verdict, _parsed(answer.of), by[1]):
+                    fate = outcome.final(_parsed(answer.of))
+                    outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
+    for origin, asked in traffic.asked.items():
+        fate = outcome.final(origin)
+        if asked.action in ("cancel", "reschedule") and fate and to_controls[origin] != 1:
+            outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
+        if fate in ("delivered", "cancelled", "replaced") and of_itself[fate, origin] != 1:
+            outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
+        if fate in ("cancelled", "replaced") and of_controls[fate, origin] != 1:
+            outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
+
+
+def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
+    """Whether what a control was told of another request is so."""
+    fate = outcome.final(of)
+    if verdict is Verdict.RESCHEDULED:
+        return any(len(moved) == 5 and moved[4] == by for moved in outcome.moved.get(of, []))
+    return fate in {
+        Verdict.CANCELLED: ("cancelled",),
+        Verdict.REPLACED: ("replaced",),
+        Verdict.TOO_LATE: ("delivered", "dead"),
+    }.get(verdict, ())
+
+
+def _parsed(origin: str) -> Origin:
+    _, index, offset = parse_origin(origin.encode())
+    return index, offset
 
 
 def judge_indexes(outcome: Outcome, world: World, traffic: Traffic) -> None:

@@ -1,17 +1,19 @@
 """Where the sidecar's code touches the machine, and what the simulation puts there instead.
 
-Four places: the database below the timer log, the rings' size and the boot id, the failpoints, and the few calls of
-`time` in takeover and poller. Everything else is the code as it is shipped.
+The database below the timer log, the rings' size and the boot id, the failpoints, the few calls of `time` in takeover
+and poller, and three bounds of batches, which may be tiny here. Everything else is the code as it is shipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from postdate.sidecar import failpoints, poller, takeover
+from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.sidecar import dispatch_tail, failpoints, poller, takeover
 from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -47,6 +49,30 @@ class _Indexes:
         return self._world.watched(index)
 
 
+def _counting_unknown(world: World) -> Callable[[SimTransactionalProducer], None]:
+    honest = SimTransactionalProducer.commit
+
+    def commit(self: SimTransactionalProducer) -> None:
+        try:
+            honest(self)
+        except UnknownOutcome:
+            world.reached["unknown outcome"] += 1
+            raise
+
+    return commit
+
+
+def _counting_suspicion(world: World) -> Callable[[SimTransactionalProducer], bool]:
+    honest = SimTransactionalProducer.settle
+
+    def settle(self: SimTransactionalProducer) -> bool:
+        settled = honest(self)
+        world.reached["settled" if settled else "recycled"] += 1
+        return settled
+
+    return settle
+
+
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
     """Within it, the sidecar's code runs in this world."""
@@ -68,5 +94,10 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(takeover, "time", _Time(world)),
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
+        patch.object(SimTransactionalProducer, "commit", _counting_unknown(world)),
+        patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
+        patch.object(poller, "POLL_RECORDS_MAX", world.polled_max),
+        patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
+        patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
     ):
         yield

@@ -14,17 +14,22 @@ from random import Random
 
 from postdate.connectors.kafka.seam import NewTopic, Partition
 from postdate.connectors.kafka.sim import FAULTS
+from postdate.connectors.wire.dispatch_log import decode_record
 from postdate.sidecar.config import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from postdate.wheel.wheel_view import WHEEL_NAME
+from support.simulation.judge import committed
 from support.simulation.process import Machine, Process
 from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.world import World
 
 GROUP = "postdate"
 HOUR_MS = 3_600_000
+_PAGE_BYTES = 4_096
+#: What a schedule may mostly be about; the empty one about nothing in particular.
+THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls")
 #: ms. Retention of the requests; the dispatch log keeps what the rule asks: that, a segment and an hour more.
-RETENTION_MS = 3 * HOUR_MS
+RETENTION_MS = int(1.5 * HOUR_MS)
 #: Target -> its settings, where they are not the usual ones.
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
@@ -32,18 +37,26 @@ _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {
 class Plan:
     """One schedule: sets the world up, fills it with events, and ends them."""
 
-    def __init__(self, world: World, seed: int) -> None:
+    def __init__(self, world: World, seed: int, theme: str | None = None) -> None:
+        """`theme`: what this schedule is mostly about, one of THEMES; drawn where it is None."""
         self.world = world
         self.random = Random(f"{seed}/plan")
         choose = self.random
+        drawn = choose.choice(THEMES)
+        self.theme = drawn if theme is None else theme
         self.partitions = choose.choice([1, 1, 2])
-        self.by_hand = choose.random() < 0.2  # without a group: everybody is assigned everything, and they fence
+        # Without a group everybody is assigned everything, and they fence each other all the time.
+        self.by_hand = choose.random() < (0.6 if self.theme in ("controls", "stranger") else 0.2)
         self.duration_ms = choose.choice([4_000.0, 12_000.0, 30_000.0])
-        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions)
+        controls = 4 if self.theme == "controls" else 1
+        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, controls)
         self._strangers: list[Callable[[bool], None]] = []
         self._numbers = 0
         self._at_peace = False
         world.retention_ms = RETENTION_MS
+        world.polled_max = choose.choice([1, 3] if self.theme == "controls" else [1, 3, 5_000])
+        world.replayed_max = choose.choice([1, 200])
+        world.tail_offsets = choose.choice([1, 64])
         world.on_exit = self._start_later
 
     def prepare(self) -> None:
@@ -67,7 +80,8 @@ class Plan:
             world.ambushes[choose.choice(sorted(NAMES)), choose.randrange(1, 12)] = choose.choice(["kill", "pause"])
         self._plan_traffic()
         for _ in range(choose.choice([0, 2, 5, 9])):
-            world.time.at(world.time.now_ms + choose.uniform(0.0, self.duration_ms), choose.choice(self._menu()))
+            self._plan(choose.choice(self._menu()))
+        self._set_theme()
 
     def start(self, machine: Machine) -> None:
         """Start a process on a machine that has none."""
@@ -107,6 +121,33 @@ class Plan:
                 world.kill(process)
         for machine in world.machines:
             self.start(machine)
+
+    def _plan(self, event: Callable[[], None]) -> None:
+        self.world.time.at(self.world.time.now_ms + self.random.uniform(0.0, self.duration_ms), event)
+
+    def _set_theme(self) -> None:
+        """More of what belongs together, since it is rare that it comes together by chance."""
+        world, choose = self.world, self.random
+        if self.theme == "torn":
+            world.faults.rates |= {"end-copied": 0.5, "added-apart": 0.7, "sent-early": 0.3, "slow": 0.02}
+            for _ in range(4):
+                world.ambushes[choose.choice(["dispatch.flushed", "dispatch.produced"]), choose.randrange(1, 20)] = (
+                    "kill"
+                )
+                self._plan(self._step_broker_clock)
+        elif self.theme == "unknown":
+            for _ in range(4):
+                step = choose.choice(["commit.sent", "commit.done"])
+                world.ambushes[step, choose.randrange(1, 15)] = choose.choice(["cut", "cut answers"])
+        elif self.theme == "stranger":
+            for _ in range(3):
+                self._plan(self._let_stranger_in_and_kill)
+        elif self.theme == "outage":
+            for _ in range(5):
+                self._plan(self._outage)
+        elif self.theme == "power":
+            for _ in range(4):
+                self._plan(self._lose_power)
 
     # ---- set-up ----------------------------------------------------------------------------------------------------
 
@@ -158,6 +199,8 @@ class Plan:
             self._put_old_disk_back,
             self._take_leader_away,
             self._let_stranger_in,
+            self._shrink_target,
+            self._forbid_target,
             self._take_id,
             self._go_away,
             self._outage,
@@ -196,14 +239,15 @@ class Plan:
         """Any part of a mapped file may be old after a loss of power."""
         for wheel in sorted(machine.directory.glob(f"**/{WHEEL_NAME}")):
             content = bytearray(wheel.read_bytes())
-            how = self.random.choice(["whole", "gone", "short", "zeroed"])
+            how = self.random.choice(["whole", "gone", "short", "zeroed", "torn", "torn"])
             if how == "gone":
                 wheel.unlink()
             elif how == "short":
                 wheel.write_bytes(content[: len(content) // 2])
             elif how == "zeroed":
-                half = len(content) // 2
-                wheel.write_bytes(bytes(half) + bytes(content[half:]))
+                wheel.write_bytes(bytes(len(content)))
+            elif how == "torn":  # the first page is as it was, the others were never written
+                wheel.write_bytes(content[:_PAGE_BYTES] + bytes(len(content) - _PAGE_BYTES))
 
     def _stop(self) -> None:
         process = self._running()
@@ -252,7 +296,7 @@ class Plan:
             world.reached["old disk"] += 1
             world.disks.restore(copies)
             machine.boot()
-    
+
         world.time.at(world.time.now_ms + self.random.uniform(500.0, 10_000.0), restore)
 
     def _take_leader_away(self) -> None:
@@ -267,10 +311,29 @@ class Plan:
 
         world.time.at(world.time.now_ms + self.random.choice([100.0, 1_500.0, 8_000.0]), back)
 
+    def _shrink_target(self) -> None:
+        """A target takes next to nothing for a while, and nobody who has looked at it before knows."""
+        world, config = self.world, self.world.broker.topics["orders"].config
+        world.reached["target shrunk"] += 1
+        config["max.message.bytes"] = "90"
+
+        def grow() -> None:
+            config.pop("max.message.bytes", None)
+
+        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), grow)
+
+    def _forbid_target(self) -> None:
+        """An ACL is taken away for a while."""
+        world, denied = self.world, self.world.broker.denied
+        world.reached["target forbidden"] += 1
+        denied.add("orders")
+        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), lambda: denied.discard("orders"))
+
     def _let_stranger_in(self) -> None:
         """A stranger's transaction is open for a while, on a log of ours or a target; it never commits on our own."""
         world = self.world
-        name = self.random.choice([REQUESTS, f"{REQUESTS}.dispatch-log", "orders"])
+        own = [f"{REQUESTS}.dispatch-log"] * 3 if self.theme == "stranger" else [f"{REQUESTS}.dispatch-log"]
+        name = self.random.choice([REQUESTS, *own, "orders"])
         part = Partition(name, self.random.randrange(len(world.broker.topics[name].logs)))
         if not world.broker.topics[name].logs[part.index].has_leader:
             return
@@ -284,7 +347,13 @@ class Plan:
                 self._strangers.remove(end)
                 end(commit)
 
-        world.time.at(world.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0]), leave)
+        world.time.at(world.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0, 40_000.0]), leave)
+
+    def _let_stranger_in_and_kill(self) -> None:
+        """Who takes over must not be deceived by what the stranger holds back."""
+        self._let_stranger_in()
+        for wait_ms in (500.0, 4_000.0):
+            self.world.time.at(self.world.time.now_ms + wait_ms, self._kill)
 
     def _take_id(self) -> None:
         """A stranger's producer takes a shard's transactional id."""
@@ -297,12 +366,20 @@ class Plan:
         transactions.away_until_ms = self.world.time.now_ms + self.random.choice([300.0, 5_000.0, 14_000.0])
 
     def _outage(self) -> None:
-        """Everybody is away for long, and retention goes on."""
-        if self._at_peace or self.world.reached["outage"]:
+        """Everybody is away for long, and retention goes on; but never so long that it takes what is still needed."""
+        if self._at_peace:
             return
-        self.world.reached["outage"] += 1
-        for process in list(self.world.processes):
-            self.world.kill(process)
-        self.world.broker.skew_ms += self.random.choice([0.3, 1.0]) * HOUR_MS
-        self.world.expire()
-    
+        world = self.world
+        world.reached["outage"] += 1
+        for process in list(world.processes):
+            world.kill(process)
+        world.broker.skew_ms += self.random.choice([0.3, 1.0]) * HOUR_MS
+        if all(self._may_expire(index) for index in range(self.partitions)):
+            world.expire()
+
+    def _may_expire(self, index: int) -> bool:
+        """True where retention would take nothing that the dispatch log says is needed: a shard would rightly halt."""
+        broker = self.world.broker
+        start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
+        said = committed(broker, f"{REQUESTS}.dispatch-log", index)
+        return start <= (decode_record(said[-1].value).low_water if said else 0)

@@ -212,8 +212,8 @@ class Process:
 
     def step(self, step: str) -> None:
         """The acting thread is at a step of its talk with the cluster."""
-        self._feel_cut()
         self.world.at_step(self, step)
+        self._feel_cut()
 
     def _poll_wait(self, wait_ms: float) -> None:
         """The poll thread waits beside the shards: it costs nobody else's time; it polls again when it is its turn."""

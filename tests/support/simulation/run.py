@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.sidecar.shard import State
 from support.simulation.judge import gather, judge, judge_indexes, judge_verdicts
+from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
 from support.simulation.traffic import REQUESTS
@@ -20,6 +22,10 @@ from support.simulation.world import World
 #: ms. After the last fault everything must have ended within this: the slowest is a member that is thrown out of the
 #: group, a transaction that times out, and an entry whose retry budget runs from then on.
 REST_MS_MAX = 90_000.0
+
+#: ms. Requests that come when all is well must have ended this long after the last was sent. Whoever was fenced while
+#: idle learns it only now: then the group is asked, every 5 s, and the shard taken over again.
+ENCORE_MS_MAX = 10_000.0
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  # only small files that are mapped; where it is missing, the usual place
 
@@ -35,19 +41,23 @@ class Result:
 
 
 def run_seed(
-    seed: int, mutation: AbstractContextManager[object] | None = None, tell: Callable[[str], None] | None = None
+    seed: int,
+    mutation: Mutation | None = None,
+    theme: str | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> Result:
-    """Run one schedule; with a mutation, over code that is broken in one way. `tell` is told every step."""
+    """Run one schedule; with a mutation, over code that is broken in one way. `tell` is told every step; a `theme`
+    takes the place of the one that the seed would draw."""
     if tell is None:
         logging.getLogger("postdate").setLevel(logging.CRITICAL + 1)
     with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
         world.tell = tell
-        plan = Plan(world, seed)
-        with simulated(world), mutation or nullcontext():
+        plan = Plan(world, seed, theme)
+        with simulated(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             outcome = gather(world.broker, plan.partitions, world.archive)
-            judge(outcome, plan.traffic, disturbed=any(world.reached[name] for name in ("cut", "leader gone")))
+            judge(outcome, plan.traffic, world.reached)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic)
             for process in list(world.processes):
@@ -63,14 +73,26 @@ def _play(world: World, plan: Plan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
     plan.peace()
-    give_up_ms = world.time.now_ms + REST_MS_MAX
+    peace_ms = world.time.now_ms
+    _rest(world, plan, REST_MS_MAX)
+    world.rest_ms = world.time.now_ms - peace_ms
+    for index in range(plan.partitions):
+        for number in range(8):
+            world.time.at(world.time.now_ms + 700.0 * number, functools.partial(plan.traffic.send_plain, index))
+    world.run_until(world.time.now_ms + 5_600.0)
+    _rest(world, plan, ENCORE_MS_MAX)
+    world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
+
+
+def _rest(world: World, plan: Plan, limit_ms: float) -> None:
+    """Go on until nothing is left to do, but not for ever."""
+    give_up_ms = world.time.now_ms + limit_ms
     at_rest = False
     while world.time.now_ms < give_up_ms:
         was_at_rest, at_rest = at_rest, _at_rest(world, plan)
         if at_rest and was_at_rest:  # nothing stirred for a while: who only believes to be the owner has learned better
             break
         world.run_until(world.time.now_ms + (1_500.0 if at_rest else 500.0))
-    world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
 
 
 def _at_rest(world: World, plan: Plan) -> bool:

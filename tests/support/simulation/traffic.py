@@ -57,7 +57,8 @@ class Asked:
 class Traffic:
     """Sends requests and remembers them: `asked` by partition and offset."""
 
-    def __init__(self, broker: SimBroker, random: Random, partitions: int) -> None:
+    def __init__(self, broker: SimBroker, random: Random, partitions: int, controls: int = 1) -> None:
+        """`controls`: how many times as many of them as usual."""
         self.asked: dict[tuple[int, int], Asked] = {}
         self.unsent = 0
         self._broker = broker
@@ -67,13 +68,20 @@ class Traffic:
         self._strangers = 0
         self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
             (40, self._plain),
-            (12, self._with_id),
-            (14, self._control_by_id),
-            (9, self._control_by_origin),
+            (12 * controls, self._with_id),
+            (14 * controls, self._control_by_id),
+            (9 * controls, self._control_by_origin),
             (5, self._with_grace),
             (8, self._malformed),
             (4, self._troubled),
         ]
+
+    def send_plain(self, index: int) -> None:
+        """One plain request to a partition, due within half a second."""
+        asked = Asked(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
+        asked.delay_ms = self._random.randrange(500)
+        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
+        self._append(asked)
 
     def send(self) -> None:
         """One request of any kind; now and then inside of a transaction that is aborted."""
@@ -95,8 +103,11 @@ class Traffic:
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
-            asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
-            self.asked[asked.part.index, asked.offset] = asked
+            self._append(asked)
+
+    def _append(self, asked: Asked) -> None:
+        asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
+        self.asked[asked.part.index, asked.offset] = asked
 
     def _send_again(self) -> None:
         self.unsent -= 1

@@ -53,12 +53,14 @@ class World:
         self.kill_rate = 0.0
         self.pause_rate = 0.0
         self.switch_rate = 0.1
-        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a failpoint is reached -> "kill" or "pause"
+        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, pause, cut
         self.steps = 0
+        self.rest_ms = 0.0
+        self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
-        self._stack: list[AnyActor] = []
+        self.stack: list[AnyActor] = []
         self._hash = hashlib.blake2b(digest_size=8)
 
     # ---- machines and processes ------------------------------------------------------------------------------------
@@ -105,18 +107,18 @@ class World:
 
     def acting(self) -> Process:
         """The process whose step this is."""
-        return self._stack[-1].process
+        return self.stack[-1].process
 
     def is_acting(self, actor: AnyActor) -> bool:
         """True while the actor is in the middle of a step, possibly overtaken by others."""
-        return actor in self._stack
+        return actor in self.stack
 
     def run(self, actor: AnyActor) -> None:
         """Let an actor do one step. REQUIRES: it is not in the middle of one."""
         self.steps += 1
         if self.steps > STEPS_MAX:
             raise AssertionError(f"{STEPS_MAX} steps and no end: {actor.name} at {self.time.now_ms}")
-        self._stack.append(actor)
+        self.stack.append(actor)
         try:
             actor.step()
         except Crashed:
@@ -127,13 +129,13 @@ class World:
             self.wrong.append(f"O10: {actor.name} fails with {type(error).__name__}: {error} at {where}")
             self.kill(actor.process)
         finally:
-            self._stack.pop()
+            self.stack.pop()
 
     def run_until(self, end_ms: float) -> None:
         """Let everybody act until that time."""
         while self.time.now_ms < end_ms:
             if not self._run_one():
-                self.time.wait(max(min(self._next_due_ms(), end_ms) - self.time.now_ms, 0.05))
+                self._pass_time(end_ms)
 
     def wait_within(self, process: Process, wait_ms: float) -> None:
         """The acting process waits; others may run within its wait."""
@@ -142,7 +144,7 @@ class World:
             self.time.wait(wait_ms)
         while self.time.now_ms < end_ms and not process.dead:
             if not self._run_one():
-                self.time.wait(max(min(self._next_due_ms(), end_ms) - self.time.now_ms, 0.05))
+                self._pass_time(end_ms)
         self._stall(process)
         process.check_alive()
 
@@ -150,6 +152,9 @@ class World:
         """A process asks the cluster or has its answer: others may overtake it, and it may be stopped or die here."""
         process.check_alive()
         self.trace(f"{process.name} {step}")
+        if step in ("commit.sent", "commit.done", "abort.sent", "init.done"):
+            self.reached[step] += 1
+            self._spring(process, step)
         self._strike(process, step)
         if self.switch_rate and self.random.random() < self.switch_rate:
             self._run_one()
@@ -162,14 +167,25 @@ class World:
         process.check_alive()
         self.reached[name] += 1
         self.trace(f"{process.name} reached {name}")
+        self._spring(process, name)
+        self._strike(process, name)
+        self._stall(process)
+        process.check_alive()
+
+    def _spring(self, process: Process, name: str) -> None:
+        """The ambush that is laid for this time that the step is reached, if any."""
         ambush = self.ambushes.pop((name, self.reached[name]), None)
+        if ambush is None:
+            return
+        self.reached["ambush"] += 1
         if ambush == "kill":
             self.kill(process)
         elif ambush == "pause":
             self.pause(process, self.random.uniform(200.0, 40_000.0))
-        self._strike(process, name)
-        self._stall(process)
-        process.check_alive()
+        else:
+            self.reached["cut"] += 1
+            process.machine.cut_until_ms = self.time.now_ms + self.random.uniform(8_000.0, 25_000.0)
+            process.machine.cut_answers = ambush == "cut answers"
 
     def pause(self, process: Process, wait_ms: float) -> None:
         """SIGSTOP now, SIGCONT after a while."""
@@ -186,11 +202,11 @@ class World:
     def _stall(self, process: Process) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
             if not self._run_one():
-                self.time.wait(max(min(self._next_due_ms(), process.paused_until_ms) - self.time.now_ms, 0.05))
+                self._pass_time(process.paused_until_ms)
 
     def _run_one(self) -> bool:
         """Let one of those act who want to; False where nobody does, or the steps within steps are too many."""
-        if len(self._stack) >= DEPTH_MAX:
+        if len(self.stack) >= DEPTH_MAX:
             return False
         now_ms = self.time.now_ms
         due = [actor for actor in self._free() if actor.is_due(now_ms)]
@@ -206,13 +222,17 @@ class World:
             for process in self.processes
             if process.paused_until_ms <= now_ms
             for actor in process.actors
-            if actor not in self._stack
+            if actor not in self.stack
         ]
 
-    def _next_due_ms(self) -> float:
-        """When somebody wants to act next, at most 100 ms from now: what happens meanwhile may wake others."""
-        soonest = min((actor.next_at_ms for actor in self._free()), default=float("inf"))
-        return min(soonest, self.time.now_ms + 100.0)
+    def _pass_time(self, end_ms: float) -> None:
+        """Nobody acts now: let time pass until somebody wants to, at most 100 ms, since what happens may wake others.
+        Where the steps within steps are too many, nobody will before that time."""
+        now_ms = self.time.now_ms
+        if len(self.stack) < DEPTH_MAX:
+            soonest = min((actor.next_at_ms for actor in self._free()), default=end_ms)
+            end_ms = min(end_ms, max(soonest, now_ms + 0.05), now_ms + 100.0)
+        self.time.wait(end_ms - now_ms)
 
     # ---- what lies on disks and in logs ----------------------------------------------------------------------------
 

@@ -38,8 +38,8 @@ T = TypeVar("T")
 
 #: ms. The pause before a retriable request is repeated.
 RETRY_MS = 20.0
-#: ms. The longest that the first copy of an EndTxn stays in the network after it was sent again.
-COPY_MS_MAX = 300.0
+#: ms. The longest that the first copy of an EndTxn stays in the network after the connection broke.
+COPY_MS_MAX = 160.0
 
 _RETRIED = frozenset(
     {

@@ -1,0 +1,43 @@
+"""Many schedules at once, a process for each core: they share nothing."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+
+from support.simulation.mutations import MUTATIONS
+from support.simulation.run import Result, run_seed
+
+
+@contextmanager
+def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
+    """Processes that run schedules; 0: as many as there are cores."""
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(count or os.cpu_count() or 1, mp_context=fresh) as pool:
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> Iterator[Result]:
+    """The result of each seed, in order."""
+    return pool.map(run_seed, seeds, chunksize=4)
+
+
+def first_caught(name: str, seeds: range) -> Result | None:
+    """The first schedule that shows that the mutation of this name is there; None where none of them does."""
+    mutation, theme = MUTATIONS[name]
+    for seed in seeds:
+        result = run_seed(seed, mutation, theme)
+        if result.wrong:
+            return result
+    return None
+
+
+def replay(seed: int) -> str:
+    """The command that runs one seed again and tells every step."""
+    return f"make simulate SEED={seed} SEEDS=1 TRACE=1"

@@ -1,0 +1,218 @@
+"""The sidecar with one safeguard taken out: each must be caught, or the simulation proves nothing.
+
+Every mutation is a patch that lasts for one schedule; nothing in the shipped code knows of it. Where a safeguard is
+doubled by another one (a recycled producer is fenced anew, and then the log decides), both are taken out, and the name
+says what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from postdate.connectors.kafka.errors import AbortRequired, UnknownOutcome
+from postdate.connectors.kafka.seam import Isolation, Record
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.connectors.wire.dispatch_log import FATES, MOVED, Fate
+from postdate.connectors.wire.requests import Action, Request
+from postdate.connectors.wire.verdicts import Verdict
+from postdate.sidecar import apply, ingest, takeover
+from postdate.sidecar.answers import Answers
+from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.transaction import Tenure
+from postdate.wheel.entry import Entry, Kind, decode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.wheel_file import WheelFile
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _no_marks(_: World) -> AbstractContextManager[object]:
+    """Fates of requests that are still to be ingested are forgotten."""
+    return patch.object(apply, "_mark", lambda draft, fate: None)
+
+
+def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
+    """Recovery reads to the last stable offset: a stranger's open transaction hides what was committed behind it."""
+    honest = takeover.bound
+
+    def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
+        bounded = honest(ctx, fenced)
+        bounded.end = ctx.admin.end_offsets([ctx.log], Isolation.READ_COMMITTED)[ctx.log]
+        return bounded
+
+    return patch.object(takeover, "bound", bound)
+
+
+def _delete_before_commit(_: World) -> AbstractContextManager[object]:
+    """Entries are deleted locally before their transaction is committed."""
+
+    def commit(self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
+        finish(draft, batch)
+        index.write(draft.changes)
+        try:
+            offset = tenure.run(
+                batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
+            )
+        except AbortRequired as fault:
+            self._aborted(tenure, batch, fault, alone)
+            return False
+        self._write(index, tenure, Draft(index), offset)
+        return True
+
+    return patch.object(Dispatcher, "_commit", commit)
+
+
+@contextmanager
+def _unknown_taken_as(done: bool) -> Iterator[None]:
+    honest_commit, honest_abort = SimTransactionalProducer.commit, SimTransactionalProducer.abort
+    honest_settle = SimTransactionalProducer.settle
+    guessed: set[int] = set()
+
+    def commit(self: SimTransactionalProducer) -> None:
+        guessed.discard(id(self))
+        try:
+            honest_commit(self)
+        except UnknownOutcome as fault:
+            guessed.add(id(self))
+            if not done:
+                raise AbortRequired(str(fault), fault.code) from fault
+
+    def abort(self: SimTransactionalProducer) -> None:
+        if id(self) not in guessed:
+            honest_abort(self)
+
+    def settle(self: SimTransactionalProducer) -> bool:
+        return id(self) in guessed or honest_settle(self)
+
+    with ExitStack() as stack:
+        for name, method in (("commit", commit), ("abort", abort), ("settle", settle)):
+            stack.enter_context(patch.object(SimTransactionalProducer, name, method))
+        yield
+
+
+def _unknown_as_failed(_: World) -> AbstractContextManager[object]:
+    """A commit without an answer is taken as failed, and tried again on the same producer."""
+    return _unknown_taken_as(done=False)
+
+
+def _unknown_as_done(_: World) -> AbstractContextManager[object]:
+    """A commit without an answer is taken as done."""
+    return _unknown_taken_as(done=True)
+
+
+def _no_recycle(_: World) -> AbstractContextManager[object]:
+    """A producer whose last transaction ended suspiciously goes on: a late EndTxn decides the next one."""
+    return patch.object(SimTransactionalProducer, "settle", lambda self: True)
+
+
+def _id_of_instance(_: World) -> AbstractContextManager[object]:
+    """The transactional id names the process: it fences itself only, and an older owner goes on committing."""
+    return patch.object(ShardContext, "transactional_id", property(lambda self: f"postdate/{self.instance}"))
+
+
+def _id_of_deployment(_: World) -> AbstractContextManager[object]:
+    """One transactional id for all shards: they fence each other."""
+    return patch.object(ShardContext, "transactional_id", property(lambda self: "postdate"))
+
+
+def _dispatch_before_recovery(_: World) -> AbstractContextManager[object]:
+    """What others have committed is passed over, not applied."""
+    return patch.object(takeover, "apply_fate", lambda draft, fate, next_request: None)
+
+
+def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
+    """Whatever lies in the wheel's file is believed."""
+    return patch.object(WheelFile, "is_believed", lambda self, *_: True)
+
+
+@contextmanager
+def _cancel_answered_early(world: World) -> Iterator[None]:
+    """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
+    honest = apply.apply_request
+    honest_answer = Answers.to_control
+
+    def early(draft: Draft, record: Record, request: Any) -> int:
+        pending = {offset for offset in range(record.offset) if apply._is_pending(draft, offset)}
+        first_due: int = honest(draft, record, request)
+        if isinstance(request, Request) and request.action == Action.CANCEL:
+            actor = next(actor for actor in reversed(world.stack) if hasattr(actor, "shard"))
+            ended = [offset for offset in pending if not apply._is_pending(draft, offset)]
+            verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
+            answers = actor.shard._dispatcher._builder._answers
+            message = answers.message(verdict, record.offset, request.id, ended[0] if ended else -1)
+            log = world.broker.topics[message[1]].logs[message[2]]
+            log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
+        return first_due
+
+    def later(self: Answers, draft: Draft, entry: Entry, offset: int) -> list[Any]:
+        return [] if entry.reason == "cancel" else list(honest_answer(self, draft, entry, offset))
+
+    with patch.object(ingest, "apply_request", early), patch.object(Answers, "to_control", later):
+        yield
+
+
+def _controls_apart(_: World) -> AbstractContextManager[object]:
+    """Rule 1: a batch limit may separate the end of an entry from the control that ended it."""
+    return patch.object(Dispatcher, "_limits", lambda self, index: (1, 1 << 20))
+
+
+def _decided_early(_: World) -> AbstractContextManager[object]:
+    """Rule 2: a reschedule is answered with `moved`, whatever has become of its message meanwhile."""
+    honest = BatchBuilder._apply
+
+    def decide(self: BatchBuilder, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
+        gone = entry.acts_on >= 0 and draft.find(entry.acts_on) is None
+        if gone and entry.new_due >= 0:
+            batch.fates.append((entry.acts_on, 0, MOVED, entry.new_due, offset))
+        honest(self, batch, draft, entry, offset)
+
+    return patch.object(BatchBuilder, "_apply", decide)
+
+
+def _moved_again(_: World) -> AbstractContextManager[object]:
+    """Rule 3: a `moved` of the log is applied also where ingest of its control has done so."""
+    honest = apply._change_entry
+
+    def change(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
+        honest(draft, key, fate, -1 if len(fate) == 5 else next_request)
+
+    return patch.object(apply, "_change_entry", change)
+
+
+def _messages_first(_: World) -> AbstractContextManager[object]:
+    """Rule 4: messages leave before the controls that are waiting."""
+    honest = TimerIndex.scan_due
+
+    def scan(self: TimerIndex, *arguments: Any, **more: Any) -> tuple[list[bytes], list[bytes]]:
+        keys, values = honest(self, *arguments, **more)
+        pairs = [pair for pair in zip(keys, values, strict=True) if decode_entry(pair[1]).kind == Kind.DELIVER]
+        return ([key for key, _ in pairs], [value for _, value in pairs]) if pairs else (keys, values)
+
+    return patch.object(TimerIndex, "scan_due", scan)
+
+
+#: What is taken out, by the name that the design gives it, and the theme of the schedules that must catch it.
+MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "no T marks": (_no_marks, ""),
+    "LSO as the bound": (_stable_end_as_bound, "stranger"),
+    "local delete before commit": (_delete_before_commit, ""),
+    "unknown commit taken as failed": (_unknown_as_failed, "unknown"),
+    "unknown commit taken as done": (_unknown_as_done, "unknown"),
+    "no recycle": (_no_recycle, "torn"),
+    "one tid for an instance": (_id_of_instance, ""),
+    "one tid for all shards": (_id_of_deployment, ""),
+    "dispatch before recovery": (_dispatch_before_recovery, ""),
+    "wheel believed without its checks": (_wheel_unchecked, "power"),
+    "cancel answered before its commit": (_cancel_answered_early, "controls"),
+    "rule 1: controls apart": (_controls_apart, "controls"),
+    "rule 2: decided early": (_decided_early, "controls"),
+    "rule 3: moved again": (_moved_again, "controls"),
+    "rule 4: messages first": (_messages_first, "controls"),
+}
