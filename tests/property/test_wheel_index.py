@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from postdate.wheel import changes as changes_module
+from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.host import PretendHost
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.limits import BLOCK_OFFSETS
@@ -26,6 +27,12 @@ from postdate.wheel.wheel_view import WheelView
 from support.timer_indexes import NOW_MS, HeapTimer, finish_wheel, open_index
 
 DUES = st.one_of(st.just(0), st.integers(1, 30))
+
+
+def body(length: int, stored: bool) -> bytes:
+    """An encoded entry of its own length."""
+    value = bytes(length)
+    return encode_entry(Entry(Kind.DELIVER, stored, first_due=0, due=0, target="", key=None, value=value, headers=[]))
 
 
 class IndexAgainstHeap(RuleBasedStateMachine):
@@ -67,9 +74,9 @@ class IndexAgainstHeap(RuleBasedStateMachine):
                 continue
             due_ms = 0 if due == 0 else self.now - 10 + due
             firsts[-1] = self.firsts[offset] = due_ms
-            size = offset % 5
-            changes.insert(entry_key(due_ms, offset), bytes(size), stored=stored)
-            self.model.put(due_ms, offset, size)
+            value = body(offset % 5, stored)
+            changes.insert(entry_key(due_ms, offset), value, stored=stored)
+            self.model.put(due_ms, offset, len(value))
             if stored:
                 self.stored.add(offset)
         changes.firsts.append((self.next - len(dues), struct.pack(f"<{len(firsts)}Q", *firsts)))
@@ -77,13 +84,14 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.index.write(changes)
 
     @precondition(lambda self: self.model.held)
-    @rule(data=st.data(), due=DUES, value=st.binary(max_size=5))
-    def move_or_replace(self, data: st.DataObject, due: int, value: bytes) -> None:
+    @rule(data=st.data(), due=DUES, length=st.integers(0, 5))
+    def move_or_replace(self, data: st.DataObject, due: int, length: int) -> None:
         old = data.draw(st.sampled_from(sorted(self.model.held)))
         offset = old[1]
         new = (0 if due == 0 else self.now - 10 + due, offset)
         changes = self.index.changes()
         stored = offset in self.stored
+        value = body(length, not stored)
         changes.delete(entry_key(*old), self.model.remove(*old), stored=stored)
         changes.insert(entry_key(*new), value, stored=not stored)
         changes.places[offset] = entry_key(*new)
@@ -91,7 +99,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.stored.symmetric_difference_update({offset})
         self.index.write(changes)
 
-    @rule(limit=st.integers(1, 12), size=st.integers(1, 40), ahead=st.integers(-3, 12))
+    @rule(limit=st.integers(1, 12), size=st.integers(1, 200), ahead=st.integers(-3, 12))
     def dispatch(self, limit: int, size: int, ahead: int) -> None:
         before = self.now + ahead
         keys, values = self.index.scan_due(before, limit, size)
@@ -117,10 +125,12 @@ class IndexAgainstHeap(RuleBasedStateMachine):
     def park(self, data: st.DataObject) -> None:
         due_ms, offset = data.draw(st.sampled_from(sorted(self.model.held)))
         size = self.model.remove(due_ms, offset)
+        value = self.index.entry(entry_key(due_ms, offset))
+        assert value is not None
         changes = self.index.changes()
         changes.delete(entry_key(due_ms, offset), size, stored=offset in self.stored)
         key = parked_key("orders", due_ms, offset)
-        changes.insert_parked(key, bytes(size), stored=offset in self.stored)
+        changes.insert_parked(key, value, stored=offset in self.stored)
         changes.places[offset] = key
         self.parked[due_ms, offset] = size
         self.index.write(changes)
@@ -139,6 +149,18 @@ class IndexAgainstHeap(RuleBasedStateMachine):
             changes.places[offset] = entry_key(due_ms, offset)
             self.model.put(due_ms, offset, self.parked.pop((due_ms, offset)))
         self.index.write(changes)
+
+    @rule(steps=st.integers(1, 12))
+    def raise_low_water(self, steps: int) -> None:
+        before, truth = self.index.low_water(), self.low_water()
+        more = self.index.raise_low_water(steps)
+        after = self.index.low_water()
+        assert after == (before + steps if more else truth)
+        assert before <= after <= truth
+
+    def low_water(self) -> int:
+        offsets = {offset for _, offset in (*self.model.held, *self.parked)} - self.stored
+        return min(offsets, default=self.next)
 
     @rule(ms=st.one_of(st.integers(0, 3), st.integers(0, 25)), steps=st.integers(0, 3))
     def pass_time(self, ms: int, steps: int) -> None:
@@ -187,10 +209,9 @@ class IndexAgainstHeap(RuleBasedStateMachine):
 
     @invariant()
     def low_water_is_close_below_the_truth(self) -> None:
-        offsets = {offset for _, offset in (*self.model.held, *self.parked)} - self.stored
-        truth = min(offsets, default=self.next)
+        truth = self.low_water()
         assert truth - BLOCK_OFFSETS < self.index.low_water() <= truth
-        assert offsets or self.index.low_water() == truth
+        assert truth < self.next or self.index.low_water() == truth
 
     @invariant()
     def every_entry_is_found(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import random
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,8 @@ import pytest
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
 from postdate.wheel.endings import control_end_key
-from postdate.wheel.entry import Mark
+from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
+from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.timer_log import NO_FIRST_DUE, TimerLog
@@ -260,4 +262,38 @@ def test_the_low_water_mark_of_a_topic_that_begins_late_is_not_below_its_beginni
     assert 1_001 <= index.low_water() <= 1_003
     drain(index, NOW_MS + 10)
     assert index.low_water() == index.next_request == 9_001
+    index.close()
+
+
+def test_the_low_water_mark_follows_the_oldest_entry_though_its_block_is_never_empty(tmp_path: Path) -> None:
+    body = encode_entry(Entry(Kind.DELIVER, False, first_due=0, due=0, target="", key=None, value=b"", headers=[]))
+    index = open_index(tmp_path)
+    for offset in range(4_000):  # one request is always pending
+        changes = index.changes()
+        changes.insert(entry_key(NOW_MS + offset, offset), body)
+        changes.firsts.append((offset, struct.pack("<Q", NOW_MS + offset)))
+        if offset:
+            changes.delete(entry_key(NOW_MS + offset - 1, offset - 1), len(body))
+        changes.next_request = offset + 1
+        index.write(changes)
+    assert (index.count, index.low_water()) == (1, 0)
+    calls = [index.raise_low_water(1_000) for _ in range(5)]
+    assert calls == [True, True, True, False, False]
+    assert index.low_water() == 3_999
+    index.sync()
+    index.close(clean=False)
+    index = open_index(tmp_path)
+    assert index.low_water() == 3_999, "a mark that falls back would name requests that may be gone"
+    assert index.rebuilds == 0, "the wheel knows of the write"
+    assert drain(index, NOW_MS + 5_000) == [(NOW_MS + 3_999, 3_999)]
+    assert index.low_water() == 4_000
+    assert not index.raise_low_water(1_000)
+    index.close()
+
+
+def test_a_block_that_counts_what_is_not_there_is_damage(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it
+    with pytest.raises(Corrupt, match="block 0"):
+        index.raise_low_water(10_000)
     index.close()

@@ -4,7 +4,9 @@ A row says how many entries of the block are pending and not in STORE, and the l
 since it was last empty: a lower bound of the smallest pending offset, so that a shard whose log begins at offset 1,000
 reports 1,000 and not 0. A row is deleted when its count comes to 0.
 
-L = lowest offset of the first row, else R. L never exceeds the truth; it is below it by less than a block.
+L = lowest offset of the first row, else R. L never exceeds the truth; it is below it by less than a block, until the
+timer log looks which requests of that block have ended, and `raised` says so: a block that is never empty would else
+hold L for as long as it takes to fill it.
 
 The rows change in the same WriteBatch as the entries. `changed` is pure but for the cache; `keep` is called once the
 write has succeeded. Thread rule: that of the timer log.
@@ -62,6 +64,13 @@ class Blocks:
             if after != before:
                 rows[number] = after
         return rows
+
+    def raised(self, number: int, lowest: int) -> Block:
+        """A block's row with a lower bound that was found to be higher. REQUIRES: the block counts entries."""
+        block = self._row(number)
+        assert block.pending > 0, "a block without entries has no lowest offset"
+        assert lowest >= block.lowest, "a lower bound that was found is not given up"
+        return block._replace(lowest=lowest)
 
     def keep(self, rows: dict[int, Block]) -> None:
         """Remember rows that were written."""

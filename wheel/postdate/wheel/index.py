@@ -162,6 +162,12 @@ class TimerIndex:
         """Make everything written so far survive a loss of power; one fsync, without the GIL."""
         self._log.sync()
 
+    def raise_low_water(self, steps_max: int = limits.LOW_WATER_STEPS_MAX) -> bool:
+        """Raise the low-water mark over requests that have ended; True while there may be more. See TimerLog."""
+        more = self._log.raise_low_water(steps_max)
+        self._wheel.agree()
+        return more
+
     def reclaim(self) -> bool:
         """Give disk space of ended entries back where there is enough of it; True where it was done. See TimerLog."""
         return self._log.reclaim(self._messages.at)

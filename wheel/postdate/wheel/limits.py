@@ -13,6 +13,9 @@ RANGE_TOMBSTONES_MAX: Final = 1_000
 # Offsets a row of `blocks`: the low-water mark costs one seek, and a batch of 10,000 requests touches few rows.
 BLOCK_OFFSETS: Final = 4_096
 
+# Requests that one call may look at to raise the low-water mark: at 5 us each deliveries wait some milliseconds.
+LOW_WATER_STEPS_MAX: Final = 1_000
+
 # Rows of `blocks` held in memory (about 150 B each): ten million entries in dense blocks are 2,441 rows.
 BLOCKS_CACHED_MAX: Final = 65_536
 

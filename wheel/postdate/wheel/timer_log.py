@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from rocksdict import WriteBatch
 
 from postdate.wheel import limits
@@ -32,10 +33,11 @@ from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.changes import Changes
 from postdate.wheel.database import Database, create_directory
 from postdate.wheel.endings import EndingWindow, control_end_key, generation_key
-from postdate.wheel.entry import Mark, decode_mark
+from postdate.wheel.entry import Mark, decode_entry, decode_mark
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.keys import (
+    ENTRY_KEY_SIZE_BYTES,
     FIRST_KEY,
     entry_key,
     key_number,
@@ -51,6 +53,7 @@ NO_FIRST_DUE = 2**64 - 1
 _IDENTITY = b"identity"
 _AFTER = b"\0"
 _NONE_PENDING = -1
+_UNBOUNDED = 2**62
 
 
 class TimerLog:
@@ -231,6 +234,55 @@ class TimerLog:
         self.position = position
         self._after_write(changes, counted, blocks)
         return counted
+
+    def raise_low_water(self, steps_max: int) -> bool:
+        """Raise L over requests of its block that have ended, at most `steps_max`; True while there may be more.
+
+        Legal at any time: what is not pending stays so, and what comes is put at or above R. Raises Corrupt where the
+        block counts entries and holds none, DiskFull or StorageError as `write`. O(steps), two look-ups each;
+        amortised O(1) a request, since the bound is kept.
+        """
+        low = at = self.low_water()
+        if self._low == _NONE_PENDING:
+            return False
+        block_end = (self._low_block + 1) * limits.BLOCK_OFFSETS
+        before = min(low + steps_max, block_end)
+        dues = self._first_dues(at, before)
+        while at < before and not self._holds_low_water(at, dues.get(at, NO_FIRST_DUE)):
+            at += 1
+        if at == block_end:
+            raise Corrupt(f"block {self._low_block} counts entries, and none is there from {low} on")
+        if at > low:
+            block = self._blocks.raised(self._low_block, at)
+            batch = WriteBatch(raw_mode=True)
+            batch.put(number_key(self._low_block), encode_block(block), self._db.handle("blocks"))
+            self._db.write(batch)
+            self._blocks.keep({self._low_block: block})
+            self._low = at
+        return at == before
+
+    def _first_dues(self, start: int, before: int) -> dict[int, int]:
+        """The first due times of the requests of [start, before) that became entries; one seek and a scan of rows."""
+        row = self._db.last_row("firsts", at_most=number_key(start))
+        found = self._db.range("firsts", number_key(start) if row is None else row[0], number_key(before))
+        dues: dict[int, int] = {}
+        for key, packed in zip(*found.collect(before - start + 1, _UNBOUNDED), strict=True):
+            base = key_number(key)
+            first, end = max(start - base, 0), min(before - base, len(packed) // 8)
+            if first < end:
+                row_dues = np.frombuffer(packed, "<u8")[first:end].tolist()
+                dues.update(zip(range(base + first, base + end), row_dues, strict=True))
+        found.finish()
+        return dues
+
+    def _holds_low_water(self, offset: int, first_due_ms: int) -> bool:
+        key = self.place(offset)
+        if key is None:
+            if first_due_ms == NO_FIRST_DUE:
+                return False
+            key = entry_key(first_due_ms, offset)
+        value = self.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else self.parked(key)
+        return value is not None and not decode_entry(value).stored
 
     def _next_position(self, changes: Changes, counted: Tally) -> Position:
         old = self.position

@@ -41,6 +41,11 @@ class Upkeep:
         self._file.rings.apply(written)
         self._commit()
 
+    def agree(self) -> None:
+        """Note that the timer log has written what no ring counts: a wheel that is behind it is not believed."""
+        self._file.begin()
+        self._commit()
+
     def advance(self, now_ms: int) -> None:
         """Move the window of the fine ring to the present tick."""
         rings = self._file.rings
