@@ -291,6 +291,7 @@ class Shard:
         if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
             index.confirm(now_ms)
             index.forget_endings(self.ctx.clock.wall_ms())
+            index.raise_low_water()
         if self._every("tend", TEND_INTERVAL_MS, steady):
             self._dispatcher.tend(index, now_ms)
         if self._every("settle", SETTLE_MS, steady) and self.inbox.position_if_empty() > read_up_to(index):
