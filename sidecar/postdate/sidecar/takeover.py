@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from postdate.connectors.kafka.errors import NotAuthorized
 from postdate.connectors.kafka.seam import Isolation, LogReader, Record, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
@@ -97,6 +98,8 @@ def open_index(ctx: ShardContext) -> Opened:
     for name in (ctx.own.requests, ctx.own.dispatch_log):
         if name not in topics:
             raise Halted(HaltReason.TOPIC_RULES, f"topic {name} does not exist: run postdate topics create")
+        if not topics[name].topic_id:
+            raise NotAuthorized(f"no ACL lets this user describe topic {name}: allow it Describe and DescribeConfigs")
     identity = Identity(
         cluster_id=ctx.cluster_id,
         request_topic_id=topics[ctx.own.requests].topic_id,
@@ -256,7 +259,7 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, checked: Checked) -> None:
                 f"requests from {low} on are needed, but {ctx.name} holds [{req_start}, {req_end}): requests "
                 f"[{min(low, req_end)}, {max(low, req_start)}) are missing",
             )
-        position = _first_dispatch(ctx, bounded, low, req_end)
+        position = _first_dispatch(ctx, bounded, low, max(low, end_of_requests(ctx)))
         draft.changes.next_request, draft.changes.next_dispatch = low, position
         draft.changes.takeover = last.takeover
         draft.changes.seq = SEQ_UNKNOWN  # that of the first record read, or of the last where none is left to read
@@ -299,7 +302,7 @@ def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | Non
             position = reader.position()
             found = [record for record in reader.read(1, 0.5) if record.offset < end]
             if not found and reader.position() == position:
-                read_until(reader, end, ctx.clock, ctx.stopping, found.extend)
+                read_until(reader, position + 1, ctx.clock, ctx.stopping, found.extend)
     finally:
         reader.close()
     return found[0] if found else None

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from postdate.connectors.kafka.errors import NotAuthorized
 from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import limits
@@ -112,7 +113,11 @@ def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT
 
     `bootstrap_servers` goes into the commands that mend. Raises what `Admin.describe` raises. Two requests to Kafka.
     """
-    found = broken_rules(own, admin.describe(own.names(), SETTINGS_READ), bootstrap_servers)
+    live = admin.describe(own.names(), SETTINGS_READ)
+    hidden = sorted(name for name, info in live.items() if not info.topic_id or not info.config)
+    if hidden:
+        raise NotAuthorized(f"the settings of {', '.join(hidden)} cannot be read: allow Describe and DescribeConfigs")
+    found = broken_rules(own, live, bootstrap_servers)
     return sorted(found, key=lambda violation: not violation.refuses)
 
 

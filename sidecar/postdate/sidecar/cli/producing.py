@@ -58,7 +58,7 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
             f" --requests {requests}"
         )
     info = live[requests]
-    return LiveTopic(len(info.partitions), int(info.config[RETENTION_MS]), frozenset(live))
+    return LiveTopic(len(info.partitions), int(info.config.get(RETENTION_MS, "-1")), frozenset(live))
 
 
 def produce(kafka: Kafka, part: Partition, draft: Draft) -> Receipt:
