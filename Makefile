@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test lint types lock clean
+.PHONY: help venv java jars tools engine demo test simulate lint types lock clean
 
 VENV ?= .venv
 export VENV
@@ -16,6 +16,11 @@ demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, au
 # A Docker engine that was started for the tests ends with them; one that ran before goes on.
 test: java lint types jars tools engine ## lint, types, and every test
 	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; $(BIN)/pytest
+
+SEED ?= 1
+SEEDS ?= 1000
+simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; TRACE=1 tells every step
+	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(TRACE),--trace)
 
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 from postdate.connectors.kafka.errors import AbortRequired, UnknownOutcome
 from postdate.connectors.kafka.seam import Isolation, Record
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.connectors.wire.dispatch_log import FATES, MOVED, Fate
+from postdate.connectors.wire.dispatch_log import FATES, MOVED
 from postdate.connectors.wire.requests import Action, Request
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar import apply, ingest, takeover
@@ -176,16 +176,6 @@ def _decided_early(_: World) -> AbstractContextManager[object]:
     return patch.object(BatchBuilder, "_apply", decide)
 
 
-def _moved_again(_: World) -> AbstractContextManager[object]:
-    """Rule 3: a `moved` of the log is applied also where ingest of its control has done so."""
-    honest = apply._change_entry
-
-    def change(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
-        honest(draft, key, fate, -1 if len(fate) == 5 else next_request)
-
-    return patch.object(apply, "_change_entry", change)
-
-
 def _messages_first(_: World) -> AbstractContextManager[object]:
     """Rule 4: messages leave before the controls that are waiting."""
     honest = TimerIndex.scan_due
@@ -213,6 +203,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "cancel answered before its commit": (_cancel_answered_early, "controls"),
     "rule 1: controls apart": (_controls_apart, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),
-    "rule 3: moved again": (_moved_again, "controls"),
     "rule 4: messages first": (_messages_first, "controls"),
 }

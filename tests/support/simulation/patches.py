@@ -1,7 +1,7 @@
 """Where the sidecar's code touches the machine, and what the simulation puts there instead.
 
 The database below the timer log, the rings' size and the boot id, the failpoints, the few calls of `time` in takeover
-and poller, and three bounds of batches, which may be tiny here. Everything else is the code as it is shipped.
+and poller, and two bounds of batches, which may be tiny here. Everything else is the code as it is shipped.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.connectors.kafka.errors import Fenced, UnknownOutcome
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar import dispatch_tail, failpoints, poller, takeover
+from postdate.sidecar.shard import Shard
 from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -73,6 +74,16 @@ def _counting_suspicion(world: World) -> Callable[[SimTransactionalProducer], bo
     return settle
 
 
+def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
+    honest = Shard._fenced
+
+    def fenced(self: Shard, fault: Fenced) -> float:
+        world.reached["fenced"] += 1
+        return honest(self, fault)
+
+    return fenced
+
+
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
     """Within it, the sidecar's code runs in this world."""
@@ -96,7 +107,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(failpoints, "reached", world.failpoint),
         patch.object(SimTransactionalProducer, "commit", _counting_unknown(world)),
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
-        patch.object(poller, "POLL_RECORDS_MAX", world.polled_max),
+        patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
     ):

@@ -54,7 +54,7 @@ class Plan:
         self._numbers = 0
         self._at_peace = False
         world.retention_ms = RETENTION_MS
-        world.polled_max = choose.choice([1, 3] if self.theme == "controls" else [1, 3, 5_000])
+        world.polled_max = choose.choice([3, 5_000])
         world.replayed_max = choose.choice([1, 200])
         world.tail_offsets = choose.choice([1, 64])
         world.on_exit = self._start_later
@@ -135,6 +135,9 @@ class Plan:
                     "kill"
                 )
                 self._plan(self._step_broker_clock)
+        elif self.theme == "controls":
+            for _ in range(6):
+                world.ambushes["dispatch.written", choose.randrange(2, 60)] = "kill"
         elif self.theme == "unknown":
             for _ in range(4):
                 step = choose.choice(["commit.sent", "commit.done"])
@@ -177,7 +180,10 @@ class Plan:
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
         for _ in range(choose.choice([5, 20, 60])):
-            time.at(time.now_ms + choose.uniform(0.0, self.duration_ms), self.traffic.send)
+            when = time.now_ms + choose.uniform(0.0, self.duration_ms)
+            if self.theme == "controls":  # in bursts, so that one owner reads together what another reads apart
+                when -= when % 2_000.0
+            time.at(max(when, time.now_ms), self.traffic.send)
         if choose.random() < 0.7:
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {})))

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.kafka.sim import Link, SimClock, SimKafka
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.kafka.sim import Link, SimBroker, SimClock, SimKafka
+from postdate.connectors.kafka.sim.group_consumer import SimGroupConsumer
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.config import Config
 from postdate.sidecar.inbox import Inbox
@@ -141,6 +142,17 @@ class PollActor(Actor):
         self.next_at_ms = world.time.now_ms + world.random.uniform(5.0, 60.0)
 
 
+class _Consumer(SimGroupConsumer):
+    """A member whose polls return no more than `limit` records: who reads how much at once differs between owners."""
+
+    def __init__(self, broker: SimBroker, link: Link, group_id: str, limit: int) -> None:
+        super().__init__(broker, link, group_id, None)
+        self._limit = limit
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        return super().poll(min(records_max, self._limit), timeout_s)
+
+
 class Process:
     """One run of the sidecar on a machine."""
 
@@ -159,7 +171,7 @@ class Process:
         self.admin = self.kafka.admin()
         poll_link = Link(world.time, world.faults, self._poll_wait, self.step)
         self.links = (self.link, poll_link)
-        consumer = SimKafka(world.broker, poll_link, machine.clock).group_consumer(member_group)
+        consumer = _Consumer(world.broker, poll_link, member_group, world.random.choice([1, world.polled_max]))
         # A ShardActor has the methods of a ShardThread that the poller uses, and no thread.
         self.poller = Poller(consumer, lambda part: cast(ShardThread, self.start_shard(part)), lambda _: None)
         consumer.subscribe(config.request_topic_names, self.poller)

@@ -76,12 +76,21 @@ def _play(world: World, plan: Plan) -> None:
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)
     world.rest_ms = world.time.now_ms - peace_ms
-    for index in range(plan.partitions):
-        for number in range(8):
-            world.time.at(world.time.now_ms + 700.0 * number, functools.partial(plan.traffic.send_plain, index))
-    world.run_until(world.time.now_ms + 5_600.0)
-    _rest(world, plan, ENCORE_MS_MAX)
+    _send_more(world, plan)
+    fences = world.reached["fenced"]
+    _send_more(world, plan)
+    if world.reached["fenced"] > fences:
+        world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
     world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
+
+
+def _send_more(world: World, plan: Plan) -> None:
+    """Some requests to each partition when all is well."""
+    for index in range(plan.partitions):
+        for number in range(3):
+            world.time.at(world.time.now_ms + 500.0 * number, functools.partial(plan.traffic.send_plain, index))
+    world.run_until(world.time.now_ms + 1_500.0)
+    _rest(world, plan, ENCORE_MS_MAX)
 
 
 def _rest(world: World, plan: Plan, limit_ms: float) -> None:
