@@ -5,7 +5,7 @@ Thread rule: functions; each makes and closes a reader of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
@@ -28,13 +28,26 @@ def read_until(
     Halted when nothing moves for three minutes (a foreign transaction stays open), Stopped, and what `LogReader.read`
     raises.
     """
+    for records in _batches(reader, end, clock, stopping, 10_000):
+        take(records)
+
+
+def read_first(reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool]) -> Record | None:
+    """The first record below offset `end`, None where there is none. Raises as `read_until`."""
+    return next((records[0] for records in _batches(reader, end, clock, stopping, 1)), None)
+
+
+def _batches(
+    reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool], records_max: int
+) -> Iterator[list[Record]]:
+    """Batches of the records below offset `end`, none of them empty, until the position has reached it."""
     position, moved_at = reader.position(), clock.steady_ms()
     while position < end:
         if stopping():
             raise Stopped("told to let go while reading the log")
-        records = reader.read(10_000, 0.2)
+        records = [record for record in reader.read(records_max, 0.2) if record.offset < end]
         if records:
-            take([record for record in records if record.offset < end])
+            yield records
         if reader.position() > position:
             position, moved_at = reader.position(), clock.steady_ms()
         elif clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:

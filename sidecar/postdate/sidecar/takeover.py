@@ -20,7 +20,7 @@ from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_until
+from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_first, read_until
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import (
@@ -296,16 +296,10 @@ def _check_oldest_fate(ctx: ShardContext, bounded: Bounded, low: int, request: R
 
 def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | None:
     """The first record that `reader` finds below `end`, or None; closes the reader."""
-    found: list[Record] = []
     try:
-        while not found and reader.position() < end:
-            position = reader.position()
-            found = [record for record in reader.read(1, 0.5) if record.offset < end]
-            if not found and reader.position() == position:
-                read_until(reader, position + 1, ctx.clock, ctx.stopping, found.extend)
+        return read_first(reader, end, ctx.clock, ctx.stopping)
     finally:
         reader.close()
-    return found[0] if found else None
 
 
 def _replay(ctx: ShardContext, checked: Checked, end: int) -> None:
