@@ -45,7 +45,7 @@ def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A history that has ended: one request topic, one target, and no sidecar any more."""
     with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("forgery")) as made:
         requests, target = made.new_requests(2), made.new_target(3)
-        sidecar = made.new_sidecar()
+        sidecar = made.new_sidecar(topic={"verdicts": "all"})
         sidecar.start()
         sidecar.wait_for_shards(2)
         sender = made.sender()
@@ -174,7 +174,7 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 @pytest.mark.timeout(600)  # three audits, one of them in a JVM of its own
 def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    clean = _audited(bed, capsys, verdicts="control")
+    clean = _audited(bed, capsys, verdicts="all")
     asked = _PLAIN + 3 * _CONTROLLED
     assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
     counts = {name: count for name, count in clean.outcome["counts"].items() if count}
@@ -183,6 +183,8 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
         **{"delivered": _PLAIN + 2 * third, "cancelled": third, "replaced": third},
         "applied": 2 * third + _CONTROLLED,
     }
+    # Each request is answered, and each replaced one once more: that another took its place.
+    assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
 
     forged = _forge(bed)
     found = _audited(bed, capsys)
