@@ -1,0 +1,233 @@
+"""Goal: the simulated cluster goes wrong in the ways that it is asked to, each as a real one would.
+
+Method: one fault at a time against one client; simulated time makes waiting free. What holds without faults is the
+contract suite's affair.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from postdate.connectors.kafka.errors import (
+    AbortRequired,
+    Fenced,
+    KafkaFault,
+    OffsetOutOfRange,
+    RecordRejected,
+    UnknownOutcome,
+    Unreachable,
+)
+from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
+from postdate.connectors.kafka.sim import Faults, Link, SimBroker, SimKafka, SimTime
+from support.kafka_steps import Member, commit_values, open_producer, read_committed, read_to_end
+
+TOPIC, OTHER = "one", "other"
+PART = Partition(TOPIC, 0)
+
+
+@pytest.fixture
+def kafka() -> SimKafka:
+    broker = SimBroker(SimTime())
+    for name in (TOPIC, OTHER):
+        broker.create(NewTopic(name, 1, 1, {"message.timestamp.type": "LogAppendTime", "retention.ms": "60000"}))
+    return SimKafka(broker)
+
+
+def _values(kafka: SimKafka) -> list[bytes | None]:
+    return [record.value for record in read_committed(kafka, PART)]
+
+
+def _cut(kafka: SimKafka, for_ms: float, answers_only: bool = False) -> None:
+    kafka.link.cut_until_ms, kafka.link.cut_answers = kafka.broker.time.now_ms + for_ms, answers_only
+
+
+class TestTornTransaction:
+    """KAFKA-17754: an EndTxn that comes late decides whatever transaction of its epoch is open by then."""
+
+    def test_a_late_commit_decides_the_next_transaction_of_the_same_epoch(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"first", None, [], 0)
+        producer.flush(1)
+        kafka.link.faults.rates["end-copied"] = 1.0
+        kafka.link.at_step = lambda step: kafka.link.faults.rates.clear() if step == "commit.done" else None
+        producer.commit()
+        assert not producer.settle()
+        producer.begin()
+        producer.produce(TOPIC, b"torn", None, [], 0)
+        producer.flush(1)
+        kafka.broker.time.wait(1_000)
+        assert _values(kafka) == [b"first", b"torn"]
+        assert kafka.broker.transactions.decided["late"] == 1
+
+    def test_a_producer_that_was_fenced_anew_is_out_of_its_reach(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka, "tid")
+        producer.begin()
+        producer.produce(TOPIC, b"first", None, [], 0)
+        kafka.link.faults.rates["end-copied"] = 1.0
+        kafka.link.at_step = lambda step: kafka.link.faults.rates.clear() if step == "commit.done" else None
+        producer.commit()
+        successor = open_producer(kafka, "tid")
+        successor.begin()
+        successor.produce(TOPIC, b"safe", None, [], 0)
+        successor.flush(1)
+        kafka.broker.time.wait(1_000)
+        assert _values(kafka) == [b"first"]
+
+
+class TestOutcome:
+    def test_a_commit_whose_answer_is_lost_is_done_and_its_outcome_unknown(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"v", None, [], 0)
+        producer.flush(1)
+        _cut(kafka, 60_000, answers_only=True)
+        with pytest.raises(UnknownOutcome):
+            producer.commit()
+        kafka.link.cut_until_ms = 0
+        assert _values(kafka) == [b"v"]
+
+    def test_a_commit_that_never_arrives_is_aborted_by_the_coordinator(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"v", None, [], 0)
+        producer.flush(1)
+        _cut(kafka, 60_000)
+        with pytest.raises(UnknownOutcome):
+            producer.commit()
+        kafka.link.cut_until_ms = 0
+        assert _values(kafka) == []
+        assert kafka.broker.transactions.decided["timeout"] == 1
+
+    def test_one_lost_answer_is_asked_for_again_and_taints_the_producer(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"v", None, [], 0)
+        producer.flush(1)
+        _cut(kafka, 40, answers_only=True)
+        producer.commit()
+        assert not producer.settle()
+        assert _values(kafka) == [b"v"]
+
+    def test_a_coordinator_that_is_away_for_short_only_delays(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"v", None, [], 0)
+        producer.flush(1)
+        kafka.broker.transactions.away_until_ms = kafka.broker.time.now_ms + 3_000
+        producer.commit()
+        assert not producer.settle()
+        assert _values(kafka) == [b"v"]
+
+    def test_who_takes_too_long_is_fenced(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(TOPIC, b"v", None, [], 0)
+        producer.flush(1)
+        kafka.broker.time.wait(11_000)
+        with pytest.raises(Fenced):
+            producer.commit()
+
+    def test_late_markers_hold_the_next_transaction_up_and_hide_the_last(self, kafka: SimKafka) -> None:
+        kafka.broker.faults.rates["markers-late"] = 1.0
+        producer = open_producer(kafka)
+        commit_values(producer, TOPIC, [b"v"])
+        assert kafka.broker.log(PART).stable_end == 0
+        commit_values(producer, TOPIC, [b"w"])
+        kafka.broker.time.wait(1_000)
+        assert _values(kafka) == [b"v", b"w"]
+
+
+class TestRecords:
+    def test_a_leader_that_is_away_fails_its_records_after_their_time(self, kafka: SimKafka) -> None:
+        faults: list[KafkaFault | None] = []
+        producer = open_producer(kafka)
+        producer.begin()
+        kafka.broker.topics[TOPIC].logs[0].has_leader = False
+        producer.produce(TOPIC, b"v", None, [], 0, lambda fault, *_: faults.append(fault))
+        with pytest.raises(AbortRequired):
+            producer.commit()
+        assert [type(fault) for fault in faults] == [RecordRejected]
+        kafka.broker.topics[TOPIC].logs[0].has_leader = True
+        producer.abort()
+        commit_values(producer, TOPIC, [b"w"])
+        assert _values(kafka) == [b"w"]
+
+    def test_a_record_whose_answer_is_lost_is_not_written_twice(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        producer.begin()
+        producer.produce(OTHER, b"x", None, [], 0)
+        producer.flush(1)
+        producer.produce(TOPIC, b"v", None, [], 0)
+        _cut(kafka, 100, answers_only=True)
+        assert producer.flush(5) == 0
+        producer.commit()
+        assert _values(kafka) == [b"v"]
+
+
+class TestLogs:
+    def test_retention_moves_the_start_and_spares_what_is_undecided(self, kafka: SimKafka) -> None:
+        producer = open_producer(kafka)
+        commit_values(producer, TOPIC, [b"old", b"old"])
+        log = kafka.broker.log(PART)
+        kafka.broker.time.wait(61_000)
+        commit_values(producer, TOPIC, [b"new"])
+        assert kafka.broker.expire() == {PART: 3}
+        assert log.start == 3
+        assert [r.value for r in read_to_end(kafka, PART, Isolation.READ_COMMITTED, 3)[0]] == [b"new"]
+        with pytest.raises(OffsetOutOfRange):
+            kafka.log_reader(PART, 0, Isolation.READ_COMMITTED).read(1, 0)
+
+    def test_a_truncated_log_has_lost_its_end(self, kafka: SimKafka) -> None:
+        commit_values(open_producer(kafka), TOPIC, [b"a", b"b"])
+        kafka.broker.log(PART).truncate(1)
+        assert kafka.admin().end_offsets([PART], Isolation.READ_UNCOMMITTED) == {PART: 1}
+        with pytest.raises(OffsetOutOfRange):
+            kafka.log_reader(PART, 3, Isolation.READ_COMMITTED).read(1, 0)
+
+
+class TestGroup:
+    def test_a_member_that_is_not_heard_of_loses_its_partitions_and_learns_it(self, kafka: SimKafka) -> None:
+        first, second = (Member(kafka.group_consumer("group")) for _ in range(2))
+        first.consumer.subscribe([TOPIC], first)
+        first.poll()
+        assert first.events == [("assigned", (PART,))]
+        second.consumer.subscribe([TOPIC], second)
+        for _ in range(200):  # 20 s in which the first does not poll
+            second.poll(0.1)
+        assert second.events == [("assigned", (PART,))]
+        first.poll()
+        assert first.events[1] == ("lost", (PART,))
+
+    def test_an_admin_that_is_cut_off_says_so(self, kafka: SimKafka) -> None:
+        _cut(kafka, 60_000)
+        with pytest.raises(Unreachable):
+            kafka.admin().cluster_id()
+
+
+def test_faults_are_those_of_their_seed() -> None:
+    def struck() -> list[bool]:
+        faults = Faults(Random(7), {"slow": 0.5})
+        return [faults.strikes("slow") for _ in range(50)]
+
+    assert struck() == struck()
+    assert len(set(struck())) == 2
+    with pytest.raises(AssertionError):
+        Faults(None, {"no such fault": 1.0})
+
+
+def test_a_link_may_end_a_process_between_request_and_answer(kafka: SimKafka) -> None:
+    class Killed(BaseException):
+        pass
+
+    def at_step(step: str) -> None:
+        if step == "commit.done":
+            raise Killed
+
+    link = Link(kafka.broker.time, at_step=at_step)
+    producer = open_producer(SimKafka(kafka.broker, link))
+    with pytest.raises(Killed):
+        commit_values(producer, TOPIC, [b"v"])
+    assert _values(kafka) == [b"v"]
