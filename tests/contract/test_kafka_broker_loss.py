@@ -15,6 +15,7 @@ import pytest
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.dev.local import LocalBroker
+from postdate.connectors.kafka.dev.readiness import wait_until_ready
 from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
 from postdate.connectors.kafka.settings import KafkaSettings
@@ -39,6 +40,8 @@ def own() -> Iterator[LocalBroker]:
 
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
+    """The broker takes a transaction: after a pause its own controller keeps it out for a while."""
+    wait_until_ready(own.host, own.port, PATIENCE_S, lambda: None)
     return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 
 
