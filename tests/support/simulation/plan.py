@@ -30,6 +30,7 @@ _PAGE_BYTES = 4_096
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls")
 #: ms. Retention of the requests; the dispatch log keeps what the rule asks: that, a segment and an hour more.
 RETENTION_MS = int(1.5 * HOUR_MS)
+LOG_RETENTION_MS = RETENTION_MS + 2 * HOUR_MS
 #: Target -> its settings, where they are not the usual ones.
 _SPECIAL = {"small": {"max.message.bytes": str(SMALL_BYTES_MAX)}, "compacted": {"cleanup.policy": "compact"}}
 
@@ -158,7 +159,7 @@ class Plan:
         create = self.world.broker.create
         stamped = {"message.timestamp.type": "LogAppendTime"}
         create(NewTopic(REQUESTS, self.partitions, 1, stamped | {"retention.ms": str(RETENTION_MS)}))
-        kept = {"retention.ms": str(RETENTION_MS + 2 * HOUR_MS)}
+        kept = {"retention.ms": str(LOG_RETENTION_MS)}
         create(NewTopic(f"{REQUESTS}.dispatch-log", self.partitions, 1, stamped | kept))
         for name in ("store", "dead-letters", "verdicts"):
             create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, {}))
@@ -388,4 +389,6 @@ class Plan:
         broker = self.world.broker
         start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
         said = committed(broker, f"{REQUESTS}.dispatch-log", index)
-        return start <= (decode_record(said[-1].value).low_water if said else 0)
+        if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
+            return False  # the last fate is never taken: an idle shard says so again and again
+        return start <= decode_record(said[-1].value).low_water

@@ -80,10 +80,12 @@ class GroupCoordinator:
         return frozenset(part for part, owner in group.meant.items() if owner == member_id)
 
     def take(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> list[Partition]:
-        """Those of the partitions that nobody else has still; they are held by this member from now on."""
+        """Those of the partitions that nobody else has still; they are held by this member from now on. None for who
+        was thrown out meanwhile."""
         group = self._groups[group_id]
-        free = [part for part in sorted(parts) if group.held.setdefault(part, member_id) == member_id]
-        return free
+        if member_id not in group.members:
+            return []
+        return [part for part in sorted(parts) if group.held.setdefault(part, member_id) == member_id]
 
     def give(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> None:
         """Give partitions back."""
