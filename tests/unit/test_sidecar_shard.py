@@ -289,3 +289,15 @@ def test_a_gate_that_is_always_closed_lets_through_what_nothing_can_change_any_m
     bench.schedule(bench.time.now_ms + 2_000)
     bench.until(shard, lambda: bench.ended() == 1, 4_000)
     shard.close()
+
+
+def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_disk(bench: Bench) -> None:
+    """Nothing says any more what was delivered, and `seq` would begin again."""
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()
+    bench.admin.delete_records({Partition(OWN.dispatch_log, 0): -1})
+    (bench.directory / "0").rename(bench.directory / "lost")
+    with pytest.raises(AssertionError, match="HALTED .*holds no record, but requests/0 was served before"):
+        bench.shard()

@@ -242,11 +242,12 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, checked: Checked) -> None:
     index = checked.index
     draft = Draft(index)
     if last is None:
-        if ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
+        emptied = bounded.start == bounded.end > 0
+        if emptied or ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
             raise Halted(
                 HaltReason.DISPATCH_LOG_EMPTY,
-                f"{ctx.log.topic}/{ctx.partition} holds no record, but group {ctx.config.group_id} has read "
-                f"{ctx.name}: the fates of what was delivered are gone; delivering again would repeat messages",
+                f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what "
+                "was delivered are gone; delivering again would repeat messages",
             )
         draft.changes.next_request, draft.changes.next_dispatch = req_start, bounded.start
         draft.changes.seq = draft.changes.takeover = 0
