@@ -126,6 +126,7 @@ class TestPort:
 
 class TestInterruption:
     def test_a_signal_waits_until_what_was_begun_is_done(self) -> None:
+        before = signal.getsignal(signal.SIGINT)
         done: list[str] = []
 
         def begin() -> None:
@@ -137,7 +138,7 @@ class TestInterruption:
         with pytest.raises(KeyboardInterrupt):
             begin()
         assert done == ["inside"]
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert signal.getsignal(signal.SIGINT) is before
 
     def test_without_a_signal_nothing_is_raised(self) -> None:
         with uninterrupted():

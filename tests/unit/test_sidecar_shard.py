@@ -299,5 +299,5 @@ def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_dis
     shard.close()
     bench.admin.delete_records({Partition(OWN.dispatch_log, 0): -1})
     (bench.directory / "0").rename(bench.directory / "lost")
-    with pytest.raises(AssertionError, match="HALTED .*holds no record, but requests/0 was served before"):
+    with pytest.raises(AssertionError, match=r"HALTED .*holds no record, but requests/0 was served before"):
         bench.shard()

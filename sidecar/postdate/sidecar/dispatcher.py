@@ -26,6 +26,7 @@ from postdate.sidecar.limits import (
     CONTROL_SIZE_BYTES_MAX,
     ISOLATING_ENTRIES_MAX,
     SUSPECTS_MAX,
+    TARGET_PROBE_MS_MIN,
     UNPARK_ENTRIES_MAX,
 )
 from postdate.sidecar.shard_context import ShardContext
@@ -278,8 +279,12 @@ class Dispatcher:
         steady = self._ctx.clock.steady_ms()
         keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)
         draft, moved = Draft(index), 0
+        last_look = steady - target.looked_at > TARGET_PROBE_MS_MIN
         for key, raw in zip(keys, values, strict=True):
             spent = steady - target.failing_since >= self._budget_ms and (split_key(key)[0] + self._budget_ms <= now_ms)
+            if spent and last_look and not target.works:  # nobody ends for a target that came back a moment ago
+                last_look = False
+                self._targets.look_again(target.name)
             if not target.works and not spent:
                 break
             self._rekey(draft, key, decode_entry(raw), parked=False)

@@ -94,6 +94,10 @@ class Targets:
             self._look(stale)
         return [self._known[name] for name in failing if self._known[name].works]
 
+    def look_again(self, name: str) -> None:
+        """Look at a target now, whenever its next probe is due. Raises as `learn`."""
+        self._look([name])
+
     def fail(self, name: str, reason: Reason, detail: str) -> None:
         """Note that producing to `name` failed for a reason that lies in the topic and not in one record."""
         target = self._known.setdefault(name, Target(name))
