@@ -301,3 +301,15 @@ def test_a_dispatch_log_that_retention_has_emptied_halts_a_shard_without_its_dis
     (bench.directory / "0").rename(bench.directory / "lost")
     with pytest.raises(AssertionError, match=r"HALTED .*holds no record, but requests/0 was served before"):
         bench.shard()
+
+
+def test_after_a_fence_the_owner_says_anew_who_it_is(bench: Bench) -> None:
+    shard = bench.shard()
+    stranger = bench.kafka.producer(shard.ctx.transactional_id)
+    stranger.init(10)
+    bench.schedule(1)
+    bench.until(shard, lambda: shard.state is State.FENCED)
+    shard.reassure()
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert [(said.kind, said.takeover) for said in bench.log()] == [("owner", 1), ("owner", 2), ("fates", 2)]
+    shard.close()

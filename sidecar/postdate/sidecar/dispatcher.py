@@ -74,7 +74,6 @@ class Dispatcher:
         self._isolating = False
         self._retry_at = 0.0
         self._retry_delay_ms: float = BACKOFF_MS_MIN
-        self.lateness_max_ms = 0
 
     def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
         """Run one transaction with what is due before `before_ms`. Returns (fates committed, whether more may be due).

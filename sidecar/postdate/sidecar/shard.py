@@ -334,7 +334,7 @@ class Shard:
         known = self._index.takeover if self._index is not None else self._lost_takeover
         self._lost_takeover = self._tenure.takeover if self._tenure else known
         self._drop_tenure()
-        self._reassured = False
+        self._reassured, self._owned_seq = False, -1  # whoever fenced must be told anew who owns the shard
         self._fenced_at = self.ctx.clock.steady_ms()
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)

@@ -14,7 +14,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Admin
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.clock import Clock
@@ -119,21 +118,9 @@ class Targets:
                 target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
                 log.info("target %s works again", target.name)
 
-    def failing(self) -> list[Target]:
-        """The targets that do not work now."""
-        return [target for target in self._known.values() if not target.works]
-
-    def next_probe_at(self) -> float | None:
-        """The steady time in ms at which `refresh` has something to do for a failing target; None where none fails."""
-        return min((t.probe_at for t in self._known.values() if not t.works), default=None)
-
     def _look(self, names: list[str]) -> None:
         now = self._clock.steady_ms()
-        try:
-            seen = self._admin.describe(names, (_SIZE_SETTING, _CLEANUP_SETTING))
-        except KafkaFault as fault:
-            log.debug("size limits of targets are not readable (%s): asking for metadata alone", fault)
-            seen = self._admin.describe(names)
+        seen = self._admin.describe(names, (_SIZE_SETTING, _CLEANUP_SETTING))
         for name in names:
             target = self._known.setdefault(name, Target(name))
             target.looked_at = now

@@ -72,11 +72,6 @@ class IndexOptions:
         if max(self.fine_slots, self.hour_slots) > limits.RING_SLOTS_MAX:
             raise ValueError(f"a ring has at most {limits.RING_SLOTS_MAX} slots")
 
-    @staticmethod
-    def for_horizon(tick_ms: int, horizon_ms: int) -> IndexOptions:
-        """Options whose hour ring reaches as far as `horizon_ms`."""
-        return IndexOptions(tick_ms=tick_ms, hour_slots=max(1, -(-horizon_ms // HOUR_MS)))
-
 
 def database_options(options: IndexOptions) -> Options:
     """Options of the database as a whole."""

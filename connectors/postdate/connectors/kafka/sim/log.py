@@ -93,10 +93,6 @@ class PartitionLog:
         marker = Record(self.end, timestamp_ms, True, None, None, [])
         self._slots.append(_Slot(marker, producer, Status.MARKER))
 
-    def holds_open(self, producer: int) -> bool:
-        """True while a transaction of this producer is open here."""
-        return producer in self._open
-
     def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
         """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed).
 
