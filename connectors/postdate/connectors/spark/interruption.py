@@ -1,8 +1,10 @@
 """Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, says one sentence and leaves no JVM behind.
 
 PySpark's own handler asks the JVM to cancel its jobs from inside the very call that is being interrupted, which fails
-with a traceback of the bridge to it; here the signal only raises, and stopping the session ends its jobs. Spark's JVM
-ignores SIGINT by itself and ends when the pipe from this process closes. Requires the main thread, else does nothing.
+with a traceback of the bridge to it; here the signal only raises, and stopping the session ends its jobs. PySpark's
+clean-up of the call that was cut off uses the same connection once more and may fail with the bridge's own error in
+place of KeyboardInterrupt, or swallow it: what a signal began is therefore remembered. Spark's JVM ignores SIGINT by
+itself and ends when the pipe from this process closes. Requires the main thread, else does nothing.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from pathlib import Path
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_asked = threading.Event()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    _asked.set()
     logging.disable(logging.CRITICAL)  # the bridge logs a traceback for each call that is cut off now
     raise KeyboardInterrupt
 
@@ -31,16 +35,28 @@ def arm() -> None:
             signal.signal(number, _interrupt)
 
 
+def is_interrupted() -> bool:
+    """Whether a signal came in the context of `interruptible` that is open now."""
+    return _asked.is_set()
+
+
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A context in which the signals raise KeyboardInterrupt, and after which everything is as it was."""
+    """A context that a signal ends with KeyboardInterrupt, and after which everything is as it was."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     earlier = {number: signal.getsignal(number) for number in _SIGNALS}
+    _asked.clear()
     arm()
     try:
         yield
+        if is_interrupted():
+            raise KeyboardInterrupt
+    except Exception:
+        if is_interrupted():
+            raise KeyboardInterrupt from None
+        raise
     finally:
         for number, handler in earlier.items():
             signal.signal(number, handler)

@@ -10,17 +10,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyspark
-from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
-from postdate.connectors.spark.interruption import children, end_children_since, undisturbed
+from postdate.connectors.spark.interruption import (
+    children,
+    end_children_since,
+    is_interrupted,
+    undisturbed,
+)
 from postdate.connectors.spark.limits import LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
 from postdate.connectors.spark.start_output import StartOutput
 
@@ -56,14 +62,21 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
         spark.sparkContext.setLogLevel("ERROR")
         _require_connector(spark)
         yield spark
-    except KeyboardInterrupt:
-        with undisturbed(), suppress(Py4JError):  # the bridge may have been cut in the middle of a call
+    except BaseException:
+        if is_interrupted():
+            _stop_interrupted(spark, earlier)
+        else:
             spark.stop()
         raise
-    except BaseException:
-        spark.stop()
-        raise
     spark.stop()
+
+
+def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
+    """Stops what was started, over a bridge that may have been cut in the middle of a call: in any state it can be."""
+    with undisturbed(), warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")
+        spark.stop()
+    end_children_since(earlier)
 
 
 def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSession:
