@@ -214,8 +214,10 @@ def test_arguments_that_are_not_utf8_pass_as_the_bytes_they_were() -> None:
     assert draft_of({**NOTHING, "value": "\udcff", "level": "1"}).value == b"\xff"
 
 
-def test_the_horizon_is_at_most_half_of_what_the_request_topic_keeps() -> None:
-    config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000),))
+def test_where_nothing_is_stored_the_horizon_is_at_most_half_of_what_the_request_topic_keeps() -> None:
+    stores = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000),))
+    assert rules_of(stores, "r", 8_000).horizon_ms == 10_000
+    config = Config(request_topics=(RequestTopicConfig("r", horizon_ms=10_000, store_after_ms=0),))
     assert [rules_of(config, "r", kept_ms).horizon_ms for kept_ms in (-1, 8_000, 50_000)] == [10_000, 4_000, 10_000]
     draft = draft_of({**NOTHING, "delay": "5s"})
     with pytest.raises(ConfigError, match="beyond-horizon") as caught:

@@ -6,12 +6,15 @@ thread would, and looks at what read_committed readers see.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from postdate.connectors.kafka.errors import Retriable
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
@@ -19,6 +22,7 @@ from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Headers
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import decode_verdict
+from postdate.sidecar import store_reading
 from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
 from postdate.sidecar.dispatcher import Suspect
 from postdate.sidecar.inbox import Inbox
@@ -243,8 +247,8 @@ def test_a_limit_refuses_nothing_that_was_accepted_when_it_is_read_again(bench: 
     shard.close()
 
 
-def test_a_reschedule_beyond_the_horizon_of_its_request_is_refused(bench: Bench) -> None:
-    topic = RequestTopicConfig(R, horizon_ms=10_000)
+def test_where_nothing_is_stored_a_reschedule_beyond_the_horizon_of_its_request_is_refused(bench: Bench) -> None:
+    topic = RequestTopicConfig(R, horizon_ms=10_000, store_after_ms=0)
     shard = bench.shard(topic)
     first = bench.time.now_ms
     bench.schedule(first + 5_000, ("postdate-id", b"a"))
@@ -254,6 +258,39 @@ def test_a_reschedule_beyond_the_horizon_of_its_request_is_refused(bench: Bench)
     bench.until(shard, lambda: bench.ended() == 2)
     assert bench.letters() == [(b"beyond-horizon", b"v")]
     assert len(bench.read("orders")) == 1
+    shard.close()
+
+
+def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = RequestTopicConfig(R, store_after_ms=1_000)
+    shard = bench.shard(topic)
+    for number in range(3):
+        bench.schedule(bench.time.now_ms + 60_000, ("postdate-id", b"%d" % number))
+    bench.until(shard, lambda: bench.fates() == [[(0, "stored"), (1, "stored"), (2, "stored")]])
+    cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"0"))
+    bench.until(shard, lambda: bench.fates()[-1] == [(0, "cancelled"), (cancel, "applied")])
+    bench.until(shard, lambda: bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"x")) > 0)
+    bench.until(shard, lambda: bench.log()[-1].low_water == cancel + 1)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    bench.admin.delete_records({Partition(R, 0): cancel + 1})
+    take_stored = store_reading.take_stored
+    struck: list[int] = []
+
+    def strike(*given: Any) -> None:
+        take_stored(*given)
+        if not struck:
+            struck.append(1)
+            raise Retriable("the connection was lost")
+
+    monkeypatch.setattr(store_reading, "take_stored", strike)
+    shard = bench.shard(topic)
+    assert struck
+    assert [path.name for path in (bench.directory).glob("0.*")] == ["0.old-1"]
+    bench.until(shard, lambda: len(bench.read("orders")) == 2, 90_000)
+    assert {record.key: record.value for record in bench.read(OWN.store)} == {b"0": None, b"1": None, b"2": None}
     shard.close()
 
 

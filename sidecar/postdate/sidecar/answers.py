@@ -7,7 +7,7 @@ acts on may be gone, because a successor delivered it meanwhile.
 | --- | --- |
 | `none` | nothing |
 | `control` | cancel, reschedule, replace, and what was refused and carried an action |
-| `all` | these, and every request to schedule with its final fate |
+| `all` | these, and every request to schedule: when it is stored, and with its final fate |
 
 Thread rule: belongs to the shard's thread.
 """
@@ -23,7 +23,7 @@ from postdate.connectors.wire.verdicts import Verdict, encode_verdict
 from postdate.sidecar.config import Verdicts
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind
+from postdate.wheel.entry import PENDING, Entry, Kind
 
 _CANCEL = "cancel"
 
@@ -78,7 +78,7 @@ def _outcome(draft: Draft, entry: Entry, offset: int) -> tuple[Verdict, int]:
         if entry.reason == _CANCEL:
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
-        elif other.kind == Kind.DELIVER:
+        elif other.kind in PENDING:
             return Verdict.RESCHEDULED, acts_on
         return Verdict.NOT_FOUND, -1
     ending = draft.ending(entry.id) if entry.id else None

@@ -1,6 +1,6 @@
 """What a request and a fate do to the state of a shard: the two functions on which exactly once rests.
 
-`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `dispatch.finish` does the same in bulk.
+`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `batch.finish` does the same in bulk.
 Both depend on the draft and their arguments alone, so a restart that reads the same records comes to the same state.
 The five rules of `docs/protocol.md`, "One rule for everything", are marked where they act.
 
@@ -17,8 +17,8 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
-from postdate.wheel.entry import Entry, Kind, Mark
-from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from postdate.wheel.entry import PENDING, Entry, Kind, Mark
+from postdate.wheel.keys import CONTROL_DUE, split_key
 
 
 def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
@@ -35,7 +35,8 @@ def apply_request(draft: Draft, record: Record, request: Request | RequestRefuse
                 _catch_up(draft, offset, request, mark)
             return NO_FIRST_DUE
     if isinstance(request, RequestRefused):
-        return _put_control(draft, offset, refused_entry(record, request))
+        stored = mark is not None and mark.stored
+        return _put_control(draft, offset, refused_entry(record, request, stored))
     if request.action == Action.SCHEDULE:
         return _schedule(draft, record, request, mark)
     return _control(draft, record, request)
@@ -61,11 +62,14 @@ def _acts_on(draft: Draft, offset: int, request: Request) -> int:
     return acts_on if acts_on < offset else -1
 
 
-def refused_entry(record: Record, refusal: RequestRefused) -> Entry:
-    """The entry of a request that ends as a dead letter: its record as sent, with the reason."""
+def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False) -> Entry:
+    """The entry of a request that ends as a dead letter: its record as sent, with the reason.
+
+    `stored`: it was accepted and stored under other rules, so its end must take it out of STORE.
+    """
     return Entry(
         kind=Kind.DEAD,
-        stored=False,
+        stored=stored,
         first_due=CONTROL_DUE,
         due=CONTROL_DUE,
         target="",
@@ -88,6 +92,8 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
     due, stored = first_due, False
     if mark is not None:  # rule 5: what is not final is carried over
         due, stored = (mark.due if mark.due >= 0 else due), mark.stored
+    if not stored and draft.is_long(due - record.timestamp_ms):
+        kind = Kind.STORE
     if request.id:
         pending = draft.pending_id(request.id)
         if pending is not None:
@@ -113,9 +119,9 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
     )
-    key = draft.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
-    if request.id and kind == Kind.DELIVER:
-        draft.changes.ids[request.id] = key
+    draft.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    if kind in PENDING:
+        draft.claim_id(entry, offset)
     return first_due
 
 
@@ -128,7 +134,8 @@ def _control(draft: Draft, record: Record, request: Request) -> int:
         if request.action == Action.CANCEL:
             _end(draft, acts_on, Kind.CANCELLED, by=offset)
         else:
-            reschedule(draft, acts_on, request.due_ms, request.grace_ms)
+            long = draft.is_long(request.due_ms - record.timestamp_ms)
+            _reschedule(draft, acts_on, request, long)
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -147,9 +154,9 @@ def _control(draft: Draft, record: Record, request: Request) -> int:
 
 
 def _beyond_horizon(draft: Draft, acts_on: int, request: Request) -> RequestRefused | None:
-    """Why a reschedule must not be carried out: the horizon counts from the request that it moves, which is what the
-    entry would be rebuilt from (invariant I5)."""
-    if request.action != Action.RESCHEDULE:
+    """Why a reschedule must not be carried out: where nothing is stored, the horizon counts from the request that it
+    moves, which is what the entry would be rebuilt from (invariant I5)."""
+    if request.action != Action.RESCHEDULE or draft.store_after_ms:
         return None
     key = draft.find(acts_on)
     accepted_ms = draft.entry(key).accepted_ms if key is not None else request.due_ms
@@ -164,7 +171,7 @@ def _beyond_horizon(draft: Draft, acts_on: int, request: Request) -> RequestRefu
 def _is_pending(draft: Draft, offset: int) -> bool:
     """True where a control may act on the request: it is held, and no other control has ended it."""
     key = draft.find(offset) if offset >= 0 else None
-    return key is not None and draft.entry(key).kind == Kind.DELIVER
+    return key is not None and draft.entry(key).kind in PENDING
 
 
 def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
@@ -179,15 +186,37 @@ def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
     draft.drop_id(old.id, offset)
 
 
-def reschedule(draft: Draft, offset: int, due_ms: int, grace_ms: int = -1) -> None:
-    """Re-key a pending entry to another due time; an entry that a control has ended only notes the time."""
+def _reschedule(draft: Draft, offset: int, request: Request, long: bool) -> None:
+    """Give a pending entry another due time. One that is stored, or is so now, is stored anew, beside its control."""
     key = draft.find(offset)
     assert key is not None, "only a present entry can be moved"
     old = draft.entry(key)
-    new = msgspec.structs.replace(old, due=due_ms, grace_ms=grace_ms if grace_ms >= 0 else old.grace_ms)
-    new_key = draft.move(key, offset, old, new)
-    if old.kind == Kind.DELIVER and old.id and draft.pending_id(old.id) is not None:
-        draft.changes.ids[old.id] = entry_key(due_ms, split_key(new_key)[1])
+    _move(
+        draft,
+        key,
+        old,
+        msgspec.structs.replace(
+            old,
+            kind=Kind.STORE if old.stored or long else Kind.DELIVER,
+            due=request.due_ms,
+            grace_ms=request.grace_ms if request.grace_ms >= 0 else old.grace_ms,
+        ),
+    )
+
+
+def _move(draft: Draft, key: bytes, old: Entry, new: Entry) -> None:
+    """Re-key an entry to another due time; an entry that a control has ended only notes the time."""
+    offset = split_key(key)[1]
+    draft.move(key, offset, old, new)
+    if old.kind in PENDING and draft.pending_id(old.id) is not None:
+        draft.claim_id(new, offset)
+
+
+def mark_stored(draft: Draft, key: bytes) -> None:
+    """What the fate `stored` does to the entry under `key`, after an own commit as in recovery: its truth is STORE."""
+    old = draft.entry(key)
+    kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
+    draft.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
 
 
 def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
@@ -209,7 +238,7 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
     old = draft.entry(key)
     if len(fate) == 5:
         if fate[4] >= next_request:  # rule 3: below R, ingest of the control has moved it already
-            reschedule(draft, offset, fate[3])
+            _move(draft, key, old, msgspec.structs.replace(old, due=fate[3]))
     elif name in FINAL:
         draft.remove(key, old.stored)
         draft.changes.places[offset] = None
@@ -217,8 +246,7 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
         if name != APPLIED:
             draft.note_end(offset, old.id, name in SENT)
     else:
-        kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
-        draft.move(key, offset, old, msgspec.structs.replace(old, kind=kind, stored=True))
+        mark_stored(draft, key)
 
 
 def _mark(draft: Draft, fate: Fate) -> None:

@@ -13,21 +13,33 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, SENT, Fate
+from postdate.connectors.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    SENT,
+    STORED,
+    Fate,
+)
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import restore_headers
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
+from postdate.sidecar.apply import mark_stored
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import (
     CLIENT_BATCH_BYTES,
     DELIVERED_HEADERS_SIZE_BYTES_MAX,
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
 )
+from postdate.sidecar.store import StoreRecords
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.sidecar.transaction import Message
-from postdate.wheel.entry import Entry, Kind, decode_entry
+from postdate.wheel.entry import PENDING, Entry, Kind, decode_entry
 from postdate.wheel.keys import split_key
 
 #: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
@@ -46,6 +58,9 @@ class Batch:
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
+    stored: list[bytes] = field(default_factory=list)  # keys of entries that are in STORE from now on, and go on
+    tombstones: set[bytes] = field(default_factory=set)  # those of the ended keys whose truth was STORE
+    rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
     park: list[tuple[bytes, Entry]] = field(default_factory=list)
     unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
     due_max_ms: int = 0
@@ -54,8 +69,12 @@ class Batch:
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
 
     def skip(self) -> None:
-        """An entry between the ended ones stays: the next ended one begins a new run."""
+        """An entry between the ended ones stays where it is for now."""
         self.stayed += 1
+        self.cut()
+
+    def cut(self) -> None:
+        """An entry between the ended ones does not end: the next ended one begins a new run."""
         if self.runs[-1]:
             self.runs.append([])
             self.sizes.append([])
@@ -79,6 +98,7 @@ class BatchBuilder:
         self._forbidden = forbidden
         self._budget_ms = retry_budget_ms
         self._answers = answers
+        self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
     def build(
@@ -126,13 +146,21 @@ class BatchBuilder:
                 self._bury(batch, entry, offset, (Reason(entry.reason), entry.detail))
             elif entry.kind == Kind.APPLIED:
                 self._apply(batch, draft, entry, offset)
+            elif entry.kind == Kind.STORE:
+                if self._keep(batch, entry, offset):
+                    batch.stored.append(key)
+                    batch.cut()
+                    continue
             else:
                 batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
                 batch.messages += self._answers.to_ended(entry, offset)
                 draft.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
             batch.runs[-1].append(key)
             batch.sizes[-1].append(len(raw))
-            if entry.id or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
+            if entry.stored:
+                batch.tombstones.add(key)
+                batch.messages.append(self._store.tombstone(offset))
+            if entry.id or entry.stored or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
                 batch.linked.append((key, entry, batch.fates[-1][2]))
         return batch
 
@@ -213,7 +241,7 @@ class BatchBuilder:
         original = restore_headers(entry.headers, entry.control)
         key = entry.own_key[0] if entry.own_key else entry.key
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
-        size_max = self._dead_letter_size_max(batch)
+        size_max = self._size_max(batch, self._own.dead_letters)
         if record_size_bytes(key, value, headers) > size_max:
             value, without = None, f"{VALUE_LEFT_OUT}, it is at {origin.decode()}; {detail}"
             headers = dead_letter_headers(original, reason, without, origin)
@@ -226,14 +254,29 @@ class BatchBuilder:
         elif self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
 
-    def _dead_letter_size_max(self, batch: Batch) -> int:
-        """What the dead-letter topic takes; where it was never looked at, the caller does so and builds anew.
+    def _keep(self, batch: Batch, entry: Entry, offset: int) -> bool:
+        """Write an entry to STORE; False where that topic does not take it: then it has ended as a dead letter."""
+        record = self._store.record(entry, offset)
+        size = record_size_bytes(*record[3:])
+        size_max = self._size_max(batch, self._own.store)
+        if size > size_max:
+            detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
+            self._bury(batch, entry, offset, (Reason.TOO_LARGE, detail))
+            return False
+        batch.messages.append(record)
+        batch.fates.append((offset, entry.first_due, STORED))
+        if self._answers.all and not entry.stored:
+            batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
+        return True
 
-        Not known is no reason to leave anything out: a letter that is then too large is refused, and built again.
+    def _size_max(self, batch: Batch, own_topic: str) -> int:
+        """What a topic of ours takes; where it was never looked at, the caller does so and builds anew.
+
+        Not known is no reason to leave anything out: a record that is then too large is refused, and built again.
         """
-        topic = self._target_of(self._own.dead_letters)
+        topic = self._target_of(own_topic)
         if topic is None:
-            batch.unknown[self._own.dead_letters] = None
+            batch.unknown[own_topic] = None
             return SIZE_UNKNOWN_BYTES
         return topic.size_bytes_max
 
@@ -241,8 +284,12 @@ class BatchBuilder:
         key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
         if key is not None and entry.new_due >= 0:
             other = draft.entry(key)
-            if other.kind == Kind.DELIVER:
+            if other.kind in PENDING:
                 batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
+            if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
+                # A successor stored it before it read the control, which had moved it here already.
+                batch.rewritten.add(entry.acts_on)
+                batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append((offset, 0, APPLIED))
         batch.messages += self._answers.to_control(draft, entry, offset)
 
@@ -256,7 +303,9 @@ def finish(draft: Draft, batch: Batch) -> None:
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
-            draft.changes.delete_span(keys[0], keys[-1], keys, sizes)
+            draft.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.tombstones)
+    for key in batch.stored:
+        mark_stored(draft, key)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         if entry.id:

@@ -95,6 +95,14 @@ class RequestTopicConfig:
             high=limits.HORIZON_MS_MAX,
         ),
     ] = HORIZON_MS_DEFAULT
+    store_after_ms: Annotated[
+        int,
+        Option(
+            "Delays longer than this are kept in the store topic; at most a quarter of the request topic's retention. "
+            "0: never, and the horizon is at most half of the retention.",
+            low=0,
+        ),
+    ] = HOUR_MS
     cancel_gate: Annotated[
         CancelGate,
         Option("When a cancel written before the due time must win: while catching up (takeover), always, or never."),

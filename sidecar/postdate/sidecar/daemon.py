@@ -111,7 +111,8 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
 
 
 def _beat_interval_ms(retention_ms: int) -> int:
-    """How often an idle shard writes: its dispatch log, kept longer than its requests, must never run empty."""
+    """How often an idle shard writes: its dispatch log, kept longer than its requests, must never run empty, and must
+    say that stored requests are no longer needed before they are deleted."""
     return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
 
 
@@ -144,6 +145,7 @@ class ShardFactory:
             instance=self._config.instance_name,
             stopping=released.is_set,
             beat_interval_ms=_beat_interval_ms(self._retentions[part.topic]),
+            retention_ms=self._retentions[part.topic],
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
 

@@ -29,6 +29,7 @@ from postdate.sidecar.limits import (
     TARGET_PROBE_MS_MIN,
     UNPARK_ENTRIES_MAX,
 )
+from postdate.sidecar.long_delays import Sweep
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Message, Tenure
@@ -67,6 +68,7 @@ class Dispatcher:
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
         self._targets = targets
+        self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers)
@@ -120,8 +122,9 @@ class Dispatcher:
         return True
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
-        """Look after failing targets: probe those that are due, and move back what may go on. True if entries moved."""
-        moved = False
+        """Look after what waits: probe failing targets that are due and move back what may go on, and store what has
+        waited for long. True if entries moved."""
+        moved = self._sweep.step(index, now_ms) > 0
         self._targets.refresh()
         for name in _parked_targets(index):
             target = self._targets.get(name)

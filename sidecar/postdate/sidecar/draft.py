@@ -33,12 +33,20 @@ def read_up_to(index: TimerIndex) -> int:
 class Draft:
     """The timer index as the next WriteBatch will leave it."""
 
-    def __init__(self, index: TimerIndex, at_ms: int = 0, horizon_ms: int = NO_HORIZON_MS) -> None:
+    def __init__(
+        self, index: TimerIndex, at_ms: int = 0, horizon_ms: int = NO_HORIZON_MS, store_after_ms: int = 0
+    ) -> None:
         """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered.
-        `horizon_ms`: how far behind its request an entry may be due."""
+
+        `horizon_ms`: how far behind its request an entry may be due, where none is stored. `store_after_ms`: a delay
+        that is longer is stored; 0: none is. `control_count` and `control_bytes` are those of the index as these
+        changes leave it.
+        """
         self.index = index
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
+        self.store_after_ms = store_after_ms
+        self.control_count, self.control_bytes = index.control_count, index.control_bytes
         self.changes: Changes = index.changes()
         self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
 
@@ -106,11 +114,15 @@ class Draft:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Add an entry under (key_due_ms, offset); its place is noted where that is not its first due."""
-        key = entry_key(key_due_ms, offset)
-        self.changes.insert(key, encode_entry(entry), stored=entry.stored)
-        if key_due_ms != entry.first_due:
+        """Add an entry under (key_due_ms, offset); its place is noted where that is not its first due, or it is
+        stored."""
+        key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
+        self.changes.insert(key, raw, stored=entry.stored)
+        if key_due_ms != entry.first_due or entry.stored:  # first due times are not kept below the low-water mark
             self.changes.places[offset] = key
+        if key_due_ms == CONTROL_DUE:
+            self.control_count += 1
+            self.control_bytes += len(raw)
         return key
 
     def remove(self, key: bytes, stored: bool) -> None:
@@ -121,6 +133,18 @@ class Draft:
             self.changes.delete_parked(key, len(raw), stored=stored)
         else:
             self.changes.delete(key, len(raw), stored=stored)
+            if split_key(key)[0] == CONTROL_DUE:
+                self.control_count -= 1
+                self.control_bytes -= len(raw)
+
+    def is_long(self, delay_ms: int) -> bool:
+        """True for a delay that is stored."""
+        return 0 < self.store_after_ms < delay_ms
+
+    def claim_id(self, entry: Entry, offset: int) -> None:
+        """Make the id of a pending entry, if it has one, lead to it. REQUIRES: no later request has taken it over."""
+        if entry.id:
+            self.changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
         """Replace the entry under `key` by `new`, under the key that `new` asks for. Returns that key."""
@@ -137,7 +161,7 @@ class Draft:
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
         """Remember that a request has ended: `sent`, as a delivery or a dead letter, else by a control."""
-        if not sent:
+        if not sent and self._first_due(offset) is not None:  # else `was_sent` knows nothing of it any more
             self.changes.ended[control_end_key(offset)] = b""
         key = self.index.endings.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:

@@ -16,7 +16,6 @@ from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX,
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE
 
 
 def ingest(
@@ -26,22 +25,23 @@ def ingest(
     records: list[Record],
     quota: Quota | None = None,
     at_ms: int = 0,
+    store_after_ms: int = 0,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
     offers the rest again after a dispatch. Records below R are passed over. `at_ms`: the present, epoch ms.
+    `store_after_ms`: what is due later than this after its record's timestamp is stored; 0: nothing is.
     """
-    draft = Draft(index, at_ms, rules.horizon_ms)
+    draft = Draft(index, at_ms, rules.horizon_ms, store_after_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)
     used = 0
-    controls, control_bytes = index.control_count, index.control_bytes
     for record in records:
         offset = record.offset
         if offset >= expected:
-            if controls >= CONTROL_ENTRIES_MAX or control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
             try:
@@ -52,11 +52,7 @@ def ingest(
                     request = quota.refusal(record) or request
             except RequestRefused as refusal:
                 request = refusal
-            first_due = apply_request(draft, record, request)
-            draft.saw_first_due(offset, first_due)
-            if first_due == CONTROL_DUE or (type(request) is Request and request.id):
-                controls += 2
-                control_bytes += len(record.value or b"") + 256
+            draft.saw_first_due(offset, apply_request(draft, record, request))
             expected = offset + 1
         used += 1
     failpoints.reached("ingest.parsed")

@@ -168,6 +168,13 @@ FENCED_PATIENCE_MS: Final = 10_000
 # Failing targets and parked entries are looked after this often; each look is some point reads.
 TEND_INTERVAL_MS: Final = 500
 
+# Requests whose age is looked at in one sweep, by some point reads each: some 20 ms twice a second, and only while old
+# requests are pending that are not stored.
+SWEEP_OFFSETS_MAX: Final = 2_000
+
+# Records of the store topic applied in one local write: some megabytes.
+STORE_RECORDS_MAX: Final = 1_000
+
 # One poll: large enough that the cost of a call vanishes, small enough that four of them fit an inbox.
 POLL_RECORDS_MAX: Final = 5_000
 POLL_TIMEOUT_S: Final = 0.1

@@ -15,11 +15,13 @@ def forbidden_targets(config: Config) -> frozenset[str]:
 def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRules:
     """The rules for the request topic `requests`. Raises KeyError: it is not configured.
 
-    `retention_ms` is the live topic's, -1 for ever or not known. The horizon is at most half of it, since an entry is
-    rebuilt from its request.
+    `retention_ms` is the live topic's, -1 for ever or not known. Where long delays are not stored, the horizon is at
+    most half of it, since an entry is then rebuilt from its request.
     """
     topic = config.request_topic(requests)
-    horizon_ms = topic.horizon_ms if retention_ms < 0 else min(topic.horizon_ms, retention_ms // 2)
+    horizon_ms = topic.horizon_ms
+    if retention_ms >= 0 and not topic.store_after_ms:
+        horizon_ms = min(horizon_ms, retention_ms // 2)
     return RequestRules(
         topic=topic.name,
         levels_ms=topic.levels_ms,

@@ -227,7 +227,8 @@ class Shard:
         records = self.inbox.take()
         if records:
             at_ms = self.ctx.clock.wall_ms()
-            used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms)
+            after_ms = self.ctx.long_delays.store_after_ms
+            used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms, after_ms)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
             if used < len(records):

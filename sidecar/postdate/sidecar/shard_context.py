@@ -13,6 +13,7 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
+from postdate.sidecar.long_delays import LongDelays
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,12 @@ class ShardContext:
     instance: str
     stopping: Callable[[], bool]
     beat_interval_ms: int = BEAT_INTERVAL_MS_MAX
+    retention_ms: int = -1  # of the request topic; -1: for ever
+
+    @property
+    def long_delays(self) -> LongDelays:
+        """When an entry is stored."""
+        return LongDelays.of(self.topic, self.retention_ms)
 
     @property
     def requests(self) -> Partition:
@@ -42,6 +49,11 @@ class ShardContext:
     def log(self) -> Partition:
         """The shard's partition of the dispatch log (DL)."""
         return Partition(self.own.dispatch_log, self.partition)
+
+    @property
+    def store(self) -> Partition:
+        """The shard's partition of the store topic (STORE)."""
+        return Partition(self.own.store, self.partition)
 
     @property
     def transactional_id(self) -> str:

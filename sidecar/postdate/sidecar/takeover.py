@@ -32,6 +32,7 @@ from postdate.sidecar.limits import (
     RECOVERY_RECORDS_MAX,
 )
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.store_reading import rebuild
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
 from postdate.wheel.identity import Identity
@@ -73,11 +74,13 @@ class FencedOff:
 
 @dataclass(slots=True)
 class Bounded:
-    """Step 4 is done: `end` is the end of the dispatch log, read after the fence."""
+    """Step 4 is done: `end` is the end of the dispatch log, `store_end` that of STORE, both read after the fence."""
 
     fenced: FencedOff
     start: int
     end: int
+    store_start: int
+    store_end: int
 
 
 @dataclass(slots=True)
@@ -194,11 +197,12 @@ def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
 
 
 def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
-    """Step 4. The end of the dispatch log, of everything appended: never the last stable offset."""
-    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
-    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    """Step 4. The ends of dispatch log and STORE, of everything appended: never the last stable offset."""
+    parts = (ctx.log, ctx.store)
+    ends = ctx.admin.end_offsets(parts, Isolation.READ_UNCOMMITTED)
+    starts = ctx.admin.start_offsets(parts)
     failpoints.reached("takeover.bounded")
-    return Bounded(fenced, start, end)
+    return Bounded(fenced, starts[ctx.log], ends[ctx.log], starts[ctx.store], ends[ctx.store])
 
 
 def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
@@ -211,7 +215,7 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     if checked.behind and not checked.empty:
         _check_behind(ctx, bounded, index)
         checked.empty = True
-    if checked.empty and index.next_request is not None:
+    if checked.empty and (index.next_request is not None or index.count):  # or a rebuild was interrupted
         index.close()
         kept = keep(index.wheel_path.parent, "old")
         log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
@@ -261,11 +265,13 @@ def _start_empty(ctx: ShardContext, bounded: Bounded, checked: Checked) -> None:
                 f"[{min(low, req_end)}, {max(low, req_start)}) are missing",
             )
         position = _first_dispatch(ctx, bounded, low, max(low, end_of_requests(ctx)))
+        stored = rebuild(ctx, index, bounded.store_start, bounded.store_end, low)
         draft.changes.next_request, draft.changes.next_dispatch = low, position
         draft.changes.takeover = last.takeover
         draft.changes.seq = SEQ_UNKNOWN  # that of the first record read, or of the last where none is left to read
         checked.last_seq, checked.ingested = last.seq, last.next_request
-        log.info("shard %s: rebuilding from request %d and dispatch-log offset %d", ctx.name, low, position)
+        where = f"{stored} stored requests, request {low} and dispatch-log offset {position}"
+        log.info("shard %s: rebuilding from %s", ctx.name, where)
     index.write(draft.changes)
 
 

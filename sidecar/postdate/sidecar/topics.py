@@ -85,7 +85,7 @@ def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
     if least_fate_retention_ms(requests) == UNLIMITED:
         fates_ms = UNLIMITED
     shared = {
-        MESSAGE_BYTES: str(_number(requests, MESSAGE_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES),
+        MESSAGE_BYTES: str(least_message_bytes(requests)),
         "min.insync.replicas": str(settings.min_insync_replicas),
     }
     log = {CLEANUP: "delete", TIMESTAMP_TYPE: LOG_APPEND_TIME, RETENTION_BYTES: str(UNLIMITED)}
@@ -108,6 +108,12 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
     return retention_ms + _number(requests, SEGMENT_MS) + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
 
 
+def least_message_bytes(requests: TopicInfo) -> int:
+    """What the topics beside a request topic must take: its largest request with what is added, and what the client
+    packs into one batch, which a topic's limit is on."""
+    return max(_number(requests, MESSAGE_BYTES), limits.CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
+
+
 def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:
     """Every rule that the live topics of a request topic break, those that forbid to start first; empty: none.
 
@@ -127,7 +133,7 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
     info = live.get(own.requests)
     create = f"postdate topics create -b {bootstrap_servers} --requests {own.requests} --allow-existing"
     found = [
-        Violation(Rule.MISSING, name, "does not exist", create, refuses=name != own.store)
+        Violation(Rule.MISSING, name, "does not exist", create, refuses=True)
         for name in in_order(own)
         if name not in live
     ]
@@ -167,7 +173,7 @@ def _setting_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, al
     if name in (own.requests, own.dispatch_log):
         yield from _log_violations(own, requests, info, change)
     if name != own.requests:
-        least_bytes = _number(requests, MESSAGE_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
+        least_bytes = least_message_bytes(requests)
         if _number(info, MESSAGE_BYTES) < least_bytes:
             why = f"{MESSAGE_BYTES} is {_number(info, MESSAGE_BYTES)}: a request of the largest size would not fit"
             yield Violation(Rule.MESSAGE_SIZE, name, why, f"{change} {MESSAGE_BYTES}={least_bytes}", refuses=False)

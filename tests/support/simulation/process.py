@@ -205,6 +205,7 @@ class Process:
             clock=self.machine.clock,
             instance=self.name,
             stopping=lambda: bool(stopping()),
+            retention_ms=self.world.retention_ms,
         )
 
     def end(self) -> None:

@@ -7,6 +7,7 @@ New fields go to the end with a default: an older value then still decodes.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,10 @@ class Kind(IntEnum):
     REPLACED = 3
     APPLIED = 4
     STORE = 5
+
+
+PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
+"""The kinds of a message that is still to be delivered, so that a control may act on it."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):

@@ -61,6 +61,7 @@ class TimerIndex:
         self.first_due = log.first_due
         self.find = log.find
         self.low_water = log.low_water
+        self.unstored_from = log.unstored_from
         self.scan = log.scan
         self.scan_keys = log.scan_keys
         self.scan_parked = log.scan_parked

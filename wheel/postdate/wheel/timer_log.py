@@ -160,6 +160,15 @@ class TimerLog:
                 self._low_block, self._low = key_number(key), decode_block(value).lowest
         return (self.position.next_request or 0) if self._low == _NONE_PENDING else self._low
 
+    def unstored_from(self, offset: int) -> int | None:
+        """No pending entry that is not in STORE has a request offset from `offset` up to the one returned, which may be
+        that of one; None where none follows. One seek.
+        """
+        found = self._db.range("blocks", number_key(offset // limits.BLOCK_OFFSETS), None)
+        key, value = found.key(), found.value()
+        found.finish()
+        return None if key is None else max(offset, decode_block(value).lowest)
+
     # ---- scans
 
     def scan(

@@ -30,6 +30,8 @@ DUE: Final = "postdate-due"
 MOVED: Final = "postdate-moved"
 DEAD_REASON: Final = "postdate-dead-reason"
 DEAD_DETAIL: Final = "postdate-dead-detail"
+RECORD_KEY: Final = "postdate-record-key"
+STORED: Final = "postdate-stored"
 
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""

@@ -1,0 +1,71 @@
+"""Which entries go to STORE, and when: at ingest those due late, later those that wait for longer than was foreseen.
+
+Thread rule: `LongDelays` is immutable; a `Sweep` belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, SWEEP_OFFSETS_MAX
+from postdate.wheel.entry import Kind
+from postdate.wheel.index import TimerIndex
+
+
+@dataclass(frozen=True, slots=True)
+class LongDelays:
+    """When an entry is stored: a delay beyond `store_after_ms`, a request older than `sweep_age_ms`; 0: never."""
+
+    store_after_ms: int
+    sweep_age_ms: int
+
+    @classmethod
+    def of(cls, topic: RequestTopicConfig, retention_ms: int) -> LongDelays:
+        """The rule for a request topic that keeps its requests for `retention_ms` (-1: for ever)."""
+        after_ms = topic.store_after_ms
+        if not after_ms or retention_ms < 0:
+            return cls(after_ms, 0)
+        return cls(min(after_ms, max(retention_ms // 4, 1)), retention_ms // 2)
+
+
+class Sweep:
+    """Stores what is still pending when its request has reached half of its retention: parked, limited, retried.
+
+    Walks over the requests in their order, each once, and stops at the first pending one that is younger. In memory
+    only: a restart begins at the low-water mark again, and what is stored already is passed over in blocks.
+    """
+
+    def __init__(self, age_ms: int) -> None:
+        """`age_ms`: the age at which a pending request is stored; 0: never."""
+        self._age_ms = age_ms
+        self._next = 0
+
+    def step(self, index: TimerIndex, now_ms: int) -> int:
+        """Look at a bounded number of requests; returns how many entries will be stored by the next transaction.
+
+        They are put under key 0, whose bounds (rule 1) hold here too.
+        """
+        if not self._age_ms:
+            return 0
+        first = index.unstored_from(self._next)
+        if first is None:
+            return 0
+        draft, found = Draft(index), 0
+        for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
+            if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+                break
+            key = draft.find(offset)
+            entry = None if key is None else draft.entry(key)
+            if key is not None and entry is not None and entry.kind == Kind.DELIVER and not entry.stored:
+                if entry.accepted_ms > now_ms - self._age_ms:
+                    break
+                draft.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
+                found += 1
+            self._next = offset + 1
+        if found:
+            index.write(draft.changes)
+        return found

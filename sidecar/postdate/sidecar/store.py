@@ -1,0 +1,73 @@
+"""Long delays: the records of the store topic (STORE) that keep an entry when its request may be gone.
+
+An entry and its STORE record are the same thing in two forms: what is written is what a shard without a disk will hold.
+
+Thread rule: `StoreRecords` belongs to the shard's thread; the others are functions.
+"""
+
+from __future__ import annotations
+
+from postdate.connectors.wire.stored import StoredRequest, encode_stored, stored_key
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.transaction import NOBODY, Message
+from postdate.wheel.entry import Entry, Kind
+
+
+class StoreRecords:
+    """Makes the STORE records of one shard."""
+
+    def __init__(self, own: OwnTopics, partition: int) -> None:
+        self._topic = own.store
+        self._partition = partition
+
+    def record(self, entry: Entry, offset: int) -> Message:
+        """The record that keeps the entry of request `offset` as it is now."""
+        key, value, headers = encode_stored(stored_of(entry, offset))
+        return offset, self._topic, self._partition, key, value, headers
+
+    def rewritten(self, entry: Entry, offset: int) -> Message:
+        """The same for an entry that does not end or begin here, so that a refusal is not held against it."""
+        return NOBODY, *self.record(entry, offset)[1:]
+
+    def tombstone(self, offset: int) -> Message:
+        """The record that says that request `offset` has ended."""
+        return NOBODY, self._topic, self._partition, stored_key(offset), None, []
+
+
+def stored_of(entry: Entry, offset: int) -> StoredRequest:
+    """A pending entry as STORE keeps it."""
+    return StoredRequest(
+        offset=offset,
+        accepted_ms=entry.accepted_ms,
+        first_due_ms=entry.first_due,
+        due_ms=entry.due,
+        target=entry.target,
+        key=entry.key,
+        own_key=entry.own_key[0] if entry.own_key else entry.key,
+        value=entry.value,
+        headers=entry.headers,
+        control=entry.control,
+        partition=entry.partition,
+        id=entry.id,
+        grace_ms=entry.grace_ms,
+    )
+
+
+def entry_of(request: StoredRequest) -> Entry:
+    """The entry that a STORE record keeps: what it was when `stored_of` was asked, now stored."""
+    return Entry(
+        kind=Kind.DELIVER,
+        stored=True,
+        first_due=request.first_due_ms,
+        due=request.due_ms,
+        target=request.target,
+        key=request.key,
+        value=request.value,
+        headers=request.headers,
+        partition=request.partition,
+        id=request.id,
+        grace_ms=request.grace_ms,
+        own_key=() if request.key == request.own_key else (request.own_key,),
+        control=request.control,
+        accepted_ms=request.accepted_ms,
+    )

@@ -1,0 +1,143 @@
+"""A shard's timer index with its STORE beside it: requests in, transactions out, and a rebuild from nothing.
+
+No broker: what a transaction writes to STORE is kept here as compaction would keep it, and what a successor did is
+played by applying its fates. Every family of the timer log can be compared.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.dispatch_log import Fate
+from postdate.connectors.wire.requests import Headers, RequestRules
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.answers import Answers
+from postdate.sidecar.apply import apply_fate
+from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.config import Verdicts
+from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.store_reading import take_stored
+from postdate.sidecar.targets import Target
+from postdate.wheel.database import FAMILIES
+from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import parked_key, split_key
+from postdate.wheel.options import IndexOptions
+
+BASE_MS = 1_000_000_000_000
+STORE_AFTER_MS = 10_000
+#: Due too soon to be stored; due so late that it is; later still.
+SOON_MS, FAR_MS, FARTHER_MS = BASE_MS + 500, BASE_MS + 50_000, BASE_MS + 90_000
+OWN = OwnTopics.of("requests")
+_SIZE_BYTES_MAX = 1 << 30
+
+
+class Shard:
+    """One timer index and the STORE that its transactions write to; `store` holds the last record of each key."""
+
+    def __init__(self, directory: Path, mode: Verdicts = "none") -> None:
+        options = IndexOptions(ended_window_ms=60_000)
+        self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
+        self.rules = RequestRules(topic="requests", horizon_ms=86_400_000)
+        self.targets = {
+            "orders": Target("orders", partitions=3),
+            OWN.dead_letters: Target(OWN.dead_letters, 1),
+            OWN.store: Target(OWN.store, 1),
+        }
+        self.store: dict[bytes, Record] = {}
+        self.written = 0
+        answers = Answers(OWN, 0, mode, lambda: BASE_MS)
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers)
+
+    def begin(self, next_request: int = 0) -> None:
+        """R and D of a shard that begins."""
+        draft = Draft(self.index)
+        draft.changes.next_request, draft.changes.next_dispatch, draft.changes.seq = next_request, 0, 0
+        self.index.write(draft.changes)
+
+    def feed(self, *records: Record) -> None:
+        """Ingests all of these."""
+        used = ingest(self.index, self.rules, 0, list(records), None, BASE_MS, STORE_AFTER_MS)
+        assert used == len(records)
+
+    def recover(self, *fates: Fate) -> None:
+        """Applies what the dispatch log says."""
+        draft = Draft(self.index, BASE_MS)
+        for fate in fates:
+            apply_fate(draft, fate, read_up_to(self.index))
+        self.index.write(draft.changes)
+
+    def commit(self, now_ms: int = SOON_MS, locally: bool = True) -> Batch:
+        """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well."""
+        draft = Draft(self.index, BASE_MS)
+        keys, values = self.index.scan_due(now_ms, 1_000)
+        batch = self._builder.build(draft, keys, values, now_ms, 0.0, {})
+        assert not batch.unknown
+        for _, topic, _, key, value, headers in batch.messages:
+            if topic == OWN.store:
+                assert key is not None
+                self.written += 1
+                self.store.pop(key, None)
+                self.store[key] = Record(self.written, BASE_MS, False, key, value, headers)
+        if locally:
+            finish(draft, batch)
+            self.index.write(draft.changes)
+        return batch
+
+    def park(self, offset: int) -> None:
+        """Moves an entry aside, as if its target failed."""
+        draft = Draft(self.index)
+        key = draft.find(offset)
+        assert key is not None
+        entry = draft.entry(key)
+        draft.remove(key, entry.stored)
+        parked = parked_key(entry.target, entry.due, offset)
+        draft.changes.insert_parked(parked, encode_entry(entry), stored=entry.stored)
+        draft.changes.places[offset] = parked
+        self.index.write(draft.changes)
+
+    def kept(self) -> set[int]:
+        """The requests that STORE keeps, tombstones left out."""
+        return {int(key) for key, record in self.store.items() if record.value is not None}
+
+    def rebuild(self, other: Shard, low: int) -> None:
+        """Takes from the STORE of `other` what an empty start takes, where the low-water mark is `low`."""
+        take_stored(self.index, Partition(OWN.store, 0), list(other.store.values()), low)
+        self.begin(low)
+
+    def held(self) -> dict[int, tuple[Kind, int, bool]]:
+        """Request offset -> (kind, due time of its key, stored)."""
+        return {offset: (Kind(entry.kind), due_ms, entry.stored) for offset, (due_ms, entry) in self.entries().items()}
+
+    def entries(self) -> dict[int, tuple[int, Entry]]:
+        """Request offset -> (due time of its key, entry)."""
+        keys, values = self.index.scan(None, b"\xff" * 16, 10_000, _SIZE_BYTES_MAX)
+        return {split_key(k)[1]: (split_key(k)[0], decode_entry(v)) for k, v in zip(keys, values, strict=True)}
+
+    def families(self) -> dict[str, list[tuple[bytes, bytes]]]:
+        """Every row of the timer log but its own identity and counters, for comparison."""
+        database = self.index._log._db
+        found = {}
+        for name in set(FAMILIES) - {"meta"}:
+            keys, values = database.range(name, b"", None).collect(10_000, _SIZE_BYTES_MAX)
+            found[name] = list(zip(keys, values, strict=True))
+        return found
+
+
+def request(offset: int, value: bytes | None = b"body", /, **headers: str | int) -> Record:
+    given: Headers = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
+    return Record(offset, BASE_MS, True, b"key", value, [("trace", b"1"), *given])
+
+
+def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
+    return request(offset, topic="orders", at=due_ms, **headers)
+
+
+def verdicts(batch: Batch) -> list[tuple[str, int]]:
+    """What a transaction answers: (verdict, offset answered)."""
+    told = [json.loads(value) for _, topic, _, _, value, _ in batch.messages if topic == OWN.verdicts and value]
+    return [(said["verdict"], int(said["origin"].rpartition("/")[2])) for said in told]

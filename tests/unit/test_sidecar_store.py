@@ -1,0 +1,386 @@
+"""Goal: a stored entry ends once and at its time, whatever acts on it, whoever writes its fates, and from STORE alone.
+
+Method: each test plays one trace over a real timer index and the STORE that its transactions leave
+(`support.long_delays`). The traces are those that `docs/protocol.md`, "Long delays", rests on: each of them breaks
+where one of its sentences is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    STORED,
+)
+from postdate.connectors.wire.requests import RequestRules
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.long_delays import LongDelays, Sweep
+from postdate.sidecar.store_reading import take_stored
+from postdate.wheel import limits
+from postdate.wheel.entry import Kind
+from support.long_delays import (
+    BASE_MS,
+    FAR_MS,
+    FARTHER_MS,
+    OWN,
+    SOON_MS,
+    STORE_AFTER_MS,
+    Shard,
+    request,
+    schedule,
+    verdicts,
+)
+
+Make = Callable[..., Shard]
+CANCEL, MOVE = {"action": "cancel", "id": "a"}, {"action": "reschedule", "id": "a"}
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Makes shards, each on a disk of its own; they are closed at the end."""
+    made: list[Shard] = []
+
+    def one(begins: bool = True, mode: str = "none") -> Shard:
+        shard = Shard(tmp_path / str(len(made)), mode)  # type: ignore[arg-type]  # one of the three words
+        made.append(shard)
+        if begins:
+            shard.begin()
+        return shard
+
+    yield one
+    for shard in made:
+        shard.index.close()
+
+
+def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FAR_MS), schedule(1, BASE_MS + STORE_AFTER_MS))
+    assert shard.held() == {0: (Kind.STORE, 0, False), 1: (Kind.DELIVER, BASE_MS + STORE_AFTER_MS, False)}
+    assert shard.index.low_water() == 0
+    batch = shard.commit()
+    assert batch.fates == [(0, FAR_MS, STORED)]
+    assert shard.held()[0] == (Kind.DELIVER, FAR_MS, True)
+    assert shard.index.unstored_from(0) == 0, "a block counts from the lowest offset ever put into it"
+    shard.commit(BASE_MS + STORE_AFTER_MS + 1)
+    assert shard.index.low_water() == shard.index.next_request == 2
+    assert shard.commit(FAR_MS).fates == []
+    assert shard.commit(FAR_MS + 1).fates == [(0, FAR_MS, DELIVERED)]
+    assert shard.kept() == set()
+    assert shard.held() == {}
+
+
+def test_a_rebuilt_entry_is_the_entry(make: Make) -> None:
+    shard, rebuilt = make(), make(begins=False)
+    null = msgspec.structs.replace(schedule(3, FAR_MS), value=None, key=None)
+    own = Record(4, BASE_MS, True, b"key", b"", [("postdate-key", b""), *(schedule(4, FAR_MS).headers or [])])
+    twice = Record(5, BASE_MS, True, None, b"v", [("t", b"1"), *(own.headers or []), ("t", None), ("t", b"")])
+    shard.feed(schedule(0, FAR_MS, id="a", grace="5s", partition=2), request(1, **MOVE, at=FARTHER_MS, grace="7s"))
+    shard.feed(schedule(2, FAR_MS), null, own, twice)
+    shard.commit()
+    rebuilt.rebuild(shard, low=6)
+    assert rebuilt.entries() == shard.entries()
+    assert rebuilt.index.id_key(b"a") == shard.index.id_key(b"a")
+    assert rebuilt.index.low_water() == 6
+    assert rebuilt.entries()[0][1].grace_ms == 7_000
+    assert rebuilt.entries()[3][1].value is None
+
+
+def test_a_cancel_of_a_stored_entry_leaves_a_tombstone_in_its_transaction(make: Make) -> None:
+    shard = make(mode="all")
+    shard.feed(schedule(0, FAR_MS, id="a"))
+    assert verdicts(shard.commit()) == [("accepted", 0)]
+    assert shard.kept() == {0}
+    shard.feed(request(1, **CANCEL))
+    batch = shard.commit()
+    assert batch.fates == [(0, FAR_MS, CANCELLED), (1, 0, APPLIED)]
+    assert verdicts(batch) == [("cancelled", 0), ("cancelled", 1)]
+    assert shard.kept() == set()
+    assert shard.held() == {}
+
+
+def test_a_cancel_by_origin_finds_a_stored_entry_though_its_first_due_time_is_forgotten(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FIRSTS_TRIM_OFFSETS", 1)
+    shard = make(mode="control")
+    shard.feed(schedule(0, FAR_MS))
+    shard.commit()
+    shard.feed(*(request(offset, action="cancel", id="nobody") for offset in range(1, 10)))
+    shard.commit()
+    shard.feed(request(10, action="cancel", origin="requests/0/0"))
+    assert shard.index.first_due(0) is None, "the test proves nothing: the first due time is still known"
+    assert verdicts(shard.commit()) == [("cancelled", 10)]
+    assert shard.families()["ended"] == []
+
+
+def test_a_control_acts_on_an_entry_that_is_to_be_stored(make: Make) -> None:
+    shard = make(mode="control")
+    shard.feed(
+        schedule(0, FAR_MS, id="a"), request(1, **CANCEL), schedule(2, FAR_MS, id="b"), schedule(3, SOON_MS, id="b")
+    )
+    shard.feed(schedule(4, FAR_MS, id="c"), request(5, action="reschedule", id="c", at=SOON_MS))
+    batch = shard.commit()
+    assert batch.fates[:4] == [
+        (0, FAR_MS, CANCELLED),
+        (1, 0, APPLIED),
+        (2, FAR_MS, REPLACED),
+        (4, FAR_MS, MOVED, SOON_MS, 5),
+    ]
+    assert verdicts(batch) == [("cancelled", 1), ("replaced", 3), ("rescheduled", 5)]
+    assert shard.store == {}
+    assert [fate[::2] for fate in shard.commit(SOON_MS + 1).fates] == [(3, DELIVERED), (4, DELIVERED)]
+
+
+def test_a_stored_entry_replaced_by_a_stored_one_hands_over_in_one_transaction(make: Make) -> None:
+    shard, rebuilt = make(), make(begins=False)
+    shard.feed(schedule(0, FAR_MS, id="a"))
+    shard.commit()
+    shard.feed(schedule(1, FARTHER_MS, id="a"))
+    assert shard.commit().fates == [(0, FAR_MS, REPLACED), (1, FARTHER_MS, STORED)]
+    assert shard.kept() == {1}
+    rebuilt.rebuild(shard, low=2)
+    rebuilt.feed(request(2, **CANCEL))
+    assert rebuilt.commit().fates == [(1, FARTHER_MS, CANCELLED), (2, 0, APPLIED)]
+
+
+@pytest.mark.parametrize("due_ms", [BASE_MS + 100, BASE_MS + 30_000, FARTHER_MS])
+def test_a_stored_entry_that_moves_is_stored_anew_with_its_control(make: Make, due_ms: int) -> None:
+    shard, rebuilt = make(mode="all"), make(begins=False)
+    shard.feed(schedule(0, FAR_MS, id="a"))
+    assert verdicts(shard.commit()) == [("accepted", 0)]
+    shard.feed(request(1, **MOVE, at=FAR_MS + 1), request(2, **MOVE, at=due_ms))
+    batch = shard.commit(BASE_MS)
+    assert batch.fates == [
+        (0, FAR_MS, STORED),
+        (0, FAR_MS, MOVED, FAR_MS + 1, 1),
+        (1, 0, APPLIED),
+        (0, FAR_MS, MOVED, due_ms, 2),
+        (2, 0, APPLIED),
+    ]
+    assert verdicts(batch) == [("rescheduled", 1), ("rescheduled", 2)]
+    assert shard.held() == {0: (Kind.DELIVER, due_ms, True)}
+    rebuilt.rebuild(shard, low=3)
+    assert rebuilt.entries() == shard.entries()
+    assert shard.commit(due_ms + 1).fates == [(0, FAR_MS, DELIVERED)]
+    assert shard.kept() == set()
+
+
+def test_a_short_delay_that_moves_far_is_stored(make: Make) -> None:
+    shard = make(mode="all")
+    shard.feed(schedule(0, SOON_MS, id="a"), request(1, **MOVE, at=FAR_MS))
+    batch = shard.commit()
+    assert batch.fates == [(0, SOON_MS, STORED), (0, SOON_MS, MOVED, FAR_MS, 1), (1, 0, APPLIED)]
+    assert verdicts(batch) == [("accepted", 0), ("rescheduled", 1)]
+    assert shard.kept() == {0}
+    assert shard.held() == {0: (Kind.DELIVER, FAR_MS, True)}
+
+
+def test_a_stored_entry_that_cannot_be_delivered_leaves_a_tombstone_too(make: Make) -> None:
+    shard = make()
+    shard.feed(schedule(0, FAR_MS, partition=7))
+    shard.commit()
+    assert shard.commit(FAR_MS + 1).fates == [(0, FAR_MS, DEAD)]
+    assert shard.kept() == set()
+
+
+def test_what_the_store_does_not_take_is_a_dead_letter(make: Make) -> None:
+    shard = make()
+    shard.targets[OWN.store].size_bytes_max = 800
+    shard.feed(schedule(0, FAR_MS), request(1, b"v" * 800, topic="orders", at=FAR_MS))
+    assert shard.commit().fates == [(0, FAR_MS, STORED), (1, FAR_MS, DEAD)]
+    assert shard.kept() == {0}
+    assert list(shard.held()) == [0]
+
+
+_TRACES: dict[str, tuple[list[list[Record]], int]] = {
+    "stored": ([[schedule(0, FAR_MS, id="a"), schedule(1, SOON_MS), schedule(2, FAR_MS)]], SOON_MS),
+    "stored beside what ends": ([[schedule(0, FAR_MS), request(1, **CANCEL), schedule(2, FAR_MS, id="a")]], FAR_MS),
+    "delivered": ([[schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS)], []], FAR_MS + 1),
+    "cancelled": ([[schedule(0, FAR_MS, id="a")], [request(1, **CANCEL)]], SOON_MS),
+    "replaced": ([[schedule(0, FAR_MS, id="a")], [schedule(1, FAR_MS, id="a")]], SOON_MS),
+    "moved sooner": ([[schedule(0, FAR_MS, id="a")], [request(1, **MOVE, at=SOON_MS)]], BASE_MS),
+    "moved later": ([[schedule(0, FAR_MS, id="a")], [request(1, **MOVE, at=FARTHER_MS)]], SOON_MS),
+    "moved far": ([[schedule(0, SOON_MS, id="a"), request(1, **MOVE, at=FAR_MS)]], SOON_MS),
+    "moved, then cancelled": (
+        [[schedule(0, FAR_MS, id="a")], [request(1, **MOVE, at=SOON_MS), request(2, **CANCEL)]],
+        SOON_MS,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _TRACES)
+def test_an_own_commit_leaves_what_its_fates_leave(make: Make, name: str) -> None:
+    """The crash between commit and local write: the dispatch log does to the index what `finish` would have done."""
+    batches, now_ms = _TRACES[name]
+    lived, crashed = make(), make()
+    for records in batches[:-1]:
+        for shard in (lived, crashed):
+            shard.feed(*records)
+            shard.commit(BASE_MS)
+    for shard in (lived, crashed):
+        shard.feed(*batches[-1])
+    fates = lived.commit(now_ms).fates
+    assert crashed.commit(now_ms, locally=False).fates == fates
+    crashed.recover(*fates)
+    assert crashed.families() == lived.families()
+    assert crashed.index.low_water() == lived.index.low_water()
+    assert (crashed.index.control_count, crashed.index.count) == (lived.index.control_count, lived.index.count)
+
+
+@pytest.mark.parametrize("name", _TRACES)
+def test_an_old_disk_comes_to_the_same_state_by_marks(make: Make, name: str) -> None:
+    """All fates are read before any request: rule 5. What both have forgotten of ends is left out."""
+    batches, now_ms = _TRACES[name]
+    lived, old = make(), make()
+    for number, records in enumerate(batches):
+        lived.feed(*records)
+        old.recover(*lived.commit(BASE_MS if number < len(batches) - 1 else now_ms).fates)
+    old.feed(*(record for records in batches for record in records))
+    assert old.held() == lived.held()
+    assert {offset: entry.due for offset, (_, entry) in old.entries().items()} == {
+        offset: entry.due for offset, (_, entry) in lived.entries().items()
+    }
+    for family in ("ids", "ahead"):
+        assert old.families()[family] == lived.families()[family]
+    old.store = dict(lived.store)
+    old.commit(FARTHER_MS + 1)
+    assert old.kept() == set(), "an entry ended without its tombstone"
+
+
+def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombstone(make: Make) -> None:
+    """Else a rebuild finds it in STORE and delivers what has ended as a dead letter."""
+    shard, other = make(), make()
+    shard.feed(schedule(0, FAR_MS))
+    fates = shard.commit().fates
+    other.rules = RequestRules(topic="requests", horizon_ms=86_400_000, allow=("nothing",))
+    other.store = dict(shard.store)
+    other.recover(*fates)
+    other.feed(schedule(0, FAR_MS))
+    assert [fate[::2] for fate in other.commit().fates] == [(0, DEAD)]
+    assert other.kept() == set()
+
+
+def test_a_move_that_was_committed_is_not_stored_again(make: Make) -> None:
+    """Whoever committed it has written the STORE record beside it."""
+    shard = make()
+    shard.feed(schedule(0, FAR_MS, id="a"))
+    shard.recover((0, FAR_MS, STORED), (0, FAR_MS, MOVED, FARTHER_MS, 1), (1, 0, APPLIED))
+    assert shard.held() == {0: (Kind.DELIVER, FARTHER_MS, True)}
+    shard.feed(request(1, **MOVE, at=FARTHER_MS))
+    assert shard.commit().fates == []
+
+
+def test_a_control_rewrites_what_a_successor_stored_without_it(make: Make) -> None:
+    """A paused owner has read the control; its successor has stored the entry under its first due time, and died."""
+    woken, successor, rebuilt = make(), make(), make(begins=False)
+    woken.feed(schedule(0, FAR_MS, id="a"), request(1, **MOVE, at=FARTHER_MS), request(2, **MOVE, at=FARTHER_MS + 1))
+    successor.feed(schedule(0, FAR_MS, id="a"))
+    woken.recover(*successor.commit().fates)
+    woken.store = dict(successor.store)
+    assert woken.held()[0] == (Kind.DELIVER, FARTHER_MS + 1, True)
+    woken.commit()
+    rebuilt.rebuild(woken, low=3)
+    assert rebuilt.held() == {0: (Kind.DELIVER, FARTHER_MS + 1, True)}
+
+
+def test_an_empty_start_takes_only_entries_below_the_low_water_mark(make: Make) -> None:
+    """The others come from REQ with their marks; taken from STORE, they would be there twice."""
+    shard, rebuilt = make(), make(begins=False)
+    shard.feed(schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="b"), schedule(2, FAR_MS, id="c"))
+    fates = shard.commit().fates
+    rebuilt.rebuild(shard, low=1)
+    assert rebuilt.held() == {0: (Kind.DELIVER, FAR_MS, True)}
+    rebuilt.recover(*fates)
+    rebuilt.feed(schedule(1, FAR_MS, id="b"), schedule(2, FAR_MS, id="c"))
+    assert rebuilt.held() == shard.held()
+    assert rebuilt.index.count == 3
+
+
+def test_the_last_record_of_a_key_counts_however_the_records_are_cut(make: Make) -> None:
+    """Compaction may not have run: every record ever written is there, read in pieces of any size."""
+    shard = make()
+    written: list[Record] = []
+    steps = [[schedule(0, FAR_MS, id="a"), schedule(1, FAR_MS, id="b")], [request(2, **MOVE, at=FARTHER_MS)]]
+    steps += [[schedule(3, FARTHER_MS, id="b")], [request(4, **CANCEL)], [schedule(5, FARTHER_MS, id="a")]]
+    for records in steps:
+        shard.feed(*records)
+        before = dict(shard.store)
+        shard.commit()
+        written += [record for key, record in shard.store.items() if before.get(key) is not record]
+    assert len(written) == 7
+    for size in (1, 2, 3, 7):
+        rebuilt = make(begins=False)
+        for first in range(0, len(written), size):
+            take_stored(rebuilt.index, Partition(OWN.store, 0), written[first : first + size], 6)
+        rebuilt.begin(6)
+        assert rebuilt.entries() == shard.entries()
+        assert rebuilt.families()["ids"] == shard.families()["ids"]
+        assert rebuilt.index.count == 2
+
+
+def test_a_record_of_a_stranger_in_the_store_halts(make: Make) -> None:
+    shard = make(begins=False)
+    for key, value in ((b"x", b""), (b"0", b"{}")):
+        with pytest.raises(Halted) as halted:
+            take_stored(shard.index, Partition(OWN.store, 0), [Record(0, 0, False, key, value, [])], 1)
+        assert halted.value.reason == HaltReason.FOREIGN_RECORD
+
+
+def test_ingest_stops_while_what_is_to_be_stored_fills_a_transaction(make: Make) -> None:
+    """Rule 1: entries under key 0 must all fit one transaction, and those to be stored are as large as messages."""
+    shard = make()
+    value = bytes(1024 * 1024)
+    records = [request(offset, value, topic="orders", at=FAR_MS) for offset in range(40)]
+    used = ingest(shard.index, shard.rules, 0, records, None, BASE_MS, STORE_AFTER_MS)
+    assert used == 16
+    assert CONTROL_SIZE_BYTES_MAX <= shard.index.control_bytes < CONTROL_SIZE_BYTES_MAX + len(value)
+    shard.commit()
+    moves = [request(40 + n, action="reschedule", origin=f"requests/0/{n % 16}", at=FARTHER_MS) for n in range(64)]
+    used = ingest(shard.index, shard.rules, 0, moves, None, BASE_MS, STORE_AFTER_MS)
+    assert used == 16, "what moves is written again, so it counts again"
+
+
+def test_the_sweep_stores_what_is_still_pending_at_half_of_the_retention(make: Make) -> None:
+    shard = make()
+    late = msgspec.structs.replace(schedule(3, SOON_MS), timestamp_ms=BASE_MS + 60)
+    shard.feed(schedule(0, SOON_MS, id="a"), schedule(1, FAR_MS), request(2, **CANCEL), late)
+    shard.commit(BASE_MS)
+    sweep = Sweep(LongDelays.of(RequestTopicConfig(), 2_000).sweep_age_ms)
+    assert sweep.step(shard.index, BASE_MS + 999) == 0
+    assert sweep.step(shard.index, BASE_MS + 1_059) == 0
+    shard.park(3)
+    assert sweep.step(shard.index, BASE_MS + 1_059) == 0
+    assert sweep.step(shard.index, BASE_MS + 1_060) == 1
+    assert sweep.step(shard.index, BASE_MS + 1_060) == 0
+    assert shard.index.parked_count == 0
+    assert shard.commit(BASE_MS).fates == [(3, SOON_MS, STORED)]
+    assert shard.index.low_water() == 4
+
+
+@pytest.mark.parametrize(
+    ("configured_ms", "retention_ms", "expected"),
+    [
+        (3_600_000, 604_800_000, (3_600_000, 302_400_000)),
+        (3_600_000, 1_000_000, (250_000, 500_000)),
+        (3_600_000, -1, (3_600_000, 0)),
+        (0, 604_800_000, (0, 0)),
+        (2_000, 604_800_000, (2_000, 302_400_000)),
+    ],
+)
+def test_when_an_entry_is_stored(configured_ms: int, retention_ms: int, expected: tuple[int, int]) -> None:
+    rule = LongDelays.of(RequestTopicConfig(store_after_ms=configured_ms), retention_ms)
+    assert (rule.store_after_ms, rule.sweep_age_ms) == expected
