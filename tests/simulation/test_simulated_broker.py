@@ -188,6 +188,80 @@ class TestLogs:
             kafka.log_reader(PART, 3, Isolation.READ_COMMITTED).read(1, 0)
 
 
+class TestCompaction:
+    """What a reader finds in a compacted topic: every key's last record, and its end for as long as that is told."""
+
+    @pytest.fixture
+    def store(self, kafka: SimKafka) -> Partition:
+        kafka.broker.create(NewTopic("store", 1, 1, {"cleanup.policy": "compact", "delete.retention.ms": "5000"}))
+        return Partition("store", 0)
+
+    @staticmethod
+    def _produce(kafka: SimKafka, *records: tuple[bytes, bytes | None], commit: bool = True) -> None:
+        producer = open_producer(kafka, "tid")
+        producer.begin()
+        for key, value in records:
+            producer.produce("store", value, key, [], 0)
+        assert producer.flush(1) == 0
+        if commit:
+            producer.commit()
+        else:
+            producer.abort()
+
+    @staticmethod
+    def _held(kafka: SimKafka, part: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
+        records, position = read_to_end(kafka, part, Isolation.READ_COMMITTED, 0)
+        assert position == kafka.broker.log(part).end
+        return [(record.offset, record.key, record.value) for record in records]
+
+    def test_the_last_committed_record_of_each_key_stays_where_it_was(self, kafka: SimKafka, store: Partition) -> None:
+        self._produce(kafka, (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+        self._produce(kafka, (b"a", b"aborted"), commit=False)
+        end = kafka.broker.log(store).end
+        assert kafka.broker.compact("store", active_offsets=0) == 2
+        assert self._held(kafka, store) == [(1, b"b", b"1"), (2, b"a", b"2")]
+        assert (kafka.broker.log(store).start, kafka.broker.log(store).end) == (0, end)
+        uncommitted = read_to_end(kafka, store, Isolation.READ_UNCOMMITTED, 0)[0]
+        assert b"aborted" not in [record.value for record in uncommitted]
+
+    def test_a_tombstone_takes_away_what_came_before_and_stays_for_its_time(
+        self, kafka: SimKafka, store: Partition
+    ) -> None:
+        self._produce(kafka, (b"a", b"1"), (b"b", b"1"))
+        self._produce(kafka, (b"a", None))
+        kafka.broker.time.wait(60_000)  # its time begins when compaction meets it first, however old it is
+        kafka.broker.compact("store", active_offsets=0)
+        assert self._held(kafka, store) == [(1, b"b", b"1"), (3, b"a", None)]
+        kafka.broker.time.wait(4_900)
+        kafka.broker.compact("store", active_offsets=0)
+        assert len(self._held(kafka, store)) == 2
+        kafka.broker.time.wait(200)
+        assert kafka.broker.compact("store", active_offsets=0) == 1
+        assert self._held(kafka, store) == [(1, b"b", b"1")]
+
+    def test_neither_the_active_segment_nor_what_is_undecided_is_compacted(
+        self, kafka: SimKafka, store: Partition
+    ) -> None:
+        self._produce(kafka, (b"a", b"1"))
+        self._produce(kafka, (b"a", b"2"))
+        assert kafka.broker.compact("store", active_offsets=2) == 0
+        producer = open_producer(kafka, "tid")
+        producer.begin()
+        producer.produce("store", None, b"a", [], 0)
+        assert producer.flush(1) == 0
+        assert kafka.broker.compact("store", active_offsets=0) == 1
+        assert self._held_below(kafka, store) == [(2, b"a", b"2")]
+        producer.abort()
+        kafka.broker.compact("store", active_offsets=0)
+        assert self._held(kafka, store) == [(2, b"a", b"2")]
+
+    @staticmethod
+    def _held_below(kafka: SimKafka, part: Partition) -> list[tuple[int, bytes | None, bytes | None]]:
+        """The same up to the last stable offset."""
+        records = kafka.broker.log(part).read(0, Isolation.READ_COMMITTED, 100)[0]
+        return [(record.offset, record.key, record.value) for record in records]
+
+
 class TestGroup:
     def test_a_member_that_is_not_heard_of_loses_its_partitions_and_learns_it(self, kafka: SimKafka) -> None:
         first, second = (Member(kafka.group_consumer("group")) for _ in range(2))

@@ -132,6 +132,13 @@ class SimBroker:
                     moved[Partition(topic.name, index)] = start
         return moved
 
+    def compact(self, name: str, active_offsets: int) -> int:
+        """Compact the logs of a topic, but for the last `active_offsets` of each; returns how many records went."""
+        topic = self.topics[name]
+        assert "compact" in topic.setting("cleanup.policy"), f"{name} is not compacted"
+        tombstones_ms = int(topic.setting("delete.retention.ms"))
+        return sum(log.compact(log.end - active_offsets, self.now_ms(), tombstones_ms) for log in topic.logs)
+
     def _mark(self, part: Partition, producer: int, epoch: int, commit: bool) -> None:
         topic = self.topics.get(part.topic)
         if topic is not None:

@@ -1,7 +1,8 @@
 """One partition's log: records and control markers at their offsets, open transactions, what each isolation sees.
 
 As in Kafka: a transaction's markers occupy an offset in every log it wrote to; the last stable offset is the first
-offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer behind it.
+offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer behind it;
+what compaction takes away leaves its offset empty.
 
 Thread rule: one thread.
 """
@@ -27,6 +28,7 @@ class Status(IntEnum):
     COMMITTED = 2
     ABORTED = 3
     MARKER = 4
+    GONE = 5
 
 
 _VISIBLE = {
@@ -35,13 +37,17 @@ _VISIBLE = {
 }
 
 
+_KEPT = frozenset({Status.PLAIN, Status.COMMITTED})
+
+
 class _Slot:
-    __slots__ = ("producer", "record", "status")
+    __slots__ = ("gone_from_ms", "producer", "record", "status")
 
     def __init__(self, record: Record, producer: int, status: Status) -> None:
         self.record = record
         self.producer = producer
         self.status = status
+        self.gone_from_ms = -1  # of a tombstone that compaction has met: when the next one may take it away
 
 
 class PartitionLog:
@@ -113,7 +119,7 @@ class PartitionLog:
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """The first offset stamped at or after a time, markers included, as Kafka does."""
         for slot in self._slots:
-            if slot.record.timestamp_ms >= timestamp_ms:
+            if slot.record.timestamp_ms >= timestamp_ms and slot.status is not Status.GONE:
                 return slot.record.offset
         return None
 
@@ -130,6 +136,30 @@ class PartitionLog:
             del self._slots[: offset - self.start]
             self.start = offset
             self._open = {producer: max(first, offset) for producer, first in self._open.items()}
+
+    def compact(self, before: int, now_ms: int, tombstones_ms: int) -> int:
+        """Compact what is decided below an offset, where the active segment begins; returns how many records went.
+
+        Of each key the last committed record stays. A tombstone that is the last stays for `tombstones_ms` after the
+        first compaction that meets it, so that whoever reads the whole log within that time sees it. What was aborted
+        goes. Offsets stay as they are.
+        """
+        slots = self._slots[: max(min(before, self.stable_end) - self.start, 0)]
+        last = {slot.record.key: slot for slot in slots if slot.status in _KEPT}
+        gone = 0
+        for slot in slots:
+            if slot.status in _KEPT:
+                keeps = last[slot.record.key] is slot
+                if keeps and slot.record.value is None:
+                    if slot.gone_from_ms < 0:
+                        slot.gone_from_ms = now_ms + tombstones_ms
+                    keeps = now_ms < slot.gone_from_ms
+            else:
+                keeps = slot.status is not Status.ABORTED
+            if not keeps:
+                slot.status = Status.GONE
+                gone += 1
+        return gone
 
     def truncate(self, end: int) -> None:
         """Lose everything from an offset on, as an unclean leader election does."""
