@@ -17,8 +17,8 @@ from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from postdate.sidecar import poller as poller_module
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.poller import Poller
-from postdate.sidecar.shard import State
 from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import State
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
 
 

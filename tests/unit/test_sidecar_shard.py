@@ -28,8 +28,9 @@ from postdate.sidecar.dispatcher import Suspect
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard import Shard, State
+from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.states import State
 from postdate.wheel.errors import Corrupt
 
 

@@ -64,6 +64,8 @@ class Batch:
     park: list[tuple[bytes, Entry]] = field(default_factory=list)
     unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
     due_max_ms: int = 0
+    dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
+    dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     stayed: int = 0
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
@@ -230,8 +232,10 @@ class BatchBuilder:
         headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
         batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
         batch.fates.append((offset, entry.first_due, DELIVERED))
-        if entry.due > batch.due_max_ms:
-            batch.due_max_ms = entry.due
+        due_ms, accepted_ms = entry.due, entry.accepted_ms
+        batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
+        if due_ms > batch.due_max_ms:
+            batch.due_max_ms = due_ms
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
 
@@ -249,6 +253,7 @@ class BatchBuilder:
                 headers = dead_letter_headers([], reason, f"headers and {without}", origin)
         batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
         batch.fates.append((offset, entry.first_due, DEAD))
+        batch.dead.append(reason)
         if entry.kind == Kind.DEAD:
             batch.messages += self._answers.to_refused(entry, offset)
         elif self._answers.all:

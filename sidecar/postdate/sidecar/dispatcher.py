@@ -113,7 +113,8 @@ class Dispatcher:
         if self._ctx.clock.steady_ms() < self._retry_at:
             return False
         try:
-            offset = tenure.run([], [], BEAT, read_up_to(index), index.low_water(), due_max_ms=0)
+            with self._ctx.counts.transaction(self._ctx.clock):
+                offset = tenure.run([], [], BEAT, read_up_to(index), index.low_water(), due_max_ms=0)
         except AbortRequired as fault:
             self._back_off(fault)
             return False
@@ -185,12 +186,14 @@ class Dispatcher:
         report = self._isolating or alone >= 0
         low_water = index.low_water()
         try:
-            offset = tenure.run(
-                batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
-            )
+            with self._ctx.counts.transaction(self._ctx.clock):
+                offset = tenure.run(
+                    batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
+                )
         except AbortRequired as fault:
             self._aborted(tenure, batch, fault, alone)
             return False
+        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
         finish(draft, batch)
         self._write(index, tenure, draft, offset)
         self._retry_delay_ms, self._isolating = BACKOFF_MS_MIN, False

@@ -11,11 +11,14 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
+from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
 from postdate.wheel.index import TimerIndex
+
+_CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
 
 
 def ingest(
@@ -26,18 +29,21 @@ def ingest(
     quota: Quota | None = None,
     at_ms: int = 0,
     store_after_ms: int = 0,
+    counts: ShardCounts | None = None,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
     offers the rest again after a dispatch. Records below R are passed over. `at_ms`: the present, epoch ms.
-    `store_after_ms`: what is due later than this after its record's timestamp is stored; 0: nothing is.
+    `store_after_ms`: what is due later than this after its record's timestamp is stored; 0: nothing is. `counts`: where
+    what was read is counted.
     """
     draft = Draft(index, at_ms, rules.horizon_ms, store_after_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)
-    used = 0
+    used = passed_over = 0
+    others: list[str] = []  # what was read that is no request to schedule
     for record in records:
         offset = record.offset
         if offset >= expected:
@@ -52,13 +58,21 @@ def ingest(
                     request = quota.refusal(record) or request
             except RequestRefused as refusal:
                 request = refusal
+            if isinstance(request, RequestRefused):
+                others.append(REFUSED)
+            elif request.action:
+                others.append(_CONTROLS[request.action])
             draft.saw_first_due(offset, apply_request(draft, record, request))
             expected = offset + 1
+        else:
+            passed_over += 1
         used += 1
     failpoints.reached("ingest.parsed")
     draft.note_first_dues()
     draft.changes.next_request = expected
     index.write(draft.changes)
+    if counts is not None:
+        counts.read(used - passed_over, others)
     failpoints.reached("ingest.written")
     return used
 

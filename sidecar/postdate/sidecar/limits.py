@@ -200,3 +200,6 @@ WORKER_STABLE_S: Final = 60.0
 # How often the parent looks at its workers, and how long they may take to end before they are killed.
 WORKER_POLL_S: Final = 0.1
 WORKER_STOP_S: Final = 25.0
+
+# How often a shard lays out figures about its index: a scrape of metrics is rarer.
+FIGURES_INTERVAL_MS: Final = 1_000

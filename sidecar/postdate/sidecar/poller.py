@@ -22,8 +22,8 @@ from postdate.sidecar.limits import (
     POLL_TIMEOUT_S,
     REVOKE_WAIT_MS_MAX,
 )
-from postdate.sidecar.shard import DELIVERING, State
 from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 

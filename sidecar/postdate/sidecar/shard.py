@@ -16,10 +16,10 @@ by others.
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
 from postdate.sidecar import takeover
+from postdate.sidecar.after_fence import AfterFence
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch_tail import Stopped
 from postdate.sidecar.dispatcher import Dispatcher
@@ -32,7 +32,6 @@ from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
     CONFIRM_INTERVAL_MS,
-    FENCED_PATIENCE_MS,
     FENCED_RECHECK_MS,
     GATE_LOOK_INTERVAL_MS,
     SETTLE_MS,
@@ -41,6 +40,7 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.states import DELIVERING, State, Stateful
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import Corrupt, DiskFull, WheelError
@@ -50,33 +50,16 @@ from postdate.wheel.keys import FIRST_KEY, split_key
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
-    """Where a shard is; only CATCHING_UP and RUNNING deliver."""
-
-    UNASSIGNED = "UNASSIGNED"
-    OPENING = "OPENING"
-    FENCING = "FENCING"
-    RECOVERING = "RECOVERING"
-    CATCHING_UP = "CATCHING_UP"
-    RUNNING = "RUNNING"
-    DRAINING = "DRAINING"
-    FENCED = "FENCED"
-    HALTED = "HALTED"
-
-
-DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
-
-
-class Shard:
+class Shard(Stateful):
     """The state machine of one shard; through its inbox it asks the poll thread to read the partition from R."""
 
     def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
+        super().__init__(ctx.counts.states, ctx.clock)
         self.ctx = ctx
         self.inbox = inbox
         self.state = State.OPENING
         self.why = ""
         self.next_request = -1
-        self.foreign = False  # FENCED by a deployment of another group: this process must not come back
         self.takeovers = 0
         self._pace = pace
         self._index: TimerIndex | None = None
@@ -89,10 +72,8 @@ class Shard:
         self._backoff_ms: float = BACKOFF_MS_MIN
         self._due_at: dict[str, float] = {}
         self._last_committed_at = ctx.clock.steady_ms()
-        self._reassured = False
+        self._after_fence = AfterFence(ctx)
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
-        self._lost_takeover = 0
-        self._fenced_at = 0.0
         self._owned_seq = -1
         self._reopen = False
 
@@ -226,9 +207,9 @@ class Shard:
         """Apply one batch of the inbox. True while ingest may go on."""
         records = self.inbox.take()
         if records:
-            at_ms = self.ctx.clock.wall_ms()
-            after_ms = self.ctx.long_delays.store_after_ms
-            used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms, after_ms)
+            ctx = self.ctx
+            at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
+            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
             if used < len(records):
@@ -285,7 +266,9 @@ class Shard:
             self._drop_tenure()
 
     def _tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
-        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets."""
+        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets; and
+        answer who asks about the index."""
+        self.ctx.inquiries.serve(index, steady)
         if self._every("sync", self.ctx.config.index.sync_interval_ms, steady):
             index.sync()
             index.advance(now_ms)
@@ -332,37 +315,33 @@ class Shard:
             self.ctx.name,
             fault,
         )
-        known = self._index.takeover if self._index is not None else self._lost_takeover
-        self._lost_takeover = self._tenure.takeover if self._tenure else known
+        held = self._tenure or self._index
+        self._after_fence.begin(held.takeover if held is not None else None)
         self._drop_tenure()
-        self._reassured, self._owned_seq = False, -1  # whoever fenced must be told anew who owns the shard
-        self._fenced_at = self.ctx.clock.steady_ms()
+        self._owned_seq = -1  # whoever fenced must be told anew who owns the shard
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)
 
+    @property
+    def foreign(self) -> bool:
+        """True where a deployment of another group has taken over: this process must not come back."""
+        return bool(self._after_fence.foreign)
+
     def reassure(self) -> None:
         """The group has confirmed, after the fence, that this partition is still ours. From the poll thread."""
-        self._reassured = True
+        self._after_fence.reassure()
         self.inbox.wake()
 
     def _recheck(self) -> float:
-        ctx = self.ctx
-        last = takeover.last_record(ctx)
-        if last is not None and last.takeover > self._lost_takeover and last.group != ctx.config.group_id:
-            self.foreign = True
-            self.why = (
-                f"group {last.group} (instance {last.instance}) has taken over {ctx.name}: two deployments must not "
-                "serve one request topic; stop one of them"
-            )
-            log.error("shard %s: FENCED: %s", ctx.name, self.why)
-            return 60_000.0
-        spoke = last is not None and last.takeover > self._lost_takeover
-        patient = ctx.clock.steady_ms() - self._fenced_at < FENCED_PATIENCE_MS
-        if self._reassured and (spoke or not patient):  # to fence back at once would hide who it is, and never end
-            log.warning("shard %s: the group confirms that it is ours; taking over again", ctx.name)
+        if self._after_fence.may_return():
+            log.warning("shard %s: the group confirms that it is ours; taking over again", self.ctx.name)
             self.state = State.FENCING
             return 0.0
-        return float(FENCED_RECHECK_MS)
+        if not self.foreign:
+            return float(FENCED_RECHECK_MS)
+        self.why = self._after_fence.foreign
+        log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
+        return 60_000.0
 
     # ---- letting go ------------------------------------------------------------------------------------------------
 

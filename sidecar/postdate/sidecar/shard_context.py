@@ -1,10 +1,10 @@
-"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable; shared by its
-parts."""
+"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable, but for what it counts
+and what it is asked; shared by its parts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from postdate.connectors.kafka.seam import Admin, Kafka, Partition
@@ -12,6 +12,8 @@ from postdate.connectors.wire.requests import RequestRules
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.long_delays import LongDelays
 
@@ -34,6 +36,8 @@ class ShardContext:
     stopping: Callable[[], bool]
     beat_interval_ms: int = BEAT_INTERVAL_MS_MAX
     retention_ms: int = -1  # of the request topic; -1: for ever
+    counts: ShardCounts = field(default_factory=ShardCounts)
+    inquiries: Inquiries = field(default_factory=Inquiries)
 
     @property
     def long_delays(self) -> LongDelays:

@@ -15,8 +15,9 @@ from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.pacing import TransactionPace
-from postdate.sidecar.shard import DELIVERING, Shard, State
+from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 

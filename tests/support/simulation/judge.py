@@ -19,7 +19,7 @@ from postdate.connectors.wire.headers import DEAD_REASON, DUE, ORIGIN
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict
-from postdate.sidecar.shard import State
+from postdate.sidecar.states import State
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 
 if TYPE_CHECKING:

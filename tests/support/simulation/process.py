@@ -22,9 +22,10 @@ from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
 from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard import DELIVERING, Shard
+from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING
 from postdate.wheel.host import PretendHost
 from support.simulation.disk import MemoryDatabase
 

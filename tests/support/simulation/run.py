@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from postdate.sidecar.shard import State
+from postdate.sidecar.states import State
 from support.simulation.judge import gather, judge, judge_indexes, judge_verdicts
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated

@@ -1,0 +1,126 @@
+"""What one shard has done, in plain numbers: counted in its thread, read by whoever serves metrics.
+
+The hot path must not pay for metrics: per message there is at most one comparison at ingest and one append at dispatch;
+everything else is per batch or per transaction. Names, units and meaning of the metrics made of this are in
+`http.metrics`.
+
+One `ShardCounts` lives as long as the process, also while the shard is with another member and comes back: what it
+counts never goes back.
+
+Thread rule: written by the shard's thread alone; read by any. A reader may see a transaction half counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from operator import itemgetter
+from typing import Final
+
+import numpy as np
+
+from postdate.connectors.kafka.errors import AbortRequired, Fenced, UnknownOutcome
+from postdate.connectors.wire.dispatch_log import DELIVERED, Fate
+from postdate.sidecar.clock import BrokerClock, Clock
+from postdate.sidecar.states import StateTimes
+
+#: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
+LATENESS_BOUNDS_MS: Final = (
+    5, 10, 20, 30, 50, 75, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000,
+)  # fmt: skip
+
+#: Upper bounds of the classes of a transaction's time, ms: a quiet broker takes 3, the client's time-outs are 10,000.
+TRANSACTION_BOUNDS_MS: Final = (2, 3, 5, 7, 10, 15, 20, 30, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000)
+
+COMMITTED, ABORTED, UNKNOWN, FENCED, FAILED = OUTCOMES = ("committed", "aborted", "unknown", "fenced", "failed")
+"""How a transaction ended, as far as this process knows."""
+
+SCHEDULE, CANCEL, RESCHEDULE, REFUSED = REQUEST_OUTCOMES = ("schedule", "cancel", "reschedule", "refused")
+"""What a request that was read turned out to be."""
+
+# Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
+_VECTOR_MIN: Final = 64
+_FATE_NAME = itemgetter(2)
+
+
+class Histogram:
+    """Counts of values by class. `buckets` has one class more than there are bounds: what lies above them all."""
+
+    def __init__(self, bounds: Sequence[int]) -> None:
+        self.bounds = bounds
+        self.buckets = [0] * (len(bounds) + 1)
+        self.total = 0.0
+        self._vector = np.array(bounds, dtype=np.int64)
+
+    def add(self, value: float) -> None:
+        """Count one value. O(log bounds)."""
+        self.buckets[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def add_since(self, starts: list[int], end: int) -> None:
+        """Count `end - start` of each start, none below 0. About 0.1 us each."""
+        if len(starts) < _VECTOR_MIN:
+            for start in starts:
+                self.add(max(end - start, 0))
+            return
+        values = np.maximum(end - np.array(starts, dtype=np.int64), 0)
+        found = np.bincount(np.searchsorted(self._vector, values), minlength=len(self.buckets))
+        self.buckets = [before + more for before, more in zip(self.buckets, found.tolist(), strict=True)]
+        self.total += float(values.sum())
+
+
+class ShardCounts:
+    """Everything that is counted of one shard."""
+
+    def __init__(self) -> None:
+        self.states = StateTimes()
+        self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
+        self.fates: Counter[str] = Counter()
+        self.dead: Counter[str] = Counter()
+        self.lateness = Histogram(LATENESS_BOUNDS_MS)
+        self.transactions = dict.fromkeys(OUTCOMES, 0)
+        self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)
+        self.skew_ms: float | None = None
+        """Local clock minus the broker's, at the last transaction with fates; None before the first."""
+
+    def read(self, requests: int, others: list[str]) -> None:
+        """So many requests were read and applied; `others`: the outcome of each that schedules nothing. Per batch."""
+        self.requests[SCHEDULE] += requests - len(others)
+        for outcome in others:
+            self.requests[outcome] += 1
+
+    @contextmanager
+    def transaction(self, clock: Clock) -> Iterator[None]:
+        """Time the transaction that is run inside, and count how it ended; its error passes on."""
+        began, outcome = clock.steady_ms(), FAILED
+        try:
+            yield
+            outcome = COMMITTED
+        except AbortRequired:
+            outcome = ABORTED
+            raise
+        except UnknownOutcome:
+            outcome = UNKNOWN
+            raise
+        except Fenced:
+            outcome = FENCED
+            raise
+        finally:
+            self.transactions[outcome] += 1
+            self.transaction_ms.add(clock.steady_ms() - began)
+
+    def committed(self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock) -> None:
+        """A transaction with these fates has just been committed. REQUIRES: `clock` is known.
+
+        `dues_ms`: since when each delivered message could have left, as many as there are `delivered` fates. `dead`:
+        the reason of each dead letter.
+        """
+        if len(fates) == len(dues_ms):
+            self.fates[DELIVERED] += len(fates)
+        else:
+            self.fates.update(map(_FATE_NAME, fates))
+            self.dead.update(dead)
+        self.lateness.add_since(dues_ms, clock.now_ms())
+        self.skew_ms = clock.skew_ms()

@@ -1,0 +1,120 @@
+"""Questions about a shard's timer index from other threads, answered by the one thread that may touch it.
+
+A RocksDB handle and its iterators belong to the shard's thread, so whoever wants to look asks: `ask` hands over a
+function of the index, and the shard runs it between two of its steps, one at a time. A question must be short (some
+milliseconds): what is long is asked in slices, and the shard dispatches between them.
+
+Once a second the shard also lays out some `Figures` by itself, so that a scrape of metrics asks nothing.
+
+Thread rule: `serve` from the shard's thread; `ask` from any other, `figures` from all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from postdate.sidecar.limits import FIGURES_INTERVAL_MS
+from postdate.wheel.entry import decode_entry
+from postdate.wheel.errors import WheelError
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+
+Answer = TypeVar("Answer")
+Question = Callable[[TimerIndex], Any]
+
+
+class Unanswered(Exception):
+    """The shard did not answer in time: it has no index now, or is busy. Ask again, or another process."""
+
+
+class Figures(NamedTuple):
+    """What an index held at one moment; counts of entries, offsets of the request topic."""
+
+    next_request: int
+    low_water: int
+    oldest_ms: int
+    """The timestamp of the request at the low-water mark, epoch ms; -1 where nothing keeps the mark back."""
+    pending: int
+    controls: int
+    parked: int
+    wheel_rebuilds: int
+    directory: Path
+
+
+class _Asked:
+    def __init__(self, question: Question) -> None:
+        self.question = question
+        self.done = threading.Event()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+
+class Inquiries:
+    """The questions to one shard that wait for an answer. `figures` is None until the shard has an index."""
+
+    def __init__(self) -> None:
+        self.figures: Figures | None = None
+        self._waiting: deque[_Asked] = deque()
+        self._figures_at = 0.0
+
+    def ask(self, question: Callable[[TimerIndex], Answer], wake: Callable[[], None], timeout_s: float) -> Answer:
+        """What `question` returns, or raises, in the shard's thread. `wake` ends the shard's sleep.
+
+        Raises Unanswered after `timeout_s`.
+        """
+        asked = _Asked(question)
+        self._waiting.append(asked)
+        wake()
+        if not asked.done.wait(timeout_s):
+            raise Unanswered(f"no answer within {timeout_s:g} s")
+        if asked.error is not None:
+            raise asked.error
+        answer: Answer = asked.result
+        return answer
+
+    def serve(self, index: TimerIndex, steady_ms: float) -> None:
+        """Answer one question, and lay out the figures anew once a second. Costs a comparison or two where there is
+        nothing to do. Raises WheelError where the index itself failed: that is the shard's affair too."""
+        if steady_ms >= self._figures_at:
+            self._figures_at = steady_ms + FIGURES_INTERVAL_MS
+            self.figures = _figures(index)
+        if self._waiting:
+            self._answer(self._waiting.popleft(), index)
+
+    def _answer(self, asked: _Asked, index: TimerIndex) -> None:
+        try:
+            asked.result = asked.question(index)
+        except WheelError as error:
+            asked.error = error
+            raise
+        except Exception as error:
+            asked.error = error
+        finally:
+            asked.done.set()
+
+
+def _figures(index: TimerIndex) -> Figures:
+    next_request, low_water = index.next_request or 0, index.low_water()
+    return Figures(
+        next_request=next_request,
+        low_water=low_water,
+        oldest_ms=_accepted_ms(index, low_water) if low_water < next_request else -1,
+        pending=index.count,
+        controls=index.control_count,
+        parked=index.parked_count,
+        wheel_rebuilds=index.rebuilds,
+        directory=index.wheel_path.parent,
+    )
+
+
+def _accepted_ms(index: TimerIndex, offset: int) -> int:
+    """The timestamp of a pending request, -1 where there is none at this offset. Some look-ups."""
+    key = index.find(offset)
+    if key is None:
+        return -1
+    raw = index.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else index.parked(key)
+    return -1 if raw is None else decode_entry(raw).accepted_ms

@@ -1,0 +1,87 @@
+"""The states of a shard, and how long it has been in each.
+
+A shard is always in exactly one (docs/protocol.md, "Takeover"). `StateTimes` adds up what metrics and probes ask: how
+long in each state, how often it came there, and since when nothing is delivered.
+
+Thread rule: the shard's thread enters states; others read, and may see the numbers of one change apart.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from postdate.sidecar.clock import Clock
+
+
+class State(StrEnum):
+    """Where a shard is; only CATCHING_UP and RUNNING deliver."""
+
+    UNASSIGNED = "UNASSIGNED"
+    OPENING = "OPENING"
+    FENCING = "FENCING"
+    RECOVERING = "RECOVERING"
+    CATCHING_UP = "CATCHING_UP"
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    FENCED = "FENCED"
+    HALTED = "HALTED"
+
+
+DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
+
+
+class StateTimes:
+    """The states of one shard so far, over all times that this process held it."""
+
+    def __init__(self) -> None:
+        self.state = State.UNASSIGNED
+        self.entered = dict.fromkeys(State, 0)
+        self.takeover_ms = -1.0
+        """How long the last takeover took, from the first moment without delivery; -1: none has ended yet."""
+        self._spent_ms = dict.fromkeys(State, 0.0)
+        self._since_ms = 0.0
+        self._silent_since_ms = 0.0
+
+    def enter(self, state: State, now_ms: float) -> None:
+        """The shard is in `state` from now on. `now_ms`: steady time. The state it is in already: nothing happens."""
+        before = self.state
+        if state is before:
+            return
+        if before is not State.UNASSIGNED:
+            self._spent_ms[before] += now_ms - self._since_ms
+        if (before in DELIVERING and state not in DELIVERING) or before is State.UNASSIGNED:
+            self._silent_since_ms = now_ms
+        elif state in DELIVERING and before not in DELIVERING:
+            self.takeover_ms = now_ms - self._silent_since_ms
+        self.state, self._since_ms = state, now_ms
+        self.entered[state] += 1
+
+    def spent_ms(self, now_ms: float) -> dict[State, float]:
+        """Milliseconds in each state, the present one included; none for UNASSIGNED."""
+        spent = dict(self._spent_ms)
+        if self.state is not State.UNASSIGNED:
+            spent[self.state] += max(now_ms - self._since_ms, 0.0)
+        return spent
+
+    def silent_ms(self, now_ms: float) -> float:
+        """For how long it has not been delivering; 0 while it is."""
+        return 0.0 if self.state in DELIVERING else max(now_ms - self._silent_since_ms, 0.0)
+
+
+class Stateful:
+    """Has a `state`; every change of it is counted."""
+
+    def __init__(self, times: StateTimes, clock: Clock) -> None:
+        self._times = times
+        self._times_clock = clock
+        self._state = State.UNASSIGNED
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        self._times.enter(state, self._times_clock.steady_ms())
