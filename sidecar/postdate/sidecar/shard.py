@@ -16,7 +16,6 @@ by others.
 from __future__ import annotations
 
 import logging
-from enum import StrEnum
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
 from postdate.sidecar import takeover
@@ -41,6 +40,7 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.states import DELIVERING, State, Stateful
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.errors import Corrupt, DiskFull, WheelError
@@ -50,27 +50,11 @@ from postdate.wheel.keys import FIRST_KEY, split_key
 log = logging.getLogger(__name__)
 
 
-class State(StrEnum):
-    """Where a shard is; only CATCHING_UP and RUNNING deliver."""
-
-    UNASSIGNED = "UNASSIGNED"
-    OPENING = "OPENING"
-    FENCING = "FENCING"
-    RECOVERING = "RECOVERING"
-    CATCHING_UP = "CATCHING_UP"
-    RUNNING = "RUNNING"
-    DRAINING = "DRAINING"
-    FENCED = "FENCED"
-    HALTED = "HALTED"
-
-
-DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
-
-
-class Shard:
+class Shard(Stateful):
     """The state machine of one shard; through its inbox it asks the poll thread to read the partition from R."""
 
     def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
+        super().__init__(ctx.counts.states, ctx.clock)
         self.ctx = ctx
         self.inbox = inbox
         self.state = State.OPENING
@@ -223,9 +207,9 @@ class Shard:
         """Apply one batch of the inbox. True while ingest may go on."""
         records = self.inbox.take()
         if records:
-            at_ms = self.ctx.clock.wall_ms()
-            after_ms = self.ctx.long_delays.store_after_ms
-            used = ingest(index, self.ctx.rules, self.ctx.partition, records, self._quota, at_ms, after_ms)
+            ctx = self.ctx
+            at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
+            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
             if used < len(records):
@@ -282,7 +266,9 @@ class Shard:
             self._drop_tenure()
 
     def _tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
-        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets."""
+        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets; and
+        answer who asks about the index."""
+        self.ctx.inquiries.serve(index, steady)
         if self._every("sync", self.ctx.config.index.sync_interval_ms, steady):
             index.sync()
             index.advance(now_ms)
