@@ -41,9 +41,17 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
+    stored: set[Origin] = field(default_factory=set)
+
     def final(self, origin: Origin) -> str:
         """The name of the final fate; empty where there is none yet."""
         return self.fates[origin][0][0][2] if self.fates.get(origin) else ""
+
+    def due_ms(self, asked: Asked) -> int:
+        """The due time as it is now: the first, or that of the last control that moved it."""
+        moves = self.moved.get((asked.part.index, asked.offset), [])
+        last = max(moves, key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
+        return last[3] if last is not None and len(last) == 5 else asked.due_ms
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
@@ -84,11 +92,14 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
             if fate[2] in FINAL:
                 outcome.fates[origin].append((fate, record.timestamp_ms))
                 outcome.reached[f"fate {fate[2]}"] += 1
-            elif fate[2] == MOVED:
-                outcome.reached["fate moved"] += 1
-                outcome.moved[origin].append(fate)
-                if outcome.fates.get(origin) and outcome.fates[origin][-1][1] < record.timestamp_ms:
-                    outcome.wrong.append(f"O2: {origin} is moved after it has ended")
+            else:
+                outcome.reached[f"fate {fate[2]}"] += 1
+                if outcome.fates.get(origin):
+                    outcome.wrong.append(f"O2: {origin} is {fate[2]} after it has ended")
+                if fate[2] == MOVED:
+                    outcome.moved[origin].append(fate)
+                else:
+                    outcome.stored.add(origin)
 
 
 #: What may befall a target for longer than an entry is tried, and the reason for which it ends then.
@@ -158,10 +169,9 @@ def _differences(outcome: Outcome, asked: Asked, target: str, record: Record, en
     """O4 and O5 of a delivered record. Its due time is the first, or that of the last control that moved it."""
     wrong: list[str] = []
     due_ms = int(_last(record, DUE))
-    moves = outcome.moved.get((asked.part.index, asked.offset), [])
-    last = max(moves, key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
-    expected_ms = last[3] if last is not None and len(last) == 5 else asked.due_ms
+    expected_ms = outcome.due_ms(asked)
     if due_ms != expected_ms:
+        moves = outcome.moved.get((asked.part.index, asked.offset), [])
         wrong.append(f"O4: delivered with due {due_ms}, expected {expected_ms} after {moves}")
     if ended_ms < due_ms:
         wrong.append(f"O5: due {due_ms}, delivered at {ended_ms}")

@@ -12,15 +12,24 @@ from pathlib import Path
 from unittest.mock import patch
 
 from postdate.connectors.kafka.errors import Fenced, UnknownOutcome
+from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.sidecar import dispatch_tail, failpoints, poller, takeover
+from postdate.sidecar import dispatch_tail, failpoints, poller, store_reading, takeover
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.draft import Draft
 from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.transaction import Tenure
 from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.simulation.disk import MemoryBatch
 from support.simulation.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World
+
+#: A step that has no name in the sidecar: some of the store's entries are written, and not all.
+STORE_APPLIED = "takeover.store-applied"
 
 
 class _Time:
@@ -84,6 +93,40 @@ def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
     return fenced
 
 
+def _looking_at_takeovers(world: World) -> Callable[..., Tenure]:
+    honest = takeover.own
+
+    def own(ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
+        tenure = honest(ctx, recovered, broker_clock, owned_seq)
+        world.look(ctx.partition, recovered.index, "taken over")
+        return tenure
+
+    return own
+
+
+def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, Tenure, Draft, int], None]:
+    honest = Dispatcher._write
+
+    def write(self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
+        honest(self, index, tenure, draft, log_offset)
+        world.look(self._ctx.partition, index, "committed")
+
+    return write
+
+
+def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int], None]:
+    honest = store_reading.take_stored
+
+    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+        before = index.count
+        honest(index, store, records, low)
+        if index.count > before:
+            world.reached["entry read from STORE"] += index.count - before
+            world.failpoint(STORE_APPLIED)
+
+    return take
+
+
 @contextmanager
 def simulated(world: World) -> Iterator[None]:
     """Within it, the sidecar's code runs in this world."""
@@ -109,6 +152,10 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
+        patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
+        patch.object(store_reading, "take_stored", _counting_stored(world)),
+        patch.object(takeover, "own", _looking_at_takeovers(world)),
+        patch.object(Dispatcher, "_write", _looking_at_commits(world)),
         patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
     ):
         yield

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.sidecar.states import State
+from support.simulation.invariants import Invariants
 from support.simulation.judge import gather, judge, judge_indexes, judge_verdicts
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
+from support.simulation.storing import judge_stores
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World
 
@@ -54,10 +56,12 @@ def run_seed(
         world = World(seed, Path(directory))
         world.tell = tell
         plan = Plan(world, seed, theme)
+        world.look = Invariants(world, plan.traffic).check
         with simulated(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             outcome = gather(world.broker, plan.partitions, world.archive)
             judge(outcome, plan.traffic, world.reached)
+            judge_stores(outcome, world.broker, plan.partitions)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic)
             for process in list(world.processes):

@@ -20,6 +20,8 @@ TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compac
 NOWHERE = "nowhere"
 LEVELS_MS = (1_000, 3_000, 7_000)
 SMALL_BYTES_MAX = 400
+#: The producer ids from here on are those of strangers.
+STRANGERS_FROM = 900_000
 
 
 @dataclass
@@ -57,8 +59,8 @@ class Asked:
 class Traffic:
     """Sends requests and remembers them: `asked` by partition and offset."""
 
-    def __init__(self, broker: SimBroker, random: Random, partitions: int, controls: int = 1) -> None:
-        """`controls`: how many times as many of them as usual."""
+    def __init__(self, broker: SimBroker, random: Random, partitions: int, theme: str = "") -> None:
+        """`theme`: of which kinds there are many."""
         self.asked: dict[tuple[int, int], Asked] = {}
         self.unsent = 0
         self._broker = broker
@@ -66,15 +68,22 @@ class Traffic:
         self._partitions = partitions
         self._count = 0
         self._strangers = 0
+        controls = {"controls": 4, "moves": 4, "store": 2}.get(theme, 1)
+        self._moves = theme == "moves"
         self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
-            (40, self._plain),
-            (12 * controls, self._with_id),
+            (8 if self._moves else 40, self._plain),
+            (12 if self._moves else 12 * controls, self._with_id),
             (14 * controls, self._control_by_id),
             (9 * controls, self._control_by_origin),
+            (12 if theme == "store" else 0, self._long),
             (5, self._with_grace),
             (8, self._malformed),
             (4, self._troubled),
         ]
+
+    def last_due_ms(self) -> int:
+        """The latest time at which anything may be due."""
+        return max((asked.due_ms for asked in self.asked.values()), default=0)
 
     def send_plain(self, index: int) -> None:
         """One plain request to a partition, due within half a second."""
@@ -116,7 +125,7 @@ class Traffic:
     def open_foreign(self, part: Partition, headers: Headers) -> Callable[[bool], None]:
         """A stranger's transaction writes to a log; what is returned ends it, committed or not."""
         self._strangers += 1
-        producer, log = 900_000 + self._strangers, self._broker.log(part)
+        producer, log = STRANGERS_FROM + self._strangers, self._broker.log(part)
         log.append(Record(-1, self._broker.now_ms(), True, None, b"a stranger's", headers), producer, 0)
 
         def end(commit: bool) -> None:
@@ -151,6 +160,16 @@ class Traffic:
             asked.delay_ms = choose.randrange(-5_000, 12_000)
             headers.append(("postdate-at", b"%d" % (self._broker.now_ms() + asked.delay_ms)))
 
+    def _long(self, asked: Asked) -> None:
+        """Due later than anybody waits, and than its request is kept."""
+        assert asked.headers is not None
+        asked.target = "orders"
+        minutes = self._random.choice([20, 50, 120])
+        asked.delay_ms = minutes * 60_000
+        asked.headers += [("postdate-topic", b"orders"), ("postdate-delay", b"%dm" % minutes)]
+        if self._random.random() < 0.5:
+            self._identify(asked)
+
     def _plain(self, asked: Asked, target: str = "") -> None:
         choose = self._random
         headers = asked.headers
@@ -170,12 +189,12 @@ class Traffic:
 
     def _identify(self, asked: Asked) -> None:
         assert asked.headers is not None
-        asked.id = b"id-%d" % self._random.randrange(4)
+        asked.id = b"id-%d" % self._random.randrange(2 if self._moves else 4)
         asked.headers.append(("postdate-id", asked.id))
 
     def _control(self, asked: Asked) -> None:
         assert asked.headers is not None
-        asked.action = self._random.choice(["cancel", "reschedule"])
+        asked.action = self._random.choice(["cancel", *["reschedule"] * (7 if self._moves else 1)])
         asked.headers.append(("postdate-action", asked.action.encode()))
         if asked.action == "reschedule":
             self._timed(asked)

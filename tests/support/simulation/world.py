@@ -32,6 +32,9 @@ STEPS_MAX = 60_000
 #: hour ring spans is more than clocks are stepped: a jump beyond it makes the wheel be rebuilt, as it should.
 FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
 
+#: How fast the steady clock of a machine runs: as it should, or off by more than any real one is.
+RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
+
 AnyActor = PollActor | ShardActor
 
 
@@ -57,9 +60,11 @@ class World:
         self.steps = 0
         self.rest_ms = 0.0
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
+        self.store_records_max = 1_000
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
+        self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.stack: list[AnyActor] = []
         self._hash = hashlib.blake2b(digest_size=8)
 
@@ -69,7 +74,7 @@ class World:
         machine = Machine(
             name,
             self.directory / name,
-            SimClock(self.time, self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0])),
+            SimClock(self.time, self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)),
         )
         machine.directory.mkdir()
         self.machines.append(machine)

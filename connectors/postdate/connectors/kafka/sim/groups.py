@@ -38,6 +38,7 @@ class _Group:
     held: dict[Partition, str] = field(default_factory=dict)
     offsets: dict[Partition, int] = field(default_factory=dict)
     generation: int = 0
+    balanced: tuple[object, ...] = ()  # members and partitions for which `meant` is
 
 
 class GroupCoordinator:
@@ -146,6 +147,10 @@ class GroupCoordinator:
     def _balance(self, group: _Group) -> None:
         """Mean every partition for a member: evenly, and for the one who has it already where that is fair."""
         topics = {topic for member in group.members.values() for topic in member.topics}
+        present = (*group.members, *sorted((topic, self._partitions(topic)) for topic in topics))
+        if present == group.balanced:
+            return
+        group.balanced = present
         parts = sorted(Partition(topic, index) for topic in topics for index in range(self._partitions(topic)))
         if not group.members:
             group.meant = {}

@@ -116,6 +116,14 @@ class PartitionLog:
             position += 1
         return found, position
 
+    def committed(self) -> list[Record]:
+        """Every committed record, also those that the last stable offset hides: what nobody but an observer sees."""
+        return [slot.record for slot in self._slots if slot.status in _KEPT]
+
+    def undecided(self) -> dict[int, int]:
+        """The producers with an open transaction here, and its first offset."""
+        return dict(self._open)
+
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """The first offset stamped at or after a time, markers included, as Kafka does."""
         for slot in self._slots:

@@ -1,0 +1,304 @@
+"""What befalls a simulated world: each method is one event, at the moment at which it is called.
+
+Thread rule: one thread; an event never waits, it only changes what others will find.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from random import Random
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire.dispatch_log import decode_record
+from postdate.wheel.wheel_view import WHEEL_NAME
+from support.simulation.judge import committed
+from support.simulation.process import Machine, Process
+from support.simulation.traffic import REQUESTS, Traffic
+from support.simulation.world import World
+
+HOUR_MS = 3_600_000
+#: ms. Retention of the requests; the dispatch log keeps what the rule asks: that, a segment and an hour more.
+RETENTION_MS = int(1.5 * HOUR_MS)
+LOG_RETENTION_MS = RETENTION_MS + 2 * HOUR_MS
+_PAGE_BYTES = 4_096
+_STORE = f"{REQUESTS}.store"
+
+
+class Events:
+    """The events of one schedule. After `cease` nothing goes wrong any more, and what was begun is undone."""
+
+    def __init__(self, world: World, random: Random, traffic: Traffic, partitions: int, theme: str) -> None:
+        self.world = world
+        self.random = random
+        self.traffic = traffic
+        self.partitions = partitions
+        self.theme = theme
+        self.at_peace = False
+        self._strangers: list[Callable[[bool], None]] = []
+        self._clock_ahead_ms = 0.0
+
+    def cease(self) -> None:
+        """Undo whatever lasts."""
+        world = self.world
+        self.at_peace = True
+        world.broker.transactions.away_until_ms = 0.0
+        for topic in world.broker.topics.values():
+            for log in topic.logs:
+                log.has_leader = True
+        for end in self._strangers:
+            end(False)
+        self._strangers.clear()
+        for machine in world.machines:
+            machine.cut_until_ms = 0.0
+        for process in world.processes:
+            process.paused_until_ms = 0.0
+        self._set_clock_right()
+
+    def menu(self) -> list[Callable[[], None]]:
+        """What any schedule may meet, the frequent ones more than once."""
+        return [
+            self.kill,
+            self.kill,
+            self.lose_power,
+            self.stop,
+            self.pause,
+            self.pause,
+            self.cut,
+            self.step_clock,
+            self.step_broker_clock,
+            self.lose_disk,
+            self.put_old_disk_back,
+            self.take_leader_away,
+            self.let_stranger_in,
+            self.shrink_target,
+            self.forbid_target,
+            self.take_id,
+            self.go_away,
+            self.outage,
+            self.delete_requests,
+            self.compact_store,
+            self.step_broker_clock_far,
+        ]
+
+    def _machine(self) -> Machine:
+        return self.random.choice(self.world.machines)
+
+    def _running(self) -> Process | None:
+        processes = self.world.processes
+        return self.random.choice(processes) if processes and not self.at_peace else None
+
+    def kill(self) -> None:
+        process = self._running()
+        if process is not None:
+            self.world.kill(process)
+
+    def lose_power(self) -> None:
+        process = self._running()
+        if process is None:
+            return
+        machine, world = process.machine, self.world
+        world.kill(process)
+        world.reached["power lost"] += 1
+        world.reached["batches lost"] += world.disks.lose_power(machine.directory, self.random)
+        machine.boot()
+        self._damage_wheels(machine)
+
+    def _damage_wheels(self, machine: Machine) -> None:
+        """Any part of a mapped file may be old after a loss of power."""
+        for wheel in sorted(machine.directory.glob(f"**/{WHEEL_NAME}")):
+            content = bytearray(wheel.read_bytes())
+            how = self.random.choice(["whole", "gone", "short", "zeroed", "torn", "torn"])
+            if how == "gone":
+                wheel.unlink()
+            elif how == "short":
+                wheel.write_bytes(content[: len(content) // 2])
+            elif how == "zeroed":
+                wheel.write_bytes(bytes(len(content)))
+            elif how == "torn":  # the first page is as it was, the others were never written
+                wheel.write_bytes(content[:_PAGE_BYTES] + bytes(len(content) - _PAGE_BYTES))
+
+    def stop(self) -> None:
+        process = self._running()
+        if process is not None:
+            self.world.reached["stop"] += 1
+            process.stopping = True
+
+    def pause(self) -> None:
+        process = self._running()
+        if process is not None:
+            self.world.pause(process, self.random.choice([300.0, 4_000.0, 25_000.0, 60_000.0]))
+
+    def cut(self) -> None:
+        machine = self._machine()
+        self.world.reached["cut"] += 1
+        machine.cut_until_ms = self.world.time.now_ms + self.random.choice([200.0, 3_000.0, 25_000.0])
+        machine.cut_answers = self.random.random() < 0.5
+
+    def step_clock(self) -> None:
+        self.world.reached["clock stepped"] += 1
+        self._machine().clock.step(self.random.choice([HOUR_MS, -HOUR_MS, 10_000.0, -10_000.0]))
+
+    def step_broker_clock(self) -> None:
+        self.world.reached["broker's clock stepped"] += 1
+        self.world.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
+
+    def step_broker_clock_far(self) -> None:
+        """The broker's clock goes wrong by almost an hour, and is set right again some time later."""
+        if self._clock_ahead_ms:
+            return
+        world = self.world
+        world.reached["broker's clock stepped far"] += 1
+        self._clock_ahead_ms = self.random.choice([-0.9, 0.9]) * HOUR_MS
+        world.broker.skew_ms += self._clock_ahead_ms
+        world.time.at(world.time.now_ms + self.random.choice([300.0, 3_000.0, 12_000.0]), self._set_clock_right)
+
+    def _set_clock_right(self) -> None:
+        self.world.broker.skew_ms -= self._clock_ahead_ms
+        self._clock_ahead_ms = 0.0
+
+    def lose_disk(self) -> None:
+        process = self._running()
+        if process is not None:
+            self.world.kill(process)
+            self.world.reached["disk lost"] += 1
+            shutil.rmtree(process.machine.directory)
+            process.machine.directory.mkdir()
+
+    def put_old_disk_back(self) -> None:
+        """Now a backup is made; some time later the machine stops and gets it back."""
+        machine, world = self._machine(), self.world
+        copies = world.disks.backup(machine.directory)
+
+        def restore() -> None:
+            process = world.process_on(machine)
+            if self.at_peace:
+                return
+            if process is not None:
+                world.kill(process)
+            world.reached["old disk"] += 1
+            world.disks.restore(copies)
+            machine.boot()
+
+        world.time.at(world.time.now_ms + self.random.uniform(500.0, 10_000.0), restore)
+
+    def take_leader_away(self) -> None:
+        world = self.world
+        topic = world.broker.topics[self.random.choice([REQUESTS, f"{REQUESTS}.dispatch-log", "orders", "mails"])]
+        log = self.random.choice(topic.logs)
+        log.has_leader = False
+        world.reached["leader gone"] += 1
+
+        def back() -> None:
+            log.has_leader = True
+
+        world.time.at(world.time.now_ms + self.random.choice([100.0, 1_500.0, 8_000.0]), back)
+
+    def shrink_target(self) -> None:
+        """A target takes next to nothing for a while, and nobody who has looked at it before knows."""
+        world, config = self.world, self.world.broker.topics["orders"].config
+        world.reached["target shrunk"] += 1
+        config["max.message.bytes"] = "90"
+
+        def grow() -> None:
+            config.pop("max.message.bytes", None)
+
+        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), grow)
+
+    def forbid_target(self) -> None:
+        """An ACL is taken away for a while."""
+        world, denied = self.world, self.world.broker.denied
+        world.reached["target forbidden"] += 1
+        denied.add("orders")
+        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), lambda: denied.discard("orders"))
+
+    def let_stranger_in(self) -> None:
+        """A stranger's transaction is open for a while, on a log of ours or a target; it never commits on our own."""
+        world = self.world
+        own = [f"{REQUESTS}.dispatch-log"] * 3 if self.theme == "stranger" else [f"{REQUESTS}.dispatch-log"]
+        name = self.random.choice([REQUESTS, *own, "orders"])
+        part = Partition(name, self.random.randrange(len(world.broker.topics[name].logs)))
+        if not world.broker.topics[name].logs[part.index].has_leader:
+            return
+        end = self.traffic.open_foreign(part, [])
+        world.reached["stranger"] += 1
+        self._strangers.append(end)
+        commit = name == "orders"
+
+        def leave() -> None:
+            if end in self._strangers:
+                self._strangers.remove(end)
+                end(commit)
+
+        world.time.at(world.time.now_ms + self.random.choice([50.0, 2_000.0, 15_000.0, 40_000.0]), leave)
+
+    def let_stranger_in_and_kill(self) -> None:
+        """Who takes over must not be deceived by what the stranger holds back."""
+        self.let_stranger_in()
+        for wait_ms in (500.0, 4_000.0):
+            self.world.time.at(self.world.time.now_ms + wait_ms, self.kill)
+
+    def take_id(self) -> None:
+        """A stranger's producer takes a shard's transactional id."""
+        self.world.reached["id taken"] += 1
+        self.world.broker.transactions.usurp(f"postdate/{REQUESTS}/{self.random.randrange(self.partitions)}")
+
+    def go_away(self) -> None:
+        self.world.reached["coordinator away"] += 1
+        transactions = self.world.broker.transactions
+        transactions.away_until_ms = self.world.time.now_ms + self.random.choice([300.0, 5_000.0, 14_000.0])
+
+    def outage(self) -> None:
+        """Everybody is away for long, and retention goes on; but never so long that it takes what is still needed."""
+        if not self.at_peace:
+            self.world.reached["outage"] += 1
+            self.let_time_pass(self.random.choice([0.3, 1.0]) * HOUR_MS)
+
+    def _may_expire(self, index: int) -> bool:
+        """True where retention would take nothing that the dispatch log says is needed: a shard would rightly halt."""
+        broker = self.world.broker
+        start = broker.topics[REQUESTS].logs[index].first_since(broker.now_ms() - RETENTION_MS)
+        said = committed(broker, f"{REQUESTS}.dispatch-log", index)
+        if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
+            return False  # the last fate is never taken: an idle shard says so again and again
+        return start <= decode_record(said[-1].value).low_water
+
+    def let_time_pass(self, wait_ms: float) -> None:
+        """Nobody is there, and time goes on by `wait_ms`; so does retention."""
+        world = self.world
+        for process in list(world.processes):
+            world.kill(process)
+        world.reached["time passed"] += 1
+        world.broker.skew_ms += wait_ms
+        if all(self._may_expire(index) for index in range(self.partitions)):
+            world.expire()
+
+    def delete_requests(self) -> None:
+        """Somebody deletes all requests that are no longer needed, by what the dispatch log says."""
+        broker = self.world.broker
+        for index in range(self.partitions):
+            said, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
+            low = decode_record(said[-1].value).low_water if said else 0
+            if log.start < low <= log.end:
+                log.delete_before(low)
+                self.world.reached["requests deleted"] += 1
+
+    def compact_store(self) -> None:
+        """Compaction of the store topic, but for its active segment."""
+        gone = self.world.broker.compact(_STORE, self.random.choice([0, 1, 5]))
+        self.world.reached["store compacted"] += gone > 0
+
+    def empty_out(self) -> None:
+        """The requests that are not needed are deleted, and all disks are lost: what is left is in Kafka alone."""
+        if self.at_peace:
+            return
+        self.delete_requests()
+        if self.random.random() < 0.5:
+            self.compact_store()
+        for machine in self.world.machines:
+            process = self.world.process_on(machine)
+            if process is not None:
+                self.world.kill(process)
+            self.world.reached["disk lost"] += 1
+            shutil.rmtree(machine.directory)
+            machine.directory.mkdir()

@@ -1,0 +1,154 @@
+"""Invariant I3, held against a shard's timer index at every takeover and after every commit of its own.
+
+E = requests below R minus those ended below D. T = fates below D of requests at or above R. What E and T call stored is
+what STORE holds, where nobody has committed since. One id is pending once, and its row leads to its entry. R and D are
+taken from the index, everything else from what was asked and from the logs, which are read here as nobody else can:
+also behind a stranger's open transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, DispatchRecord, decode_record
+from postdate.wheel.entry import PENDING, Entry, decode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, split_key
+from support.simulation.storing import STORE, differences, held
+from support.simulation.traffic import REQUESTS, STRANGERS_FROM, Traffic
+
+if TYPE_CHECKING:
+    from postdate.connectors.kafka.sim.log import PartitionLog
+    from support.simulation.world import World
+
+_LOG = f"{REQUESTS}.dispatch-log"
+_ALL, _BEHIND = 1 << 30, b"\xff" * 17
+
+
+@dataclass
+class _Said:
+    """What the dispatch log says below some offset."""
+
+    final: set[int] = field(default_factory=set)
+    stored: set[int] = field(default_factory=set)
+    moved: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def touched(self) -> set[int]:
+        return self.final | self.stored | self.moved.keys()
+
+
+class Invariants:
+    """Watches the timer indexes of one schedule; what is wrong goes to the world."""
+
+    def __init__(self, world: World, traffic: Traffic) -> None:
+        self._world = world
+        self._traffic = traffic
+        self._decoded: dict[tuple[int, int], DispatchRecord] = {}
+
+    def check(self, part: int, index: TimerIndex, when: str) -> None:
+        """Hold an index against the logs. Nothing can be said while a commit that was answered is not marked yet."""
+        world = self._world
+        log, store = (world.broker.topics[name].logs[part] for name in (_LOG, STORE))
+        read, applied = index.next_request, index.next_dispatch
+        assert read is not None
+        assert applied is not None
+        if _is_between(log, applied):
+            return
+        world.reached["I3 looked at"] += 1
+        said = self._said(part, log, applied)
+        entries = {split_key(key)[1]: entry for key, entry in _entries(index)}
+        wrong = self._compare(part, index, entries, said, read)
+        newest = max((record.offset for record in log.committed()), default=-1)
+        if newest < applied and not _is_between(log, log.end) and not _is_between(store, store.end):
+            wrong += self._look_at_store(part, held(store.committed()), entries, said, read)
+        world.wrong += [f"{complaint} ({world.acting().name}, {when})" for complaint in wrong]
+
+    def _compare(self, part: int, index: TimerIndex, entries: dict[int, Entry], said: _Said, read: int) -> list[str]:
+        wrong: list[str] = []
+        asked = {offset for index_, offset in self._traffic.asked if index_ == part}
+        expected = {offset for offset in asked if offset < read} - said.final
+        if entries.keys() != expected:
+            wrong.append(f"I3: entries {sorted(entries)} are held below {read}, not {sorted(expected)}")
+        for offset in sorted(asked):
+            mark = index.mark(offset)
+            ahead = offset >= read and offset in said.touched
+            if (mark is not None) != ahead:
+                wrong.append(f"I3: the mark of {offset} is {mark}, R is {read}")
+            elif mark is not None:
+                final = offset in said.final
+                is_so = (mark.final, mark.stored, mark.due)
+                if is_so != (final, not final and offset in said.stored, -1 if final else said.moved.get(offset, -1)):
+                    wrong.append(f"I3: the mark of {offset} is {is_so}")
+                self._count_mark(offset, said)
+        pending = [(entry.id, entry_key(entry.due, o)) for o, entry in entries.items() if entry.kind in PENDING]
+        named = [(caller, key) for caller, key in pending if caller]
+        if len(dict(named)) != len(named) or any(index.id_key(caller) != key for caller, key in named):
+            wrong.append(f"I3: ids lead to {[(c, index.id_key(c)) for c, _ in named]}, pending are {named}")
+        return wrong
+
+    def _look_at_store(
+        self, part: int, kept: dict[int, Record], entries: dict[int, Entry], said: _Said, read: int
+    ) -> list[str]:
+        """STORE keeps exactly what is believed to be there, each as it is now; and what REQ keeps no more (I5)."""
+        wrong: list[str] = []
+        believed = {offset for offset, entry in entries.items() if entry.stored}
+        believed |= {offset for offset in said.stored - said.final if offset >= read}
+        if kept.keys() != believed:
+            wrong.append(f"I3: STORE holds {sorted(kept)}, the index believes {sorted(believed)}")
+        for offset, record in kept.items():
+            asked = self._traffic.asked[part, offset]
+            wrong += differences(asked, said.moved.get(offset, asked.due_ms), record)
+        start = self._world.broker.topics[REQUESTS].logs[part].start
+        alone = {offset for offset in entries if offset < start}
+        self._world.reached["in STORE alone"] += len(alone)
+        if alone - kept.keys():
+            wrong.append(f"I5: requests {sorted(alone - kept.keys())} are neither ended nor kept anywhere")
+        return wrong
+
+    def _count_mark(self, offset: int, said: _Said) -> None:
+        reached = self._world.reached
+        if offset in said.final:
+            reached["mark final"] += 1
+        else:
+            reached["mark stored"] += offset in said.stored
+            reached["mark moved"] += offset in said.moved
+            reached["mark stored and moved"] += offset in said.stored and offset in said.moved
+
+    def _said(self, part: int, log: PartitionLog, before: int) -> _Said:
+        said = _Said()
+        old = self._world.archive.get(Partition(_LOG, part), [])
+        for record in (*old, *log.committed()):
+            if record.offset < before:
+                for fate in self._decode(part, record).fates:
+                    if fate[2] in FINAL:
+                        said.final.add(fate[0])
+                    elif fate[2] == MOVED:
+                        said.moved[fate[0]] = fate[3]  # type: ignore[misc]  # a fate of five
+                    else:
+                        said.stored.add(fate[0])
+        return said
+
+    def _decode(self, part: int, record: Record) -> DispatchRecord:
+        found = self._decoded.get((part, record.offset))
+        if found is None:
+            found = self._decoded[part, record.offset] = decode_record(record.value)
+        return found
+
+
+def _is_between(log: PartitionLog, before: int) -> bool:
+    """True where something of ours below an offset is not decided yet in this log."""
+    return any(first < before for producer, first in log.undecided().items() if producer < STRANGERS_FROM)
+
+
+def _entries(index: TimerIndex) -> Iterator[tuple[bytes, Entry]]:
+    """Everything that is held, wherever it lies."""
+    keys, values = index.scan(None, _BEHIND, _ALL, _ALL)
+    yield from zip(keys, map(decode_entry, values), strict=True)
+    for key in index.scan_parked_keys(b"", _ALL):
+        raw = index.parked(key)
+        assert raw is not None
+        yield key[-16:], decode_entry(raw)

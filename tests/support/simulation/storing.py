@@ -1,0 +1,69 @@
+"""The oracle of STORE: it holds exactly the entries that are stored and have not ended, each as it is now.
+
+Asked of the topic as any reader would find it, compacted or not, and held against what was asked and what the dispatch
+log says. What is no longer in the request topic must be there: nothing else keeps it (invariant I5).
+
+The records are read here by their documented format, not by the code that writes them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from postdate.connectors.kafka.seam import Headers, Record
+from support.simulation.traffic import REQUESTS, Asked
+
+if TYPE_CHECKING:
+    from postdate.connectors.kafka.sim import SimBroker
+    from support.simulation.judge import Outcome
+
+STORE = f"{REQUESTS}.store"
+
+
+def held(records: Iterable[Record]) -> dict[int, Record]:
+    """What a store's records come to: request offset -> the last record, where that is no tombstone."""
+    last = {int(record.key or b"-1"): record for record in records}
+    return {offset: record for offset, record in last.items() if record.value is not None}
+
+
+def judge_stores(outcome: Outcome, broker: SimBroker, partitions: int) -> None:
+    """What has ended is not kept; what is wrong is added to `outcome.wrong`."""
+    for index in range(partitions):
+        records = broker.topics[STORE].logs[index].committed()
+        outcome.reached["tombstone written"] += sum(record.value is None for record in records)
+        for offset in held(records):
+            if fate := outcome.final((index, offset)):
+                outcome.wrong.append(f"STORE: {index}/{offset} is kept, though it is {fate}")
+
+
+def differences(asked: Asked, due_ms: int, record: Record) -> list[str]:
+    """What a record that keeps a request has wrong; `due_ms` is the present due time."""
+    headers: Headers = record.headers or []
+    said = dict(headers)
+    meaning = json.loads(said["postdate-stored"] or b"")
+    first_due_ms = int(said["postdate-due"] or b"")
+    found = (
+        asked.action,
+        meaning["target"],
+        said["postdate-record-key"] if meaning["key"] < 0 else headers[meaning["key"]][1],
+        None if meaning["null"] else record.value,
+        [pair for at, pair in enumerate(headers[: meaning["headers"]]) if at not in meaning["control"]],
+        said["postdate-record-key"],
+        first_due_ms,
+        int(said.get("postdate-moved") or first_due_ms),
+        meaning["id"].encode(),
+    )
+    expected = (
+        "schedule",
+        asked.target,
+        asked.target_key,
+        asked.value,
+        asked.data_headers,
+        asked.key,
+        asked.due_ms,
+        due_ms,
+        asked.id,
+    )
+    return [] if found == expected else [f"STORE: asked {expected}, kept {found}"]
