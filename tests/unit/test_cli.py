@@ -21,10 +21,10 @@ from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import cluster
 from postdate.sidecar.cli import postdate
 from postdate.sidecar.cli.commands import Commands
-from postdate.sidecar.cli.drafts import accepted, partition_of
 from postdate.sidecar.cli.send import draft_of
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
+from postdate.sidecar.producing import accepted, partition_of
 from postdate.sidecar.request_rules import rules_of
 
 NOTHING: dict[str, object] = {

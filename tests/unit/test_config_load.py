@@ -61,7 +61,7 @@ def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
         ("[[request_topics]]\nallow = ['a']", "has no name"),
         ("dispatch = 3", "dispatch is a section: write [dispatch]"),
         ("[kafka]\ncommon = 'x'", "kafka.common is a table of librdkafka properties"),
-        ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port"),
+        ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, token_file, payloads"),
     ],
 )
 def test_an_unknown_key_is_told_with_the_nearest_known(tmp_path: Path, toml: str, clause: str) -> None:
@@ -105,7 +105,7 @@ def test_every_variable_that_the_code_reads_itself_is_known_here(directory: str)
 
 
 def test_a_service_called_postdate_http_does_not_set_the_port() -> None:
-    assert load(Flags(), {"POSTDATE_HTTP_PORT": "tcp://10.0.0.1:80"}).config.http.port == 0
+    assert load(Flags(), {"POSTDATE_HTTP_PORT": "tcp://10.0.0.1:80"}).config.http.port == 8080
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,8 @@ def test_durations_and_sizes_may_be_written_for_people(tmp_path: Path) -> None:
         ("[topics]\nretention_ms = '8d'", "a request must never outlive its fate"),
         ("[topics]\nreplication_factor = 1", "no write would ever be taken"),
         ("[index]\ntick_ms = 70", "must divide an hour"),
-        ("[http]\nport = 8080", "serves nothing over HTTP yet"),
+        ("workers = 3\n[http]\nport = 65534", "3 workers need as many ports"),
+        ("[http]\nhost = ''", "http.host is empty"),
         ("request_topics = ['a', 'a']", "named twice"),
         ("request_topics = ['a', 'a.store']", "a.store is already a topic of Postdate's own for a"),
         ("request_topics = ['a b']", "request topic 'a b'"),

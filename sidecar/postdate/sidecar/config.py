@@ -25,6 +25,7 @@ from postdate.sidecar import limits
 
 CancelGate = Literal["takeover", "always", "off"]
 Verdicts = Literal["none", "control", "all"]
+Payloads = Literal["never", "allowed"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 SECOND_MS: Final = 1_000
@@ -186,10 +187,23 @@ class IndexConfig:
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """The HTTP port for metrics and read-only views, which a later version will serve."""
+    """Metrics, probes and what is pending, over HTTP."""
 
-    host: Annotated[str, Option("Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Option("Port to listen on; 0, the only value taken yet: none.", low=0, high=65_535)] = 0
+    host: Annotated[
+        str, Option("Address to listen on. Beyond this machine the API needs the token; metrics and probes do not.")
+    ] = "127.0.0.1"
+    port: Annotated[
+        int,
+        Option(
+            "Port to listen on, 0: none. With several workers the first takes this one, each other the next.", 0, 65_535
+        ),
+    ] = 8_080
+    token_file: Annotated[
+        Path | None, Option("File with the bearer token that allows changes; unset: nobody may change anything.")
+    ] = None
+    payloads: Annotated[
+        Payloads, Option("Whether the API may show keys, headers and values of what is pending, to who asks for them.")
+    ] = "never"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,12 @@ from postdate.sidecar.config_schema import (
     topic_leaves,
 )
 from postdate.sidecar.config_values import is_secret
+from postdate.sidecar.http import limits as http_limits
 from postdate.wheel import limits as wheel_limits
 
 BOUNDED: dict[str, ModuleType] = {
     "sidecar": sidecar_limits,
+    "sidecar.http": http_limits,
     "wheel": wheel_limits,
     "connectors.wire": wire_limits,
     "connectors.kafka": kafka_limits,
@@ -63,7 +65,9 @@ def _plain(leaf: Leaf, value: Any) -> Any:
         return _masked(value)
     if isinstance(value, tuple):
         return list(value)
-    return str(value) if isinstance(value, Path) else value
+    if leaf.hint is Path:
+        return "" if value is None else str(value)
+    return value
 
 
 def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:

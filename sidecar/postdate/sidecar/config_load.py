@@ -188,8 +188,10 @@ def _contradictions(config: Config) -> list[str]:
         )
     if not config.group_id:
         problems.append("group_id is empty")
-    if config.http.port:
-        problems.append("http.port: this version serves nothing over HTTP yet; leave it out")
+    if not config.http.host:
+        problems.append("http.host is empty: name an address, such as 127.0.0.1 or 0.0.0.0")
+    if config.http.port and config.http.port + config.workers - 1 > 65_535:
+        problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
     if HOUR_MS % config.index.tick_ms:
         problems.append(f"index.tick_ms is {config.index.tick_ms}, and must divide an hour, as 50, 100 and 200 do")
     return problems + _refused_properties(config.kafka)

@@ -109,6 +109,11 @@ class Inbox:
     def empty(self) -> bool:
         return not self._batches
 
+    @property
+    def records(self) -> int:
+        """How many records wait."""
+        return self._records
+
     def wake(self) -> None:
         """End the present or the next `wait`."""
         with self._condition:

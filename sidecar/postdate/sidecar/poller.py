@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 # How far a partition has been read, past markers and aborted records, is asked this often: R follows within it.
 _POSITION_INTERVAL_S: Final = 0.2
 
+_MEMBER_INTERVAL_S: Final = 1.0
+
 
 class Poller:
     """Shards by partition, and the group consumer that feeds them. It is the consumer's `GroupListener`."""
@@ -51,10 +53,20 @@ class Poller:
         self._commit_at = 0.0
         self._reported = -1
         self._stopping = False
+        self.turned_at = time.monotonic()
+        """When the last round began (monotonic, s): a poll loop that lives is never long about one."""
+        self.is_member = False
+        """True where the group coordinator has taken this process in; asked once a second."""
+        self._ask_member_at = 0.0
 
     def stop(self) -> None:
         """Ask `run` to end in good order."""
         self._stopping = True
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once it was asked to end."""
+        return self._stopping
 
     def run(self, topics: Sequence[str]) -> bool:
         """Serve until `stop`; returns False where it ended because every shard of this process was fenced by another
@@ -122,7 +134,10 @@ class Poller:
         for part, thread in list(self.shards.items()):
             self._attend(part, thread)
         self._tell()
-        now = time.monotonic()
+        self.turned_at = now = time.monotonic()
+        if now >= self._ask_member_at:
+            self._ask_member_at = now + _MEMBER_INTERVAL_S
+            self.is_member = bool(self._consumer.member_id())
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
             self._commit_offsets()

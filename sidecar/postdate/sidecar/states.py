@@ -31,9 +31,13 @@ DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
 
 
 class StateTimes:
-    """The states of one shard so far, over all times that this process held it."""
+    """The states of one shard so far, over all times that this process held it.
+
+    A thread that was stuck may outlive its shard's return to this process: only the latest `Stateful` is listened to.
+    """
 
     def __init__(self) -> None:
+        self.latest: Stateful | None = None
         self.state = State.UNASSIGNED
         self.entered = dict.fromkeys(State, 0)
         self.takeover_ms = -1.0
@@ -75,6 +79,8 @@ class Stateful:
         self._times = times
         self._times_clock = clock
         self._state = State.UNASSIGNED
+        times.latest = self
+        times.enter(State.UNASSIGNED, clock.steady_ms())
 
     @property
     def state(self) -> State:
@@ -84,4 +90,5 @@ class Stateful:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
-        self._times.enter(state, self._times_clock.steady_ms())
+        if self._times.latest is self:
+            self._times.enter(state, self._times_clock.steady_ms())

@@ -1,6 +1,6 @@
 """`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and
 adds up how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the
-distribution.
+distribution. Each serves its own HTTP port: the configured one and those that follow it, in the order of the workers.
 
 Thread rule: the main thread waits; one thread a worker reads its stdout.
 """
@@ -47,6 +47,8 @@ class Worker:
     def start(self) -> None:
         """Start the process: this very command line, for one worker."""
         command = [sys.executable, "-m", "postdate.sidecar.cli", *sys.argv[1:], "--workers", "1"]
+        if self._parent.http_port:
+            command += ["--http-port", str(self._parent.http_port + self.number)]
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
@@ -76,7 +78,8 @@ class Worker:
 class Workers:
     """The parent's view: its workers and their sum."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, http_port: int = 0) -> None:
+        self.http_port = http_port
         self._lock = threading.Lock()
         self._told = -1
         self._stopping = False
@@ -133,7 +136,7 @@ class Workers:
 def run_workers(config: Config) -> int:
     """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
     configure_logging(config.log_level)
-    workers = Workers(config.workers)
+    workers = Workers(config.workers, config.http.port)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         workers.stop()

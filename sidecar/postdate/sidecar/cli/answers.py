@@ -23,10 +23,9 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict
 from postdate.sidecar import limits
 from postdate.sidecar.cli.commands import fail, warn
-from postdate.sidecar.cli.drafts import Draft
-from postdate.sidecar.cli.producing import Receipt, produce
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.producing import Draft, Receipt, produce
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -21,7 +21,7 @@ from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.topics import OwnTopics, is_topic_name
 from postdate.sidecar import limits
 from postdate.sidecar.cli.commands import listed, say, warn
-from postdate.sidecar.cli.drafts import Draft, now_ms, the_request_topic, time_headers, time_options
+from postdate.sidecar.cli.drafts import now_ms, the_request_topic, time_headers, time_options
 from postdate.sidecar.cli.letter_output import (
     letter_as_json,
     letters_as_table,
@@ -31,10 +31,10 @@ from postdate.sidecar.cli.letter_output import (
 )
 from postdate.sidecar.cli.letters import Filters, Letter, Spans, letters_of, spans_of
 from postdate.sidecar.cli.options import Loader, configured, output_option
-from postdate.sidecar.cli.producing import LiveTopic, look_up
 from postdate.sidecar.cli.requeue import Earlier, Outcome, Status, judge, put_back
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.producing import Draft, LiveTopic, look_up
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MORE = "--max takes more"

@@ -1,15 +1,12 @@
-"""A request before it is sent: the record that the options of a command describe, read once by the sidecar's rules.
+"""What the options of a command say of a request, as headers.
 
-Texts of the shell become header values as they are: what they mean is said by the parser alone. With an id the id is
-the record's key and `postdate-key` carries the message's own, so whoever names the id finds the partition.
+Texts of the shell become header values as they are: what they mean is said by the parser alone.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -17,23 +14,14 @@ import click
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.connectors.wire.requests import RequestRules, parse_request
 from postdate.sidecar.cli.options import as_bytes
 from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.producing import Draft
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A request record before it is produced."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: Headers
 
 
 def time_options(command: Command) -> Command:
@@ -69,19 +57,6 @@ def the_request_topic(config: Config) -> str:
     if len(config.request_topics) > 1:
         raise ConfigError(f"--requests is needed: {', '.join(config.request_topic_names)} are configured")
     return config.request_topic_names[0]
-
-
-def partition_of(key: bytes | None, count: int) -> int:
-    """The partition of the request topic for a record with this key: murmur2 as Java clients, any for a null key."""
-    return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
-
-
-def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> Request:
-    """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
-    try:
-        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)
-    except RequestRefused as refusal:
-        raise ConfigError(f"this request would be refused: {refusal}") from refusal
 
 
 def due_ms(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> int | None:

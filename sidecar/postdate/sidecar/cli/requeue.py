@@ -22,9 +22,9 @@ from postdate.connectors.wire.origins import format_origin
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Action, RequestRules, parse_request
 from postdate.sidecar import limits
-from postdate.sidecar.cli.drafts import Draft, now_ms
+from postdate.sidecar.cli.drafts import now_ms
 from postdate.sidecar.cli.letters import Letter, records_of
-from postdate.sidecar.cli.producing import Receipt
+from postdate.sidecar.producing import Draft, Receipt
 
 _TOO_LARGE = "its value was too large for the dead letters, and the request itself is no longer kept"
 _CONTROL = "it is a control, and what it meant may be another message by now"

@@ -18,14 +18,15 @@ from postdate.sidecar.config_load import require_bootstrap
 @click.option("--group-id", metavar="ID", help="Consumer group whose members share the shards.")
 @click.option("--group-instance-id", metavar="ID", help="Static member name, where volumes stay with their process.")
 @click.option("--instance", metavar="NAME", help="Name of this process in the dispatch log.")
+@click.option("--http-port", type=int, metavar="PORT", help="Port for metrics, probes and the API; 0: none.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
-def run(loader: Loader, requests: tuple[str, ...], **values: object) -> None:
+def run(loader: Loader, requests: tuple[str, ...], http_port: int | None, **values: object) -> None:
     """Hold requests and deliver them when they are due, until stopped (SIGTERM, Ctrl-C).
 
     Prints `running: N shards` whenever the number of shards that it may deliver for changes. Needs the topics that
     `postdate topics create` makes. Exits with 3 when another deployment took over its last shard.
     """
-    loaded = loader({"request_topics": requests, **values})
+    loaded = loader({"request_topics": requests, "http.port": http_port, **values})
     require_bootstrap(loaded.config)
     if loaded.config.workers > 1:
         from postdate.sidecar.workers import run_workers

@@ -18,18 +18,9 @@ from postdate.connectors.wire.headers import Headers
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.cli.answers import answer_options, refuse_waiting, send_and_tell, waiting
 from postdate.sidecar.cli.commands import warn
-from postdate.sidecar.cli.drafts import (
-    Draft,
-    accepted,
-    due_ms,
-    now_ms,
-    partition_of,
-    the_request_topic,
-    the_time,
-    time_options,
-)
+from postdate.sidecar.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.sidecar.cli.options import Loader, as_bytes, configured, header_pair, output_option
-from postdate.sidecar.cli.producing import Receipt, look_up
+from postdate.sidecar.producing import Draft, Receipt, accepted, look_up, partition_of
 
 STDIN = "-"
 

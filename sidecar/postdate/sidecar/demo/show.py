@@ -86,7 +86,7 @@ class Show:
         settings.write_text(_SETTINGS)
         name = f"sidecar-{len(self.sidecars) + 1}"
         arguments = ["run", "-b", self.bootstrap, "--config", str(settings), "--requests", REQUESTS]
-        arguments += ["--data", str(self.directory / "data"), "--instance", name]
+        arguments += ["--data", str(self.directory / "data"), "--instance", name, "--http-port", "0"]
         sidecar = Child(name, self.directory, arguments)
         self.stack.callback(sidecar.stop)
         sidecar.start()

@@ -1,16 +1,33 @@
-"""Producing requests as any client would: an idempotent producer, an explicit partition, and the acknowledgement."""
+"""Producing requests as any client would: an idempotent producer, an explicit partition, and the acknowledgement.
+
+For the command line and the HTTP API. A request is read once by the sidecar's own rules before it is sent. With an id
+the id is the record's key and `postdate-key` carries the message's own, so whoever names the id finds the partition.
+"""
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.connectors.wire.errors import RequestRefused
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.murmur2 import partition_for
+from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import limits
-from postdate.sidecar.cli.drafts import Draft
 from postdate.sidecar.errors import ConfigError, TransientError
 
 RETENTION_MS = "retention.ms"
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request record before it is produced."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +89,16 @@ def produce(kafka: Kafka, part: Partition, draft: Draft) -> Receipt:
         producer.destroy()
     receipt.check(part.topic)
     return receipt
+
+
+def partition_of(key: bytes | None, count: int) -> int:
+    """The partition of the request topic for a record with this key: murmur2 as Java clients, any for a null key."""
+    return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
+
+
+def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> Request:
+    """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
+    try:
+        return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)
+    except RequestRefused as refusal:
+        raise ConfigError(f"this request would be refused: {refusal}") from refusal

@@ -1,0 +1,42 @@
+"""Bounds of the HTTP side, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A round of the poll loop waits for a hand-over (5 s) and asks the coordinator (3 s a shard): far longer is a hang.
+POLL_SILENCE_S_MAX: Final = 60.0
+
+# A takeover reads what changed since the last one, in seconds; one that is longer is stuck, or rebuilds a lost disk.
+TAKEOVER_MS_MAX: Final = 300_000
+
+# A port that is taken is tried again this often: on a restart the process before may still hold it.
+HTTP_BIND_RETRY_S: Final = 5.0
+
+# How long a request over HTTP waits for one slice of a shard: it answers between two steps, and a step is a
+# transaction, which the client bounds at about 10 s.
+ANSWER_TIMEOUT_S: Final = 12.0
+
+# Entries decoded, and keys counted, in one slice between two dispatches: 1 to 2 ms of the shard's time.
+SLICE_ENTRIES_MAX: Final = 1_000
+SLICE_SIZE_BYTES_MAX: Final = 1024 * 1024
+SLICE_KEYS_MAX: Final = 4_000
+
+# Entries that one page shows, and that are looked at for it in each shard: about 0.1 s of the shard's time in slices.
+PAGE_ENTRIES_DEFAULT: Final = 100
+PAGE_ENTRIES_MAX: Final = 1_000
+PAGE_LOOKS_MAX: Final = 50_000
+
+# Keys that one count walks over in each shard before it says "at least".
+COUNTED_KEYS_MAX: Final = 1_000_000
+COUNTED_ENTRIES_MAX: Final = 200_000
+
+# Dispatch-log records that are searched for the end of one request, and for how long.
+FATE_RECORDS_MAX: Final = 50_000
+FATE_SEARCH_S_MAX: Final = 5.0
+
+# The body of a change: a handful of short fields.
+HTTP_BODY_BYTES_MAX: Final = 16 * 1024
+
+# A token shorter than this could be guessed.
+TOKEN_CHARS_MIN: Final = 16

@@ -1,0 +1,84 @@
+"""The running process as the HTTP side sees it, and the two questions that Kubernetes asks of it.
+
+Thread rule: everything here only reads, from any thread, what other threads write.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.config import Config
+from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.http.limits import POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING, State
+
+
+@dataclass(frozen=True)
+class Process:
+    """What is served: the poll loop with its shards, and what has been counted of every shard ever held."""
+
+    config: Config
+    poller: Poller
+    counts: Mapping[Partition, ShardCounts]
+    retentions: Mapping[str, int]
+    kafka: Kafka
+    admin: Admin
+    clock: Clock
+    started_s: float = field(default_factory=time.time)
+
+    def shards(self) -> list[tuple[Partition, ShardThread]]:
+        """The shards that this process holds now, by topic and partition."""
+        return sorted(self.poller.shards.items())
+
+
+def not_alive(process: Process) -> str:
+    """Why the process should be restarted; empty while it lives."""
+    silent_s = time.monotonic() - process.poller.turned_at
+    if silent_s > POLL_SILENCE_S_MAX:
+        return f"the poll loop has not turned for {silent_s:.0f} s"
+    return ""
+
+
+def not_ready(process: Process) -> list[str]:
+    """Why the process is not ready, a sentence each; empty where it is.
+
+    No shards is ready: the group may have given them all to others. A HALTED shard does not make it unready: another
+    process would halt as well, and it is a person who must look.
+    """
+    reasons = []
+    if process.poller.is_stopping:
+        reasons.append("the process is stopping")
+    dead = not_alive(process)
+    if dead:
+        reasons.append(dead)
+    if not process.poller.is_member:
+        reasons.append(f"not a member of the group {process.config.group_id}")
+    now_ms = process.clock.steady_ms()
+    for part, thread in process.shards():
+        state = thread.shard.state
+        if state in DELIVERING or state is State.HALTED:
+            continue
+        silent_ms = process.counts[part].states.silent_ms(now_ms)
+        if silent_ms > TAKEOVER_MS_MAX:
+            why = f" ({thread.shard.why})" if thread.shard.why else ""
+            reasons.append(
+                f"{part.topic}/{part.index} has been in {state} or other states without delivery for "
+                f"{silent_ms / 1000:.0f} s{why}"
+            )
+    return reasons
+
+
+def remarks(process: Process) -> list[str]:
+    """What a person should know although the process is ready: each shard that does not deliver, and why."""
+    found = []
+    for part, thread in process.shards():
+        shard = thread.shard
+        if shard.state not in DELIVERING:
+            found.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
+    return found
