@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 
 from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.errors import FormatError, NewerFormat
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.errors import Fenced, Halted, HaltReason
+from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
 from postdate.sidecar.limits import RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
+from postdate.sidecar.losses import Acceptance
 
 
 class Stopped(Fenced):
@@ -59,20 +60,27 @@ def _batches(
 
 
 def last_committed(
-    kafka: Kafka, log: Partition, start: int, end: int, clock: Clock, stopping: Callable[[], bool]
+    kafka: Kafka,
+    log: Partition,
+    start: int,
+    end: int,
+    clock: Clock,
+    stopping: Callable[[], bool],
+    acceptance: Acceptance | None = None,
 ) -> DispatchRecord | None:
     """The last committed record of the dispatch log in [start, end), or None where there is none.
 
-    Reads from the end in windows that double. Raises Halted for a record that is not ours, and as `read_until`.
+    Reads from the end in windows that double. Raises Halted for a record that is not ours, unless that was accepted,
+    and as `read_until`.
     """
-    span = TAIL_OFFSETS
+    span, accepted = TAIL_OFFSETS, acceptance or Acceptance()
     while start < end:
         first = max(start, end - span)
         last: list[Record] = []
 
         def keep(records: list[Record], last: list[Record] = last) -> None:
-            if records:
-                last[:] = records[-1:]
+            ours = [record for record in records if not accepted.skips(log.topic, record.offset)]
+            last[:] = ours[-1:] or last
 
         reader = kafka.log_reader(log, first, Isolation.READ_COMMITTED)
         try:
@@ -92,8 +100,17 @@ def decode(log: Partition, record: Record) -> DispatchRecord:
     try:
         return decode_record(record.value)
     except FormatError as error:
-        raise Halted(
-            HaltReason.FOREIGN_RECORD,
-            f"record {log.topic}/{log.index}/{record.offset} is not a dispatch-log record ({error}): find who writes "
-            "into the dispatch log and take their permission away",
-        ) from error
+        raise not_ours(log, record, error) from error
+
+
+def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
+    """The halt at a record of one of our own topics that this program cannot read."""
+    where = f"record {log.topic}/{log.index}/{record.offset}"
+    if isinstance(error, NewerFormat):
+        return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")
+    return Halted(
+        HaltReason.FOREIGN_RECORD,
+        f"{where} is not one of Postdate's ({error}): find who writes into {log.topic} and take their permission away. "
+        "To go on means to pass over this record",
+        Loss(HaltReason.FOREIGN_RECORD, log.topic, record.offset, record.offset + 1),
+    )

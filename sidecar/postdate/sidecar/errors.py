@@ -18,6 +18,7 @@ The errors of the other packages are mapped into this tree where they enter the 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from postdate.connectors.kafka import errors as kafka_errors
@@ -74,13 +75,37 @@ class HaltReason(StrEnum):
     INTERNAL = "internal"
 
 
-class Halted(PostdateError):
-    """The shard cannot go on without risking a loss or a repeat; its index is kept, and a person must decide."""
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """What a shard would give up if it went on: the records at offsets [first, end) of its partition of `topic`.
 
-    def __init__(self, reason: HaltReason, detail: str) -> None:
+    `seq`: that of the last dispatch-log record when the loss was found. What was accepted holds only as long as nobody
+    has written another.
+    """
+
+    reason: HaltReason
+    topic: str
+    first: int
+    end: int
+    seq: int = 0
+
+    @property
+    def range(self) -> str:
+        """The offsets as the command line takes them."""
+        return f"{self.first}-{self.end}"
+
+
+class Halted(PostdateError):
+    """The shard cannot go on without risking a loss or a repeat; its index is kept, and a person must decide.
+
+    `loss`: what they would have to accept for it to go on; None where no acceptance makes that safe.
+    """
+
+    def __init__(self, reason: HaltReason, detail: str, loss: Loss | None = None) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.loss = loss
 
 
 def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:

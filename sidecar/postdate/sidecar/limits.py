@@ -124,6 +124,9 @@ CONFIRM_INTERVAL_MS: Final = 1_000
 # Directories moved aside are kept for a person, the oldest beyond this many a shard are removed.
 ASIDE_DIRECTORIES_MAX: Final = 3
 
+# Directories used beside one that another process held: the newest may save a rebuild, older states are of no use.
+BESIDE_DIRECTORIES_MAX: Final = 1
+
 # Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
 FLUSH_TIMEOUT_S: Final = 8.0
 

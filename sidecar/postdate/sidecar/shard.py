@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
-from postdate.sidecar import takeover
+from postdate.sidecar import opening, takeover
 from postdate.sidecar.after_fence import AfterFence
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch_tail import Stopped
@@ -138,7 +138,7 @@ class Shard(Stateful):
         """Steps 1 to 7. Any failure leaves no tenure behind; an open index is kept for the next attempt."""
         ctx = self.ctx
         self.state = State.OPENING if self._index is None else State.FENCING
-        opened = takeover.open_index(ctx) if self._index is None else takeover.Opened(self._index)
+        opened = opening.open_index(ctx) if self._index is None else opening.Opened(self._index)
         self._index = opened.index
         checked = takeover.check(ctx, opened)
         self.state = State.FENCING
@@ -367,7 +367,7 @@ class Shard(Stateful):
         if index is not None:
             self._unread = True
             index.close(clean=False)
-            log.warning("shard %s: kept as %s", self.ctx.name, takeover.keep(index.wheel_path.parent, "unusable"))
+            log.warning("shard %s: kept as %s", self.ctx.name, opening.keep(index.wheel_path.parent, "unusable"))
 
     def close(self) -> None:
         """Let go in good order: no transaction is open between turns, so the index is synced and closed."""

@@ -11,26 +11,39 @@ from __future__ import annotations
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.wire.errors import FormatError
 from postdate.connectors.wire.stored import decode_stored, stored_offset
-from postdate.sidecar.dispatch_tail import read_until
+from postdate.sidecar.dispatch_tail import not_ours, read_until
 from postdate.sidecar.draft import Draft
-from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import STORE_RECORDS_MAX
+from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store import entry_of
 from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex
 
 
-def rebuild(ctx: ShardContext, index: TimerIndex, start: int, end: int, low: int) -> int:
+def rebuild(
+    ctx: ShardContext,
+    index: TimerIndex,
+    start: int,
+    end: int,
+    low: int,
+    first: int = 0,
+    acceptance: Acceptance | None = None,
+) -> int:
     """Put what STORE keeps in [start, end) of requests below `low` into the index; returns how many entries those are.
 
     Only those below: the others come from REQ with the fates of the dispatch log, and taking them here too would
-    deliver them twice. REQUIRES: the index is empty. Raises Halted for a record that is not ours, and as `read_until`.
+    deliver them twice. `first`: nor those below it. REQUIRES: the index holds none of these by itself. Raises Halted
+    for a record that is not ours, and as `read_until`.
     """
+    accepted = acceptance or Acceptance()
 
     def take(records: list[Record]) -> None:
-        for first in range(0, len(records), STORE_RECORDS_MAX):
-            take_stored(index, ctx.store, records[first : first + STORE_RECORDS_MAX], low)
+        ours = [record for record in records if not accepted.skips(ctx.store.topic, record.offset)]
+        if first:
+            ours = [record for record in ours if _is_from(first, record)]
+        for at in range(0, len(ours), STORE_RECORDS_MAX):
+            take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low)
 
     reader = ctx.kafka.log_reader(ctx.store, start, Isolation.READ_COMMITTED)
     try:
@@ -38,6 +51,14 @@ def rebuild(ctx: ShardContext, index: TimerIndex, start: int, end: int, low: int
     finally:
         reader.close()
     return index.count
+
+
+def _is_from(first: int, record: Record) -> bool:
+    """False for the record of a request below `first`; what cannot be read is for `take_stored` to tell."""
+    try:
+        return stored_offset(record.key) >= first
+    except FormatError:
+        return True
 
 
 def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
@@ -57,11 +78,7 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
                 last.pop(offset, None)
                 last[offset] = entry
         except FormatError as error:
-            raise Halted(
-                HaltReason.FOREIGN_RECORD,
-                f"record {store.topic}/{store.index}/{record.offset} is not a record of the store ({error}): find who "
-                "writes into it and take their permission away",
-            ) from error
+            raise not_ours(store, record, error) from error
     for offset, entry in last.items():
         _put(draft, offset, entry)
     index.write(draft.changes)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from msgspec import UNSET
+
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
 from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalProducer
-from postdate.connectors.wire.dispatch_log import DispatchRecord, Fate, encode_record
+from postdate.connectors.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
 from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
@@ -42,6 +44,8 @@ class Tenure:
     group: str
     clock: Clock
     broker_clock: BrokerClock
+    accepted: list[Accepted] = field(default_factory=list)
+    """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
     blamed: dict[int, KafkaFault] = field(default_factory=dict)
     low_water: int = -1
     """That of the last record of this tenure."""
@@ -87,6 +91,7 @@ class Tenure:
                 low_water=low_water,
                 kind=kind,
                 fates=fates,
+                accepted=self.accepted or UNSET,
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
@@ -102,7 +107,7 @@ class Tenure:
             raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
-        self.low_water = low_water
+        self.low_water, self.accepted = low_water, []
         return self._log_offset
 
     @property

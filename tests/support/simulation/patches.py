@@ -14,7 +14,7 @@ from unittest.mock import patch
 from postdate.connectors.kafka.errors import Fenced, UnknownOutcome
 from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.sidecar import dispatch_tail, failpoints, poller, store_reading, takeover
+from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
@@ -143,9 +143,9 @@ def simulated(world: World) -> Iterator[None]:
     with (
         patch.object(timer_log, "Database", world.make_database),
         patch.object(timer_log, "WriteBatch", MemoryBatch),
-        patch.object(takeover, "TimerIndex", _Indexes(world)),
-        patch.object(takeover, "IndexOptions", tiny),
-        patch.object(takeover, "time", _Time(world)),
+        patch.object(opening, "TimerIndex", _Indexes(world)),
+        patch.object(opening, "IndexOptions", tiny),
+        patch.object(opening, "time", _Time(world)),
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
         patch.object(SimTransactionalProducer, "commit", _counting_unknown(world)),

@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.errors import FormatError, NewerFormat
 from postdate.connectors.wire.limits import DISPATCH_RECORD_BYTES_MAX, FATES_MAX, INTEGER_END
 
 VERSION: Final = 1
@@ -44,6 +44,9 @@ BEAT: Final = "beat"
 Fate: TypeAlias = tuple[int, int, str] | tuple[int, int, str, int, int]
 """(offset, first due_ms, name), or (offset, first due_ms, "moved", new due_ms, offset of the control)."""
 
+Accepted: TypeAlias = tuple[str, str, int, int]
+"""A loss that a person accepted: the reason of the halt, topic, first offset, end."""
+
 _PLAIN: Final = FINAL | {STORED}
 
 
@@ -65,6 +68,8 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """L: no request below it is needed any more."""
     kind: str = FATES
     fates: list[Fate] = []
+    accepted: list[Accepted] | msgspec.UnsetType = msgspec.UNSET
+    """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
 
 
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
@@ -82,6 +87,7 @@ class _Read(msgspec.Struct):
     next_request: _Natural
     low_water: _Natural
     kind: Literal["fates", "owner", "beat"]
+    accepted: list[tuple[str, str, _Natural, _Natural]] | msgspec.UnsetType = msgspec.UNSET
 
 
 class _ReadPlain(_Read):
@@ -147,6 +153,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         low_water=read.low_water,
         kind=read.kind,
         fates=[*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates],
+        accepted=read.accepted,
     )
 
 
@@ -174,6 +181,6 @@ def _check_version(value: bytes) -> None:
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(value).v
         if version > VERSION:
-            raise FormatError(f"a dispatch-log record has version {version}: written by a newer Postdate")
+            raise NewerFormat(f"a dispatch-log record has version {version}: written by a newer Postdate")
         if version < VERSION:
             raise FormatError(f"a dispatch-log record has version {version}, which never existed")

@@ -3,6 +3,7 @@
     WireError
     |-- RequestRefused    a producer's request breaks a rule: end it as a dead letter with `.reason` and `.detail`
     `-- FormatError       a record of Postdate's own is not one: halt the shard, a person must look
+        `-- NewerFormat   it says that a newer Postdate wrote it: run that one
 
 Texts that are no duration, instant or origin raise ValueError; request parsing turns it into a RequestRefused.
 """
@@ -30,3 +31,7 @@ class RequestRefused(WireError):
 
 class FormatError(WireError):
     """A record on a topic of Postdate's own does not have its format: written by another hand or a newer Postdate."""
+
+
+class NewerFormat(FormatError):
+    """A record of Postdate's own names a version that this program does not know."""

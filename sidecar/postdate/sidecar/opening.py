@@ -1,0 +1,163 @@
+"""Step 1 of a takeover (docs/protocol.md): open the timer index of a shard, whatever lies in its directory.
+
+What cannot be used is moved aside for a person to look at, and an empty index is opened: everything in it can be
+rebuilt from Kafka. Only a topic that was created anew is for a person, since then Kafka has lost what was pending.
+
+A directory that another process holds for long is left to it, and another one beside it is used: the newest of those
+that were used so before, so that there is one to go on from and their number stays small.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from postdate.connectors.kafka.errors import NotAuthorized, SettingRefused
+from postdate.connectors.kafka.seam import TopicInfo
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_WAIT_MS_MAX
+from postdate.sidecar.shard_context import ShardContext
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex, move_aside
+from postdate.wheel.options import IndexOptions
+
+log = logging.getLogger(__name__)
+
+BESIDE: Final = ".beside-"
+_BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
+
+
+@dataclass(slots=True)
+class Opened:
+    """Step 1 is done: the shard's timer index, possibly an empty one."""
+
+    index: TimerIndex
+
+
+def open_index(ctx: ShardContext) -> Opened:
+    """Step 1. Open the timer index; what cannot be used is moved aside and an empty one is opened.
+
+    Raises Halted for a topic that was created anew or is missing, TransientError's cousins StorageError and DiskFull as
+    they are.
+    """
+    topics = ctx.admin.describe(ctx.own.names())
+    for name in (ctx.own.requests, ctx.own.dispatch_log, ctx.own.store):
+        if name not in topics:
+            raise Halted(
+                HaltReason.TOPIC_RULES,
+                f"topic {name} does not exist: run postdate topics create --requests {ctx.own.requests} "
+                "--allow-existing, then resume the shard",
+            )
+        if not topics[name].topic_id:
+            raise NotAuthorized(f"no ACL lets this user describe topic {name}: allow it Describe and DescribeConfigs")
+    _grow(ctx, topics)
+    identity = Identity(
+        cluster_id=ctx.cluster_id,
+        request_topic_id=topics[ctx.own.requests].topic_id,
+        dispatch_log_topic_id=topics[ctx.own.dispatch_log].topic_id,
+        partition=ctx.partition,
+    )
+    return Opened(_open(ctx, identity))
+
+
+def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
+    """Give the topics beside the request topic the partition of this shard, where that was added since they were made.
+
+    Raises Halted where that is not allowed: the shards that have all their partitions go on.
+    """
+    wanted = len(topics[ctx.own.requests].partitions)
+    short = {
+        name: wanted
+        for name, info in topics.items()
+        if name != ctx.own.requests and info.partitions and ctx.partition not in info.partitions
+    }
+    if not short:
+        return
+    try:
+        ctx.admin.add_partitions(short)
+        log.info("shard %s: raised to %d partitions: %s", ctx.name, wanted, ", ".join(sorted(short)))
+    except NotAuthorized as error:
+        raise Halted(
+            HaltReason.TOPIC_RULES,
+            f"{', '.join(sorted(short))} have no partition {ctx.partition} and may not be altered from here ({error}): "
+            f"run postdate topics create --requests {ctx.own.requests} --allow-existing, then resume the shard",
+        ) from error
+    except SettingRefused as error:  # another shard was quicker; if not, the next step cannot read the partition
+        log.info("shard %s: %s", ctx.name, error)
+
+
+def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
+    options = IndexOptions(tick_ms=ctx.config.index.tick_ms, ended_window_ms=ctx.topic.ended_window_ms)
+    directory, waited_since = ctx.directory, ctx.clock.steady_ms()
+    beside = _beside(ctx.directory)
+    while True:
+        try:
+            index = TimerIndex.open(directory, identity, options, ctx.clock.wall_ms())
+            _forget_beside(ctx.directory, directory)
+            return index
+        except Locked:
+            if directory != ctx.directory or ctx.clock.steady_ms() - waited_since > LOCK_WAIT_MS_MAX:
+                held, directory = directory, beside.pop()
+                log.warning("shard %s: another process holds %s; using %s", ctx.name, held, directory)
+            elif ctx.stopping():
+                raise
+            else:
+                time.sleep(0.1)
+        except (Corrupt, FormatMismatch) as error:
+            kept = keep(directory, "unusable")
+            log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)
+        except IdentityMismatch as error:
+            if any("topic_id" in name for name in error.fields):
+                raise Halted(
+                    HaltReason.TOPIC_RECREATED,
+                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
+                    "from Kafka. If that was meant, see that all topics of this request topic were created anew, and "
+                    "then rebuild the shard",
+                ) from error
+            kept = keep(directory, "foreign")
+            log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
+
+
+def keep(directory: Path, why: str) -> Path:
+    """Move a directory aside for a person to look at, and remove the oldest of those kept before, beyond a few."""
+    kept = move_aside(directory, why)
+    aside = [path for path in directory.parent.glob(f"{directory.name}.*") if path.is_dir() and BESIDE not in path.name]
+    for old in _by_age(aside)[:-ASIDE_DIRECTORIES_MAX]:
+        shutil.rmtree(old)
+    return kept
+
+
+def _beside(directory: Path) -> list[Path]:
+    """Where to go in place of a directory that is held, the last first: those used so before, and a new one."""
+    used = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if _BESIDE_NAME.fullmatch(path.name)]
+    return [directory.with_name(f"{directory.name}{BESIDE}{time.time_ns():x}"), *_by_age(used)]
+
+
+def _forget_beside(directory: Path, opened: Path) -> None:
+    """Remove the directories beside `directory` but the newest: they are old states of what was opened now.
+
+    One that a process still uses loses it; that process was to let go of the shard, and rebuilds if it should go on.
+    """
+    others = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if path != opened]
+    for old in _by_age(others)[:-BESIDE_DIRECTORIES_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
+        log.info("removed %s: a newer state of the shard is in use", old)
+
+
+def _by_age(paths: list[Path]) -> list[Path]:
+    """The oldest first; what vanishes meanwhile is left out."""
+    aged: list[tuple[float, Path]] = []
+    for path in paths:
+        try:
+            aged.append((path.stat().st_mtime, path))
+        except FileNotFoundError:
+            continue
+    return [path for _, path in sorted(aged)]
