@@ -54,7 +54,7 @@ class Waiting:
 def answer_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
     for option in (
-        click.option("--timeout", metavar="DURATION", help="How long to wait for the verdict. [30s]"),
+        click.option("--timeout", metavar="DURATION", help="How long to wait for an answer. [30s]"),
         click.option("--wait-verdict", is_flag=True, help="Wait for the verdict, and print it; exit code 1: no."),
     ):
         command = option(command)
@@ -66,7 +66,7 @@ def waiting(wait_verdict: bool, timeout: str | None) -> Waiting:
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
-        raise click.UsageError("--timeout is the time for --wait-verdict")
+        raise click.UsageError("--timeout is the time for --wait-verdict, or another way to wait")
     try:
         return Waiting(True, parse_duration_ms(timeout))
     except ValueError as error:
@@ -96,9 +96,9 @@ def send_and_tell(
     waiting: Waiting,
     output: str,
     facts: Callable[[Receipt], Mapping[str, object]],
-) -> None:
+) -> Receipt:
     """Produce one request and print its origin, and its verdict where it is waited for; ends the process with 1 where
-    the answer is no, or does not come.
+    the answer is no, or does not come. Returns what the broker said of the request.
 
     `facts`: what the JSON object says of the request besides.
     """
@@ -122,11 +122,12 @@ def send_and_tell(
     if answer is not None and output == "text":
         click.echo(f"{answer.verdict} {answer.of or '-'}")
     if not waiting.wanted:
-        return
+        return receipt
     if answer is None:
         fail(_silence(part.topic, waiting, draft))
     elif not is_yes(answer):
         fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
+    return receipt
 
 
 def answer_to(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:

@@ -16,7 +16,7 @@ from postdate.connectors.kafka.seam import Partition
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.headers import Headers
 from postdate.connectors.wire.topics import OwnTopics
-from postdate.sidecar.cli.answers import answer_options, refuse_waiting, send_and_tell, waiting
+from postdate.sidecar.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
 from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.sidecar.cli.options import Loader, as_bytes, configured, header_pair, output_option
@@ -50,24 +50,36 @@ STDIN = "-"
     help="Partition of the target; absent: by the key, as Java clients do.",
 )
 @click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
+@click.option("--wait-delivery", is_flag=True, help="Wait until it has ended, at most --timeout after its time.")
 @answer_options
 @output_option
 def send(
-    loader: Loader, requests: str | None, wait_verdict: bool, timeout: str | None, output: str, **message: Any
+    loader: Loader,
+    requests: str | None,
+    wait_delivery: bool,
+    wait_verdict: bool,
+    timeout: str | None,
+    output: str,
+    **message: Any,
 ) -> None:
     """Ask for one message to be delivered later, and print the request's origin.
 
     The request is checked first by the rules of the sidecar: what it would refuse is not sent (exit code 2). With
     --wait-verdict also the first answer: `replaced` and the origin of the message that this one replaces; where the
-    sidecar answers every request (verdicts = all), what became of the message.
+    sidecar answers every request (verdicts = all), what became of the message. With --wait-delivery what became of it
+    in any case, and how late, by the dispatch log: a second line.
 
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
+    from postdate.sidecar.cli.ends import EndWatch
     from postdate.sidecar.cluster import admin_of, kafka_of
     from postdate.sidecar.request_rules import rules_of
 
-    wait = waiting(wait_verdict, timeout)
+    if wait_verdict and wait_delivery:
+        raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")
+    timeout_ms = waiting(wait_verdict or wait_delivery, timeout).timeout_ms
+    wait = Waiting(wait_verdict, timeout_ms)
     draft = draft_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config
     name = the_request_topic(config)
@@ -89,7 +101,10 @@ def send(
             sent_ms = receipt.timestamp_ms
             return {"topic": target, "due_ms": due_ms(rules, draft, part.index, sent_ms), "sent_ms": sent_ms}
 
-        send_and_tell(kafka, admin, part, draft, wait, output, facts)
+        watch = EndWatch(kafka, admin, part) if wait_delivery else None
+        receipt = send_and_tell(kafka, admin, part, draft, wait, output, facts)
+        if watch is not None:
+            watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), timeout_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> Draft:

@@ -1,0 +1,123 @@
+"""Goal: `send --wait-delivery` tells truly how a message ended, and fails where it was not delivered.
+
+Method: the real command over the simulated Kafka; the sidecar's part is played by dispatch-log records in its own
+encoding, which are there by the time the command turns to reading them.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from postdate.connectors.kafka.seam import Isolation, LogReader, Partition
+from postdate.connectors.kafka.sim import SimBroker, SimTime
+from postdate.connectors.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    FATES,
+    MOVED,
+    STORED,
+    DispatchRecord,
+    Fate,
+    encode_record,
+)
+from postdate.sidecar.errors import Exit
+from support.command_bed import AnsweredKafka, SimBed
+
+SEND = ("send", "--requests", "requests", "--topic", "orders", "--value", "v", "--delay", "1ms", "--wait-delivery")
+SOON = ("--timeout", "300ms")
+
+
+class DispatchedKafka(AnsweredKafka):
+    """Kafka with a sidecar beside it that writes these records, `late_ms` after the request."""
+
+    def __init__(self, broker: SimBroker, time: SimTime, fates: list[list[Fate]], late_ms: int) -> None:
+        super().__init__(broker, lambda part, record: None)
+        self.time = time
+        self.fates = fates
+        self.late_ms = late_ms
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        self.time.wait(self.late_ms)
+        at_ms = self.broker.now_ms()
+        for seq, fates in enumerate(self.fates, 1):
+            record = DispatchRecord(
+                seq=seq,
+                takeover=1,
+                instance="test",
+                group="postdate",
+                at=at_ms,
+                next_request=9,
+                low_water=0,
+                kind=FATES,
+                fates=fates,
+            )
+            self.broker.append(part, None, encode_record(record), [], at_ms)
+        return super().log_reader(part, offset, isolation)
+
+
+def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimBed:
+    bed = SimBed(partitions=1)
+    bed.kafka = DispatchedKafka(bed.broker, bed.time, list(fates), late_ms)
+    return bed
+
+
+def test_a_delivery_is_told_with_its_lateness() -> None:
+    bed = bed_with([(7, 5, DELIVERED)], [(0, 5, STORED)], [(0, 5, MOVED, 9, 3)], [(0, 5, DELIVERED)], late_ms=41)
+    result = bed.call(*SEND, *SOON, "--output", "json")
+    sent, end = (json.loads(line) for line in result.stdout.splitlines())
+    assert (result.exit_code, end["fate"], end["origin"]) == (Exit.OK, DELIVERED, sent["origin"]), result.stderr
+    assert end["late_ms"] == end["ended_ms"] - sent["due_ms"]
+    assert 40 <= end["late_ms"] < 10_000
+
+
+def test_the_text_is_one_line_more() -> None:
+    result = bed_with([(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
+    origin, end = result.stdout.splitlines()
+    assert origin == "requests/0/0"
+    assert end.startswith("delivered ")
+    assert end.endswith(" ms after its time")
+
+
+@pytest.mark.parametrize("fate", [DEAD, CANCELLED, APPLIED])
+def test_another_end_is_a_failure(fate: str) -> None:
+    result = bed_with([(0, 5, fate)]).call(*SEND, *SOON)
+    assert result.exit_code == Exit.FAILED
+    assert f"{fate}: the message was not delivered" in result.stderr
+
+
+def test_silence_is_a_failure_that_says_where_to_look() -> None:
+    result = bed_with([(1, 5, DELIVERED)]).call(*SEND, *SOON)
+    assert result.exit_code == Exit.FAILED
+    assert "requests/0/0 has not ended within 0.3 s of its time" in result.stderr
+
+
+def test_what_was_written_before_the_request_is_not_its_end() -> None:
+    bed = bed_with()
+    DispatchedKafka(bed.broker, bed.time, [[(0, 5, DELIVERED)]], 0).log_reader(
+        Partition(bed.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
+    ).close()
+    assert bed.call(*SEND, *SOON).exit_code == Exit.FAILED
+
+
+def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
+    bed = bed_with([(0, 5, DELIVERED)])
+    written = bed.kafka.log_reader
+
+    def spoilt(part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        bed.broker.append(part, None, b"not JSON", [], bed.broker.now_ms())
+        return written(part, offset, isolation)
+
+    bed.kafka.log_reader = spoilt  # type: ignore[method-assign]
+    result = bed.call(*SEND, *SOON)
+    assert result.exit_code == Exit.OK, result.stderr
+    assert "requests.dispatch-log/0/0" in result.stderr
+
+
+def test_two_answers_at_once_are_refused() -> None:
+    result = bed_with().call(*SEND, "--wait-verdict")
+    assert result.exit_code == Exit.USAGE
+    assert "ask for one" in result.stderr
