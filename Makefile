@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate lint types lock clean
+.PHONY: help venv java jars tools engine demo test simulate soak lint types lock clean
 
 VENV ?= .venv
 export VENV
@@ -21,6 +21,12 @@ SEED ?= 1
 SEEDS ?= 1000
 simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; TRACE=1 tells every step
 	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(TRACE),--trace)
+
+MINUTES ?= 30
+RATE ?= 1000
+soak: java jars ## every fault, again and again, on real processes, for MINUTES=30 with SEED=... and RATE=1000 a second
+	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --rate $(RATE) \
+	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),docs/soak.md)
 
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)

@@ -47,7 +47,8 @@ class Sidecar:
     """One `postdate run`; the same object started again is the same place with the same disk, as a new process.
 
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
-    settings of each request topic; `topics`: those of one alone, by its name.
+    settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
+    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py).
     """
 
     name: str
@@ -61,13 +62,15 @@ class Sidecar:
     static: bool = False
     topic: Mapping[str, object] = field(default_factory=dict)
     topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    data: Path | None = None
+    failpoints: str = ""
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
     @property
     def data_dir(self) -> Path:
         """Where its timer indexes lie."""
-        return self.directory / self.name / "data"
+        return self.data or self.directory / self.name / "data"
 
     @property
     def pid(self) -> int:
@@ -80,13 +83,15 @@ class Sidecar:
         self.starts += 1
         self.data_dir.mkdir(parents=True, exist_ok=True)
         config = self.directory / self.name / "postdate.toml"
+        config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(self._toml())
         command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
         command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
         if self.static:
             command += ["--group-instance-id", self.name]
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=_environment())
+            environment = _environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=environment)
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None

@@ -1,0 +1,255 @@
+"""What was asked and what came of it, read from Kafka as it happens: some 70 bytes a request, for millions of them.
+
+For each request partition there are columns, indexed by the request's offset. Records may be filed in any order: a
+message may be seen before its request. Messages are compared by a 64-bit hash over target, key, value and headers. What
+a request is to end as stands in its value, which the load wrote: see `Kind`. Nothing here comes from the sidecar.
+
+Thread rule: file under `lock`, from one thread; the figures take the lock themselves.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, OWNER, decode_record
+from postdate.connectors.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, PREFIX, TOPIC
+from postdate.connectors.wire.headers import Headers as Headers
+from postdate.connectors.wire.origins import parse_origin
+from postdate.connectors.wire.verdicts import decode_verdict
+
+_ROWS_AT_ONCE = 65_536
+FATES = ("", *sorted(FINAL))
+#: ms. What is due has ended after this, when nothing is wrong.
+OVERDUE_MS = 1_000
+
+Ints = NDArray[np.int64]
+
+
+class Kind(IntEnum):
+    """What a request is to come to, by the first letter of its value."""
+
+    NONE = 0
+    DELIVER = ord("D")
+    DEAD = ord("X")
+    BY_ID = ord("I")
+    """Delivered, cancelled or replaced, as the controls have it."""
+    CONTROL = ord("C")
+
+
+#: Column -> type code, and what is there before anything is known.
+_COLUMNS: dict[str, tuple[str, int]] = {
+    "kind": ("B", 0),
+    "asked_at": ("q", -1),
+    "due": ("q", -1),
+    "digest": ("q", 0),
+    "seen": ("B", 0),
+    "seen_digest": ("q", 0),
+    "seen_due": ("q", -1),
+    "dead": ("B", 0),
+    "fate": ("B", 0),
+    "ends": ("B", 0),
+    "ended_at": ("q", -1),
+    "ended_in": ("q", -1),
+    "moved": ("q", -1),
+}
+
+
+class Columns:
+    """Everything about the requests of one partition."""
+
+    def __init__(self) -> None:
+        self.of = {name: array(code) for name, (code, _) in _COLUMNS.items()}
+        self.size = 0
+        self.end = 0
+        """One more than the last request that was filed."""
+        self.low = 0
+        """All below have ended."""
+
+    def reach(self, offset: int) -> None:
+        """Has rows up to this offset."""
+        while offset >= self.size:
+            for name, (code, empty) in _COLUMNS.items():
+                self.of[name].extend(array(code, [empty]) * _ROWS_AT_ONCE)
+            self.size += _ROWS_AT_ONCE
+
+    def ints(self, name: str, start: int = 0) -> Ints:
+        """A copy of a column from `start` on."""
+        return np.array(self.of[name][start : self.size], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A request that carries an id, in the order of its partition; `action` is empty for a schedule."""
+
+    offset: int
+    action: str
+
+
+@dataclass
+class Book:
+    """All partitions of one request topic."""
+
+    requests: str
+    parts: dict[int, Columns] = field(default_factory=lambda: defaultdict(Columns))
+    by_id: dict[tuple[int, bytes], list[Change]] = field(default_factory=lambda: defaultdict(list))
+    moves: set[tuple[int, int, int]] = field(default_factory=set)
+    """Partition, request, the control that moved it."""
+    verdicts: dict[tuple[int, int], list[tuple[str, int]]] = field(default_factory=lambda: defaultdict(list))
+    """Partition, origin -> the answers: the verdict, and the request that it speaks of or -1."""
+    reasons: Counter[str] = field(default_factory=Counter)
+    kinds: Counter[str] = field(default_factory=Counter)
+    seqs: dict[int, int] = field(default_factory=dict)
+    owners: list[tuple[int, int, str, int]] = field(default_factory=list)
+    """Partition, takeover, instance, when: each owner record."""
+    wrong: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def file_request(
+        self, part: int, offset: int, at_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        """A request, as it stands in the topic."""
+        columns = self.parts[part]
+        columns.reach(offset)
+        given = {name: content or b"" for name, content in headers if name.startswith(PREFIX)}
+        kind = value[0] if value else Kind.DELIVER
+        of = columns.of
+        of["kind"][offset], of["asked_at"][offset] = kind, at_ms
+        if kind in (Kind.DELIVER, Kind.BY_ID):
+            of["due"][offset] = int(given[AT]) if AT in given else at_ms + int(given.get(DELAY, b"0"))
+            data = tuple((name, content) for name, content in headers if not name.startswith(PREFIX))
+            target_key = given.get(KEY, key)
+            of["digest"][offset] = hash((given.get(TOPIC, b""), target_key, value, data, given.get(ID, b"")))
+        if kind in (Kind.BY_ID, Kind.CONTROL):
+            self.by_id[part, given[ID]].append(Change(offset, given.get(ACTION, b"").decode()))
+        columns.end = max(columns.end, offset + 1)
+
+    def file_delivered(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        """A record on a target."""
+        data = tuple(header for header in headers if not header[0].startswith(PREFIX))
+        ours = [(name, content or b"") for name, content in headers[len(data) :]]
+        names = [name for name, _ in ours]
+        if names not in ([ORIGIN, DUE], [ORIGIN, DUE, ID]):
+            self.wrong.append(f"a record on {topic} with the headers {headers}")
+            return
+        columns, offset = self._row(ours[0][1])
+        of = columns.of
+        of["seen"][offset] = min(of["seen"][offset] + 1, 255)
+        of["seen_due"][offset] = int(ours[1][1])
+        of["seen_digest"][offset] = hash((topic.encode(), key, value, data, ours[2][1] if len(ours) > 2 else b""))
+
+    def file_letter(self, headers: Headers) -> None:
+        """A dead letter; readers take the last header of each name."""
+        last = {name: content or b"" for name, content in headers}
+        columns, offset = self._row(last[ORIGIN])
+        columns.of["dead"][offset] = min(columns.of["dead"][offset] + 1, 255)
+        self.reasons[last[DEAD_REASON].decode()] += 1
+
+    def file_log(self, part: int, offset: int, at_ms: int, value: bytes | None) -> None:
+        """A record of the dispatch log; those of a partition in their order."""
+        record = decode_record(value)
+        if record.seq != self.seqs.get(part, 0) + 1:
+            self.wrong.append(f"O6: partition {part} has seq {record.seq} after {self.seqs.get(part, 0)} at {offset}")
+        self.seqs[part] = record.seq
+        self.kinds[record.kind] += 1
+        if record.kind == OWNER:
+            self.owners.append((part, record.takeover, record.instance, at_ms))
+        columns = self.parts[part]
+        for fate in record.fates:
+            columns.reach(fate[0])
+            if fate[2] in FINAL:
+                of = columns.of
+                of["fate"][fate[0]] = FATES.index(fate[2])
+                of["ends"][fate[0]] = min(of["ends"][fate[0]] + 1, 255)
+                of["ended_at"][fate[0]], of["ended_in"][fate[0]] = at_ms, offset
+            elif fate[2] == MOVED and len(fate) == 5:
+                columns.of["moved"][fate[0]] = fate[3]
+                self.moves.add((part, fate[0], fate[4]))
+
+    def file_verdict(self, part: int, value: bytes | None) -> None:
+        """A record of the topic with the answers."""
+        answer = decode_verdict(value)
+        said = parse_origin(answer.origin.encode())
+        of = -1 if answer.of is None else parse_origin(answer.of.encode())[2]
+        self.verdicts[part, said[2]].append((answer.verdict.value, of))
+
+    def _row(self, origin: bytes) -> tuple[Columns, int]:
+        topic, part, offset = parse_origin(origin)
+        if topic != self.requests:
+            self.wrong.append(f"a record whose origin {origin!r} is not of {self.requests}")
+        columns = self.parts[part]
+        columns.reach(offset)
+        return columns, offset
+
+    # ---- while it goes on ------------------------------------------------------------------------------------------
+
+    def asked(self) -> int:
+        """Requests filed so far."""
+        with self.lock:
+            return sum(len(columns.of["kind"]) - columns.of["kind"].count(0) for columns in self.parts.values())
+
+    def pending(self) -> int:
+        """Requests filed so far that have no end yet."""
+        with self.lock:
+            return sum(
+                int(((columns.ints("kind") > 0) & (columns.ints("ends") == 0)).sum()) for columns in self.parts.values()
+            )
+
+    def newest_ms(self) -> int:
+        """When the last request that was filed was taken by the broker; 0 before the first."""
+        with self.lock:
+            ends = [(columns.of["asked_at"], columns.end) for columns in self.parts.values() if columns.end]
+            return max((asked_at[end - 1] for asked_at, end in ends), default=0)
+
+    def overdue(self, now_ms: int) -> dict[int, int]:
+        """Partition -> requests that should have ended `OVERDUE_MS` ago; only partitions that have some."""
+        found: dict[int, int] = {}
+        with self.lock:
+            for part, columns in self.parts.items():
+                kind, ends = columns.ints("kind", columns.low), columns.ints("ends", columns.low)
+                live = columns.end - columns.low
+                over = (kind[:live] == 0) | (ends[:live] > 0)
+                open_at = np.flatnonzero(~over)
+                if len(open_at):
+                    due = np.maximum(
+                        columns.ints("due", columns.low)[open_at], columns.ints("moved", columns.low)[open_at]
+                    )
+                    due = np.maximum(due, columns.ints("asked_at", columns.low)[open_at])
+                    late = int(np.sum((due < now_ms - OVERDUE_MS) & (kind[open_at] != Kind.DEAD)))
+                    if late:
+                        found[part] = late
+                columns.low += int(open_at[0]) if len(open_at) else max(live, 0)
+        return found
+
+    def lateness(self) -> tuple[Ints, Ints]:
+        """Of every message delivered so far: when it was to be delivered at the earliest, and how much later it was.
+
+        What was asked for when it was due already counts from there.
+        """
+        starts, lates = [], []
+        with self.lock:
+            for columns in self.parts.values():
+                ended = columns.ints("ended_at")
+                wanted = np.where(columns.ints("moved") >= 0, columns.ints("moved"), columns.ints("due"))
+                wanted = np.maximum(wanted, columns.ints("asked_at"))
+                chosen = (columns.ints("fate") == FATES.index("delivered")) & (columns.ints("due") >= 0)
+                starts.append(wanted[chosen])
+                lates.append((ended - wanted)[chosen])
+        nothing: Ints = np.array([], dtype=np.int64)
+        return np.concatenate([nothing, *starts]), np.concatenate([nothing, *lates])
+
+    def outage_ms(self, begun_ms: int, ended_ms: int) -> tuple[int, int]:
+        """How late the latest of the messages due since `begun_ms` was, and how late counted from `ended_ms` on."""
+        wanted, late = self.lateness()
+        chosen = wanted + late >= begun_ms
+        if not chosen.any():
+            return 0, 0
+        wanted, late = wanted[chosen], late[chosen]
+        after = wanted + late - np.maximum(wanted, ended_ms)
+        return int(late.max()), max(int(after.max()), 0)

@@ -1,0 +1,94 @@
+"""Faults one after the other, each to its end and to recovery, and what each cost.
+
+A round has every fault once, in an order that follows from the seed, with kills in between: `kills_between` of them on
+average. What goes wrong is noted, and the course goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from support.faults import deeds_disk, deeds_network, deeds_process, deeds_stranger
+from support.faults.deed import FAULTS, Fault
+from support.faults.scene import Scene, now_ms
+
+#: Imported for the faults that they register.
+DEEDS = (deeds_disk, deeds_network, deeds_process, deeds_stranger)
+KILL = "kill"
+
+#: s. Nothing is done for so long after each recovery, to see what lateness is like then.
+CALM_S = 1.0
+
+Tell = Callable[[str], None]
+
+
+@dataclass
+class Step:
+    """One fault as it went."""
+
+    fault: Fault
+    what: str
+    lasted_s: float
+    recovery_ms: int
+    """From the end of the fault, how late the latest message was."""
+    outage_ms: int
+    """The same from when it was due: the longest time in which something due was not delivered."""
+    calm_ms: tuple[int, int]
+    """From when to when nothing was done after it."""
+    wrong: list[str] = field(default_factory=list)
+
+
+def order(scene: Scene, kills_between: float) -> Iterator[Fault]:
+    """Faults without end: rounds of all of them, with kills strewn in."""
+    while True:
+        names = sorted(FAULTS.keys() - {KILL})
+        scene.chance.shuffle(names)
+        for name in [*names, KILL]:
+            yield FAULTS[name]
+            if name != KILL and scene.chance.random() < kills_between:
+                yield FAULTS[KILL]
+
+
+def run_step(scene: Scene, fault: Fault) -> Step:
+    """Does one fault, mends what it leaves and waits until the scene has recovered."""
+    scene.wrong.clear()
+    scene.ended_ms = 0
+    begun_ms, what = now_ms(), ""
+    try:
+        what = fault.deed(scene)
+    except AssertionError as error:
+        scene.wrong.append(f"{type(error).__name__}: {error}")
+    scene.ended_ms = scene.ended_ms or now_ms()
+    lasted_s = (scene.ended_ms - begun_ms) / 1000
+    try:
+        scene.mend()
+        scene.recover()
+    except AssertionError as error:
+        scene.wrong.append(f"no recovery: {error}")
+    outage_ms, recovery_ms = scene.book.outage_ms(begun_ms, scene.ended_ms)
+    wrong = [*scene.wrong, *scene.look_through_logs()]
+    calm_from_ms = now_ms()
+    scene.wait(CALM_S)
+    return Step(fault, what, lasted_s, recovery_ms, outage_ms, (calm_from_ms, now_ms()), wrong)
+
+
+def run_course(scene: Scene, minutes: float, kills_between: float, tell: Tell) -> list[Step]:
+    """Runs for this long, and in any case until every fault was done once; tells of each step."""
+    until, steps = time.monotonic() + minutes * 60, list[Step]()
+    missing = set(FAULTS)
+    began = time.monotonic()
+    for fault in order(scene, kills_between):
+        if time.monotonic() >= until and not missing:
+            break
+        step = run_step(scene, fault)
+        steps.append(step)
+        missing.discard(fault.name)
+        tell(
+            f"{time.monotonic() - began:6.0f} s  {fault.name}: {step.what}; lasted {step.lasted_s:.1f} s, "
+            f"recovery {step.recovery_ms} ms, outage {step.outage_ms} ms, asked {scene.load.acknowledged}"
+        )
+        for line in step.wrong:
+            tell(f"          WRONG: {line}")
+    return steps

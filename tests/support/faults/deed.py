@@ -1,0 +1,35 @@
+"""What a fault is here: a name, its rows in the table of docs/testing.md, and a deed done to a scene."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from support.faults.scene import Scene
+
+#: Does a fault to the scene and ends it; returns a few words about what exactly. Where the fault is over before it
+#: returns, it says so by `Scene.fault_ends`. Members that it leaves behind are mended by the caller.
+Deed = Callable[[Scene], str]
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One of the faults."""
+
+    name: str
+    rows: tuple[int, ...]
+    deed: Deed
+
+
+FAULTS: dict[str, Fault] = {}
+
+
+def fault(name: str, *rows: int) -> Callable[[Deed], Deed]:
+    """Registers a deed under its name."""
+
+    def register(deed: Deed) -> Deed:
+        assert name not in FAULTS, f"two faults are called {name}"
+        FAULTS[name] = Fault(name, rows, deed)
+        return deed
+
+    return register

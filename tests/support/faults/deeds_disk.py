@@ -1,0 +1,165 @@
+"""Faults of the disk: full and freed, wheels that lie, logs that are torn, rotten, old or gone."""
+
+from __future__ import annotations
+
+import shutil
+
+from support.faults import damage
+from support.faults.damage import Damage
+from support.faults.deed import fault
+from support.faults.scene import Scene
+from support.faults.small_disk import SmallDisk, small_disk
+from support.sidecars import Sidecar, wait_until
+
+#: What RocksDB and the sidecar say of a disk on which nothing more fits.
+FULL = r"disk is full|No space left|File too large"
+
+
+@fault("disk full", 17)
+def disk_full(scene: Scene) -> str:
+    """While it runs, then freed: no crash, and it goes on by itself."""
+    extra = scene.extras[0]
+    with _on_small_disk(scene, extra) as disk:
+        extra.start()
+        extra.wait_for_shards(1)
+        fill_until_it_says(extra, disk)
+        scene.wait(scene.chance.uniform(2.0, 5.0))
+        alive = extra.is_alive()
+        disk.free(extra.pid if alive else None)
+        scene.fault_ends()
+        if not alive:
+            scene.wrong.append(f"{extra.name} died of a full disk:\n{extra.log_text()[-2000:]}")
+        else:
+            wait_until(lambda: extra.shards() > 0, f"{extra.name} delivers again", 60.0)
+            extra.stop()
+        return disk.means
+
+
+@fault("disk full at the start", 18)
+def disk_full_at_the_start(scene: Scene) -> str:
+    """No room for a wheel: it says so and does not deliver, until there is room."""
+    extra = scene.extras[0]
+    with _on_small_disk(scene, extra) as disk:
+        left = scene.chance.choice((0, 100_000, 1_000_000, 3_000_000))
+        disk.fill(None, left)
+        extra.start()
+        if disk.means != "tmpfs":
+            disk.fill(extra.pid, left)
+        scene.wait(scene.chance.uniform(5.0, 8.0))
+        alive = extra.is_alive()
+        disk.free(extra.pid if alive else None)
+        scene.fault_ends()
+        if not alive:  # refusing to start is well, saying nothing is not
+            if not extra.log_text().strip():
+                scene.wrong.append(f"{extra.name} ended on a full disk and said nothing")
+            extra.start()
+        extra.wait_for_shards(1)
+        extra.stop()
+        return f"{left} bytes left, {disk.means}"
+
+
+def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
+    """Fills the disk, and what is freed by compaction as well, until the member says that it is full."""
+
+    def said() -> bool:
+        if member.is_alive():
+            disk.fill(member.pid)
+        return bool(damage_said(member))
+
+    wait_until(said, f"{member.name} says that the disk is full", 60.0)
+
+
+def damage_said(member: Sidecar) -> bool:
+    """Whether this process has said that its disk is full."""
+    text = member.log_text()
+    return any(words in text for words in FULL.split("|"))
+
+
+class _on_small_disk:
+    """The member's data lie on a small disk while this lasts; it has ended by then."""
+
+    def __init__(self, scene: Scene, member: Sidecar) -> None:
+        self._member, self._data = member, member.data
+        number = scene.chance.getrandbits(32)
+        self._disk = small_disk(member.directory / f"small-{number:x}")
+
+    def __enter__(self) -> SmallDisk:
+        disk = self._disk.__enter__()
+        self._member.data = disk.directory / "data"
+        return disk
+
+    def __exit__(self, *error: object) -> None:
+        if self._member.is_alive():
+            self._member.kill()
+        self._member.data = self._data
+        self._disk.__exit__(None, None, None)
+
+
+@fault("wheel damaged", 19)
+def wheel_damaged(scene: Scene) -> str:
+    return _damaged(scene, scene.chance.choice(damage.WHEEL_DAMAGES))
+
+
+@fault("wheel half old", 20)
+def wheel_half_old(scene: Scene) -> str:
+    member = scene.one()
+    old = member.directory / "old-wheels"
+    shutil.rmtree(old, ignore_errors=True)
+    for shard in damage.shards(member.data_dir):
+        copy = old / shard.name
+        copy.mkdir(parents=True)
+        shutil.copy(damage.wheel_of(shard), copy)
+    scene.wait(2.0)
+    member.kill()
+    for shard in damage.shards(member.data_dir):
+        if (old / shard.name).exists():
+            damage.mix_wheels(old / shard.name, shard, scene.chance)
+    scene.fault_ends()
+    member.start()
+    return "pages mixed"
+
+
+@fault("power lost", 21)
+def power_lost(scene: Scene) -> str:
+    return _damaged(scene, damage.cut_log)
+
+
+@fault("bit rot", 22)
+def bit_rot(scene: Scene) -> str:
+    return _damaged(scene, scene.chance.choice(damage.LOG_DAMAGES))
+
+
+@fault("disk lost", 23)
+def disk_lost(scene: Scene) -> str:
+    return _damaged(scene, damage.lose_disk)
+
+
+@fault("old backup", 23)
+def old_backup(scene: Scene) -> str:
+    """A copy of the directory from some seconds ago is put back."""
+    member = scene.one()
+    member.stop()
+    backup = member.directory / "backup"
+    shutil.rmtree(backup, ignore_errors=True)
+    shutil.copytree(member.data_dir, backup)
+    member.start()
+    scene.wait(seconds := scene.chance.uniform(4.0, 9.0))
+    member.kill()
+    shutil.rmtree(member.data_dir)
+    shutil.copytree(backup, member.data_dir)
+    scene.fault_ends()
+    member.start()
+    return f"{seconds:.1f} s old"
+
+
+def _damaged(scene: Scene, how: Damage) -> str:
+    """Done to every shard of a member that was killed or stopped, before it starts again."""
+    member = scene.one()
+    if scene.chance.random() < 0.3:
+        member.stop()
+    else:
+        member.kill()
+    done = [how(shard, scene.chance) for shard in damage.shards(member.data_dir)]
+    scene.fault_ends()
+    member.start()
+    return ", ".join(sorted(set(done)))[:120] or "nothing there"

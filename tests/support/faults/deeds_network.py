@@ -1,0 +1,104 @@
+"""Faults of the network and of the broker: cut, cut one way, slow, a request that is held back; a broker that dies."""
+
+from __future__ import annotations
+
+from support.faults.deed import fault
+from support.faults.proxy import END_TXN
+from support.faults.scene import Scene
+
+#: s. What a transaction is given by the coordinator, and a member by the group here.
+_TRANSACTION_S, _SESSION_S = 10.0, 6.0
+#: The broker's answer to a request of a producer that was fenced: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED.
+FENCED_CODES = (47, 90)
+_CARRIED_OUT = 0
+
+
+@fault("held EndTxn", 13)
+def held_end(scene: Scene) -> str:
+    """The end of a transaction is lost with its connection, asked for again, and arrives later all the same."""
+    member = scene.one()
+    proxy = scene.proxy_of(member)
+    hold = proxy.hold(END_TXN, lose_client=True)
+    if not hold.caught.wait(30.0):
+        scene.wrong.append(f"no transaction of {member.name} ended in 30 s")
+    scene.wait(seconds := scene.chance.choice((0.05, 0.2, 0.5, 1.0, 3.0)) * scene.chance.uniform(0.5, 1.5))
+    proxy.release(hold)
+    scene.fault_ends()
+    if not hold.answered.wait(20.0):
+        scene.wrong.append("the late end of a transaction was not answered")
+    return f"{seconds:.2f} s late, answered with {hold.error_code}"
+
+
+@fault("short cut", 14)
+def short_cut(scene: Scene) -> str:
+    """Shorter than a session and than a transaction may last."""
+    return _cut(scene, scene.chance.uniform(1.0, _SESSION_S - 2), True, True)
+
+
+@fault("long cut", 14)
+def long_cut(scene: Scene) -> str:
+    """Longer than both: shards move, transactions are ended by the coordinator."""
+    return _cut(scene, _TRANSACTION_S + scene.chance.uniform(1.0, 5.0), True, True)
+
+
+@fault("cut one way", 14)
+def cut_one_way(scene: Scene) -> str:
+    """Requests arrive and answers do not, or requests do not."""
+    up = scene.chance.random() < 0.3
+    return _cut(scene, scene.chance.uniform(1.0, _TRANSACTION_S + 3), up, not up)
+
+
+def _cut(scene: Scene, seconds: float, to_broker: bool, to_client: bool) -> str:
+    whom = scene.chance.choice([[scene.static], [scene.dynamic], scene.base])
+    for member in whom:
+        scene.proxy_of(member).cut(to_broker, to_client)
+    scene.wait(seconds)
+    for member in whom:
+        scene.proxy_of(member).heal()
+    way = {(True, True): "both ways", (True, False): "requests", (False, True): "answers"}[to_broker, to_client]
+    return f"{seconds:.1f} s, {way}, {' and '.join(member.name for member in whom)}"
+
+
+@fault("slow network", 15)
+def slow_network(scene: Scene) -> str:
+    """Each way takes 25 to 250 ms, and some chunks stall as for a lost packet."""
+    share = scene.chance.uniform(0.01, 0.05)
+    for member in scene.base:
+        scene.proxy_of(member).delay(25, 250, share)
+    scene.wait(10.0)
+    scene.broker.heal()
+    return f"10 s, {share:.1%} stalled"
+
+
+@fault("connections reset", 14)
+def connections_reset(scene: Scene) -> str:
+    """All connections are reset at once, several times."""
+    for _ in range(count := scene.chance.randint(1, 5)):
+        scene.proxy_of(scene.one()).drop()
+        scene.wait(scene.chance.uniform(0.05, 1.5))
+    return f"{count} times"
+
+
+@fault("broker restarted", 11)
+def broker_restarted(scene: Scene) -> str:
+    """In good order."""
+    scene.broker.local.restart()
+    return "clean"
+
+
+@fault("broker killed", 11)
+def broker_killed(scene: Scene) -> str:
+    """SIGKILL, away for a while, and started again on what it had written."""
+    scene.broker.local.kill()
+    scene.wait(seconds := scene.chance.uniform(0.0, 6.0))
+    scene.broker.local.start()
+    return f"away for {seconds:.1f} s and its start"
+
+
+@fault("broker paused", 11)
+def broker_paused(scene: Scene) -> str:
+    """Its connections stay open and nothing answers; its clients time out one after the other."""
+    scene.broker.local.pause()
+    scene.wait(seconds := scene.chance.uniform(2.0, 12.0))
+    scene.broker.local.resume()
+    return f"{seconds:.1f} s"

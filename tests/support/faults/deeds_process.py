@@ -1,0 +1,178 @@
+"""Faults of processes: killed anywhere and at each step, ended politely, stopped and woken, joining and leaving."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+from postdate.sidecar.failpoints import NAMES
+from support.faults.deed import fault
+from support.faults.scene import PARTITIONS, STEP_PATIENCE_S, Scene
+from support.sidecars import Sidecar, wait_until
+
+_SAYS_WHY = re.compile(r"fenced|lost to another member")
+#: s. How long a process may take to end when it is asked to: its running commits, and the group.
+_STOP_S = 30.0
+_FENCED = 3
+
+
+@fault("kill", 1, 29)
+def kill(scene: Scene) -> str:
+    """SIGKILL at random moments, and started again at once."""
+    for _ in range(count := scene.chance.randint(3, 6)):
+        scene.wait(scene.chance.uniform(0.2, 5.0))
+        victim = scene.one()
+        victim.kill()
+        victim.start()
+    return f"{count} kills"
+
+
+@fault("kill at a step", 2)
+def kill_at_a_step(scene: Scene) -> str:
+    """A process that kills itself at a named step of the protocol."""
+    member, step, at = _armed(scene, "kill", _steps(scene))
+    try:
+        wait_until(lambda: not member.is_alive(), f"{member.name} reaches {step}", STEP_PATIENCE_S)
+    finally:
+        member.failpoints = ""
+    scene.fault_ends()
+    member.start()
+    return f"{step}@{at}"
+
+
+@fault("stopped at a step", 5)
+def stopped_at_a_step(scene: Scene) -> str:
+    """A process that stops at a named step, for less or more than its session."""
+    member, step, at = _armed(scene, "stop", ("takeover.fenced", "takeover.bounded", "dispatch.flushed", *_COMMITTED))
+    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}", STEP_PATIENCE_S)
+    scene.wait(seconds := scene.chance.uniform(0.5, 12.0))
+    member.failpoints = ""
+    member.resume()
+    return f"{step}@{at} for {seconds:.1f} s"
+
+
+_COMMITTED = ("dispatch.committed", "dispatch.committed")
+
+
+@fault("terminated", 3)
+def terminated(scene: Scene) -> str:
+    """SIGTERM while transactions are in flight: it must end in its time, with 0."""
+    member = scene.one()
+    began = time.monotonic()
+    code = member.stop(_STOP_S)
+    took_s = time.monotonic() - began
+    if code != 0:
+        scene.wrong.append(f"{member.name} ended with {code} when asked to")
+    scene.fault_ends()
+    member.start()
+    return f"ended in {took_s:.1f} s"
+
+
+@fault("paused", 4)
+def paused(scene: Scene) -> str:
+    """Stopped for longer than its session: its shards move, and it must say so when it wakes."""
+    member = scene.one()
+    said = len(_SAYS_WHY.findall(member.log_text()))
+    shards = member.shards()
+    member.pause()
+    scene.wait(seconds := scene.chance.uniform(8.0, 11.0))
+    member.resume()
+    scene.fault_ends()
+    if shards:
+        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > said, f"{member.name} says why it stopped", 60.0)
+    return f"{seconds:.1f} s with {shards} shards"
+
+
+@fault("two deployments", 7)
+def two_deployments(scene: Scene) -> str:
+    """A process of another group on the same topic: one side goes on, the other ends with 3 and says who it was."""
+    other = scene.extras[0]
+    group, other.group_id = other.group_id, f"{other.group_id}-other"
+    try:
+        other.start()
+        wait_until(
+            lambda: not other.is_alive() or not all(member.is_alive() for member in scene.base), "one side stops", 90.0
+        )
+        if other.is_alive():
+            stopped = next(member for member in scene.base if not member.is_alive())
+            foreign = other.group_id
+        else:
+            stopped, foreign = other, group
+        code = stopped.wait()
+        if code != _FENCED or f"group {foreign}" not in stopped.log_text():
+            scene.wrong.append(f"{stopped.name} stopped with {code} before another deployment and does not say so")
+        gave_way = scene.base if other.is_alive() else []
+        other.kill()
+    finally:
+        other.group_id = group
+    for member in gave_way:  # where one has stopped, the other has or will
+        member.kill()
+        member.start()
+    scene.fault_ends()
+    return f"{stopped.name} gave way"
+
+
+@fault("joining and leaving", 8)
+def joining_and_leaving(scene: Scene) -> str:
+    """Other members come and go every 2 to 5 s, politely or not."""
+    changes = 0
+    until = time.monotonic() + 16.0
+    while time.monotonic() < until:
+        extra = scene.chance.choice(scene.extras)
+        if not extra.is_alive():
+            extra.start()
+        elif scene.chance.random() < 0.5:
+            extra.stop()
+        else:
+            extra.kill()
+        changes += 1
+        scene.wait(scene.chance.uniform(2.0, 5.0))
+    return f"{changes} changes"
+
+
+@fault("joining in mid-recovery", 9)
+def joining_in_mid_recovery(scene: Scene) -> str:
+    """A member is stopped behind its fence, and others join and leave meanwhile."""
+    member, step, _ = _armed(scene, "stop", ("takeover.bounded", "takeover.record-applied"))
+    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}", STEP_PATIENCE_S)
+    scene.extras[0].start()
+    scene.wait(scene.chance.uniform(1.0, 4.0))
+    member.failpoints = ""
+    member.resume()
+    scene.wait(scene.chance.uniform(0.0, 3.0))
+    scene.extras[1].start()
+    scene.wait(scene.chance.uniform(0.0, 3.0))
+    return step
+
+
+def _steps(scene: Scene) -> tuple[str, ...]:
+    return tuple(sorted(NAMES - {"takeover.opened"}))
+
+
+def _armed(scene: Scene, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, str, int]:
+    """One of the two is killed and started again, to die or stop at one of these steps."""
+    member, step = scene.one(), scene.chance.choice(steps)
+    at = 1 if step.startswith("takeover") else scene.chance.randint(1, 40)
+    member.kill()
+    member.failpoints = f"{step}={action}@{at}"
+    member.start()
+    return member, step, at
+
+
+def is_stopped(member: Sidecar) -> bool:
+    """Whether SIGSTOP has reached it."""
+    try:
+        stat = Path(f"/proc/{member.pid}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return stat.rpartition(")")[2].split()[0] == "T"
+
+
+def wait_for_all_shards(scene: Scene, timeout_s: float = STEP_PATIENCE_S) -> None:
+    """Returns when the members that live deliver for all partitions between them: none was left paused or unowned."""
+
+    def served() -> bool:
+        return sum(member.shards() for member in [*scene.base, *scene.extras] if member.is_alive()) == PARTITIONS
+
+    wait_until(served, "every partition is served", timeout_s)

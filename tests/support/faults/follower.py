@@ -1,0 +1,108 @@
+"""Files what a read_committed reader finds on all topics into a book, as it comes, and through every fault of a broker.
+
+Thread rule: `start`, `to_end` and `close` from one thread; a thread of its own reads.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import cast
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+
+from postdate.connectors.wire.topics import OwnTopics
+from support.faults.book import Book, Headers
+from support.sidecars import wait_until
+
+_RECORDS_AT_ONCE = 2_000
+
+
+class Follower:
+    """The one reader of a book."""
+
+    def __init__(self, bootstrap: str, book: Book, targets: Sequence[str]) -> None:
+        self._book = book
+        self._own = OwnTopics.of(book.requests)
+        self._stopping = threading.Event()
+        self.failure: BaseException | None = None
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": "follower",
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "fetch.wait.max.ms": 100,
+                "reconnect.backoff.max.ms": 1_000,
+                "log_level": 0,
+            }
+        )
+        topics = [*targets, self._own.requests, self._own.dispatch_log, self._own.dead_letters, self._own.verdicts]
+        known = self._consumer.list_topics(timeout=15).topics
+        self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
+        self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
+        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def to_end(self, timeout_s: float = 120.0) -> None:
+        """Returns when everything that is on the topics now has been filed."""
+        ends = {part: self._consumer.get_watermark_offsets(TopicPartition(*part), 15)[1] for part in self._parts}
+
+        def reached() -> bool:
+            if self.failure is not None:
+                raise self.failure
+            positions = self._consumer.position([TopicPartition(*part) for part in self._parts])
+            return all(p.offset >= ends[p.topic, p.partition] or ends[p.topic, p.partition] == 0 for p in positions)
+
+        wait_until(reached, "everything is read", timeout_s)
+        with self._book.lock:  # what was being filed is filed
+            return
+
+    def close(self) -> None:
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(30)
+        self._consumer.close()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                messages = self._consumer.consume(_RECORDS_AT_ONCE, 0.05)
+                if not messages:
+                    continue
+                with self._book.lock:
+                    for message in messages:
+                        self._file(message)
+        except Exception as error:
+            self.failure = error
+            self._book.wrong.append(f"{time.time():.0f}: the reader stopped: {type(error).__name__}: {error}")
+
+    def _file(self, message: Message) -> None:
+        error = message.error()
+        if error is not None:
+            if not (error.retriable() or error.code() in _PASSING):
+                self._book.wrong.append(f"{message.topic()}/{message.partition()} cannot be read: {error}")
+            return
+        topic, part, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None
+        assert part is not None
+        assert offset is not None
+        headers = cast(Headers, message.headers() or [])
+        own, book, at_ms = self._own, self._book, message.timestamp()[1]
+        if topic == own.requests:
+            book.file_request(part, offset, at_ms, message.key(), message.value(), headers)
+        elif topic == own.dispatch_log:
+            book.file_log(part, offset, at_ms, message.value())
+        elif topic == own.dead_letters:
+            book.file_letter(headers)
+        elif topic == own.verdicts:
+            book.file_verdict(part, message.value())
+        else:
+            book.file_delivered(topic, message.key(), message.value(), headers)
+
+
+#: A broker that is away, or not yet back; the reader waits for it.
+_PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT, KafkaError._RESOLVE})

@@ -1,0 +1,94 @@
+"""The promises, held against a book that is full: O1 to O6 and O8 of every request, and the truth of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from support.faults.book import FATES, Book, Columns, Ints, Kind
+from support.faults.verdict_truth import untrue_answers
+
+_DELIVERED, _DEAD, _APPLIED = FATES.index("delivered"), FATES.index("dead"), FATES.index("applied")
+_BY_ID = [FATES.index(name) for name in ("delivered", "cancelled", "replaced")]
+_SHOWN = 5
+_LINES_MAX = 50
+
+
+@dataclass
+class Judgement:
+    """The figures of a run; `wrong` is empty where every promise was kept."""
+
+    requests: int = 0
+    delivered: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    replaced: int = 0
+    controls: int = 0
+    duplicates: int = 0
+    lost: int = 0
+    early: int = 0
+    changed: int = 0
+    late_ms: dict[str, int] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+
+
+def judge(book: Book) -> Judgement:
+    """Everything that is wrong with what the book holds. Requires: it was filed to the ends of all topics."""
+    found = Judgement(wrong=list(book.wrong))
+    with book.lock:
+        for part, columns in sorted(book.parts.items()):
+            for line in _complaints(part, columns, found):
+                found.wrong.append(line)
+        found.wrong += [line for line, _ in zip(untrue_answers(book), range(_LINES_MAX), strict=False)]
+    _, late = book.lateness()
+    if len(late):
+        points = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
+        found.late_ms = {name: int(np.percentile(late, point)) for name, point in points.items()}
+    return found
+
+
+def _complaints(part: int, columns: Columns, found: Judgement) -> Iterator[str]:
+    kind, fate, ends = columns.ints("kind"), columns.ints("fate"), columns.ints("ends")
+    seen, dead = columns.ints("seen"), columns.ints("dead")
+    asked, ended_well = kind > 0, fate == _DELIVERED
+    last_due = np.where(columns.ints("moved") >= 0, columns.ints("moved"), columns.ints("due"))
+    found.requests += int(asked.sum())
+    found.delivered += int((seen > 0).sum())
+    found.dead += int((dead > 0).sum())
+    found.controls += int((kind == Kind.CONTROL).sum())
+    found.cancelled += int((fate == FATES.index("cancelled")).sum())
+    found.replaced += int((fate == FATES.index("replaced")).sum())
+    lost = asked & (ends == 0) | ended_well & (seen == 0) | (fate == _DEAD) & (dead == 0)
+    twice = (seen > 1) | (dead > 1) | (ends > 1)
+    early = ended_well & (columns.ints("ended_at") < last_due)
+    changed = (seen > 0) & (columns.ints("digest") != columns.ints("seen_digest"))
+    found.lost += int(lost.sum())
+    found.duplicates += int(twice.sum())
+    found.early += int(early.sum())
+    found.changed += int(changed.sum())
+    yield from _some(part, "O1: delivered or dead-lettered twice, or two fates", twice)
+    yield from _some(part, "O2: asked for, and no end", asked & (ends == 0))
+    yield from _some(part, "O3: a record without its fate", (seen > 0) & ~ended_well | (dead > 0) & (fate != _DEAD))
+    yield from _some(part, "O3: a fate without its record", lost & (ends > 0))
+    yield from _some(part, "O4: not the message that was asked for", changed)
+    yield from _some(part, "O4: another due time in its header", (seen > 0) & (columns.ints("seen_due") != last_due))
+    yield from _some(part, "O5: early", early)
+    yield from _some(part, "O8: ended, and nobody asked", ~asked & ((seen > 0) | (dead > 0) | (ends > 0)))
+    for wanted, fates in (
+        (Kind.DELIVER, [_DELIVERED]),
+        (Kind.DEAD, [_DEAD]),
+        (Kind.BY_ID, _BY_ID),
+        (Kind.CONTROL, [_APPLIED]),
+    ):
+        other = (kind == wanted) & (ends > 0) & ~np.isin(fate, fates)
+        yield from _some(part, f"O2: {wanted.name} ended otherwise", other, fate)
+
+
+def _some(part: int, what: str, chosen: NDArray[np.bool_], fate: Ints | None = None) -> Iterator[str]:
+    places = np.flatnonzero(chosen)
+    if len(places):
+        shown = [f"{at} {FATES[int(fate[at])]}" if fate is not None else str(at) for at in places[:_SHOWN]]
+        yield f"{what}: {len(places)} in partition {part}, among them {', '.join(shown)}"

@@ -1,0 +1,193 @@
+"""A steady load: so many requests a second, of which some are changed by their ids and one in a hundred is bad.
+
+The first letter of a value says what its request is to end as (`book.Kind`). What is sent follows from the seed, but
+for the times. The producer is idempotent and never gives up: what a broker that was away did not take is sent when it
+is back.
+
+Thread rule: `start` and `stop` from one thread; a thread of its own sends.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import threading
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from postdate.connectors.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
+
+_TICK_S = 0.02
+_BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule", "")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the load is made of."""
+
+    requests: str
+    targets: tuple[str, ...]
+    small_target: str
+    """Takes no record above 20,000 bytes."""
+    seed: int
+    per_second: int
+    delay_ms_max: int = 20_000
+    bad_share: float = _BAD_SHARE
+    id_share: float = _ID_SHARE
+
+
+@dataclass(order=True)
+class _Later:
+    """A change of an id that is still to be sent."""
+
+    at_ms: int
+    id: bytes
+    action: str
+    due_ms: int
+
+
+class Load:
+    """Sends until it is stopped."""
+
+    def __init__(self, bootstrap: str, plan: Plan) -> None:
+        self._plan = plan
+        self._chance = random.Random(plan.seed)
+        self._bad = bad_requests(plan)
+        self._later: list[_Later] = []
+        self.sent = self.acknowledged = 0
+        self.failures: list[KafkaError] = []
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "partitioner": "murmur2_random",
+                "linger.ms": 5,
+                "enable.idempotence": True,
+                "message.timeout.ms": 0,
+                "queue.buffering.max.messages": 1_000_000,
+                "reconnect.backoff.max.ms": 1_000,
+                "log_level": 0,
+            }
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 90.0) -> None:
+        """Sends nothing more; returns when all that was sent is acknowledged."""
+        self._stopping.set()
+        self._thread.join(30)
+        left = self._producer.flush(timeout_s)
+        assert left == 0, f"{left} requests were not acknowledged"
+        assert not self.failures, self.failures[:3]
+
+    def _run(self) -> None:
+        began, count = time.monotonic(), 0
+        while not self._stopping.is_set():
+            wanted = int((time.monotonic() - began) * self._plan.per_second)
+            for _ in range(min(wanted - count, 5_000)):
+                self._send_one()
+            count = wanted
+            now_ms = int(time.time() * 1000)
+            while self._later and self._later[0].at_ms <= now_ms:
+                self._send_change(heapq.heappop(self._later))
+            self._producer.poll(0)
+            self._stopping.wait(_TICK_S)
+
+    def _send_one(self) -> None:
+        chance, plan = self._chance, self._plan
+        roll = chance.random()
+        if roll < plan.bad_share:
+            letter, bad = chance.choice(self._bad)
+            self._produce(b"bad", b"X%d " % self.sent + letter, bad)
+            return
+        delay_ms = self._delay_ms()
+        due_ms = int(time.time() * 1000) + delay_ms
+        if roll < plan.bad_share + plan.id_share:
+            id_ = b"id-%d" % self.sent
+            self._schedule_id(id_, due_ms)
+            for _ in range(chance.choice((0, 1, 1, 2, 3))):
+                at_ms = due_ms - int(chance.triangular(-200, 4_000, 50))
+                later_ms = due_ms + int(chance.random() * 2_000)
+                heapq.heappush(self._later, _Later(at_ms, id_, chance.choice(_CHANGED), later_ms))
+            return
+        headers: Headers = [("trace", b"%x" % chance.getrandbits(64)), (TOPIC, chance.choice(plan.targets).encode())]
+        headers.append((AT, b"%d" % due_ms) if chance.random() < 0.5 else (DELAY, b"%d" % delay_ms))
+        if chance.random() < 0.1:
+            headers += [("twice", b"1"), ("twice", None)]
+        filler = b"." * chance.choice((10, 50, 100, 200, 400))
+        self._produce(b"k%d" % chance.randrange(997), b"D%d " % self.sent + filler, headers)
+
+    def _delay_ms(self) -> int:
+        """Mostly short, some long, some none at all."""
+        chance, most = self._chance, self._plan.delay_ms_max
+        kind = chance.random()
+        if kind < 0.02:
+            return -1_000
+        return chance.randrange(100, most // 4) if kind < 0.75 else chance.randrange(100, most)
+
+    def _schedule_id(self, id_: bytes, due_ms: int) -> None:
+        target = self._chance.choice(self._plan.targets)
+        headers: Headers = [(ID, id_), (TOPIC, target.encode()), (KEY, b"key of " + id_), (AT, b"%d" % due_ms)]
+        self._produce(id_, b"I%d" % self.sent, headers)
+
+    def _send_change(self, change: _Later) -> None:
+        if not change.action:
+            self._schedule_id(change.id, change.due_ms)
+            return
+        headers: Headers = [(ID, change.id), (ACTION, change.action.encode())]
+        if change.action == "reschedule":
+            headers.append((AT, b"%d" % change.due_ms))
+        self._produce(change.id, b"C%d" % self.sent, headers)
+
+    def _produce(self, key: bytes, value: bytes, headers: Headers) -> None:
+        self.sent += 1
+        while True:
+            try:
+                self._producer.produce(
+                    self._plan.requests, value, key, headers=list(headers), on_delivery=self._acknowledged
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+
+    def _acknowledged(self, error: KafkaError | None, message: Message) -> None:
+        if error is None:
+            self.acknowledged += 1
+        else:
+            self.failures.append(error)
+
+
+def bad_requests(plan: Plan) -> list[tuple[bytes, Headers]]:
+    """Requests that end as dead letters, each with what else its value holds."""
+    to, now = (TOPIC, plan.targets[0].encode()), (DELAY, b"0")
+    requests = plan.requests.encode()
+    large = b"x" * 30_000
+    return [
+        (b"no target", [now]),
+        (b"a name that is none", [(TOPIC, b"no topic name"), now]),
+        (b"not UTF-8", [(TOPIC, b"\xff\xfe"), now]),
+        (b"Kafka's own", [(TOPIC, b"__consumer_offsets"), now]),
+        (b"the request topic", [(TOPIC, requests), now]),
+        (b"the dispatch log", [(TOPIC, requests + b".dispatch-log"), now]),
+        (b"no time", [to]),
+        (b"two times", [to, now, (LEVEL, b"1")]),
+        (b"negative", [to, (DELAY, b"-5")]),
+        (b"beyond 63 bits", [to, (AT, b"%d" % 2**64)]),
+        (b"many digits", [to, (AT, b"9" * 400)]),
+        (b"beyond the horizon", [to, (DELAY, b"5000d")]),
+        (b"no level", [to, (LEVEL, b"two")]),
+        (b"no partition", [to, now, (PARTITION, b"-1")]),
+        (b"an id too long", [to, now, (ID, b"i" * 257)]),
+        (b"names nothing", [(ACTION, b"cancel")]),
+        (b"no action", [to, now, (ACTION, b"postpone")]),
+        (b"twice", [to, now, now]),
+        (b"a typing error", [to, now, ("postdate-dealy", b"5s")]),
+        (b"a large header", [now, ("much", b"y" * 200_000)]),
+        (b"expired", [to, (AT, b"1000"), (GRACE, b"1h")]),
+        (b"too large " + large, [(TOPIC, plan.small_target.encode()), now]),
+        (b"a missing topic", [(TOPIC, b"missing-" + plan.targets[0].encode()), now]),
+    ]

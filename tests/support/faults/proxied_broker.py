@@ -1,0 +1,73 @@
+"""A local broker that clients reach by proxies: each proxy has a listener of the broker's own behind it.
+
+A broker tells its clients where to connect. So it has one listener a proxy, which it advertises by the proxy's port:
+who comes by a proxy is sent to the same proxy again, for every request. The plain listener is for the load and the
+judge.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from postdate.connectors.kafka.dev.local import LocalBroker, free_port
+from support.faults.proxy import Proxy
+
+
+@dataclass
+class ProxiedBroker:
+    """The broker and its proxies; `bootstrap` is the direct way."""
+
+    local: LocalBroker
+    proxies: list[Proxy]
+
+    @property
+    def bootstrap(self) -> str:
+        return self.local.bootstrap_servers
+
+    def way(self, number: int) -> str:
+        """What a client that comes by this proxy connects to."""
+        return f"{self.local.host}:{self.proxies[number].port}"
+
+    def heal(self) -> None:
+        for proxy in self.proxies:
+            proxy.heal()
+
+
+@contextmanager
+def proxied_broker(count: int, chance: random.Random | None = None) -> Iterator[ProxiedBroker]:
+    """A fresh broker with `count` proxies in front of it."""
+    with ExitStack() as stack:
+        directory = stack.enter_context(
+            tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True)
+        )
+        proxies = [stack.enter_context(Proxy(chance)) for _ in range(count)]
+        port, controller, inner = free_port(), free_port(), [free_port() for _ in proxies]
+        ways = [f"PATH{number}" for number in range(count)]
+        properties = {
+            "listeners": ",".join(
+                [f"PLAINTEXT://127.0.0.1:{port}", f"CONTROLLER://localhost:{controller}"]
+                + [f"{way}://127.0.0.1:{at}" for way, at in zip(ways, inner, strict=True)]
+            ),
+            "advertised.listeners": ",".join(
+                [f"PLAINTEXT://127.0.0.1:{port}"]
+                + [f"{way}://127.0.0.1:{proxy.port}" for way, proxy in zip(ways, proxies, strict=True)]
+            ),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *ways)
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "controller.quorum.bootstrap.servers": f"localhost:{controller}",
+        }
+        broker = LocalBroker(port, Path(directory), properties=properties)
+        for proxy, at in zip(proxies, inner, strict=True):
+            proxy.serve(at)
+        broker.start()
+        try:
+            yield ProxiedBroker(broker, proxies)
+        finally:
+            broker.kill()  # nobody reads its data again

@@ -1,0 +1,348 @@
+"""A TCP proxy between a sidecar and the broker: it delays, stalls, cuts, cuts one way, and holds single requests back.
+
+Requests of Kafka are frames: a length of 4 bytes, then the API key in 2. Towards the broker the proxy knows where
+frames begin, so that it can hold one back: either the connection waits at it, or the client loses its connection while
+the frame is kept and sent later on the old one, as a copy that was delayed in the network comes (KAFKA-17754).
+
+A cut passes nothing on and reads nothing: the kernel's buffers fill, and what they hold flows on when the cut ends, as
+retransmission would do. Lost packets cannot be made here: a stall of 200 ms, TCP's least time-out, is what a receiver
+sees of one.
+
+Thread rule: one thread of its own serves all connections; the methods may be called from any other.
+"""
+
+from __future__ import annotations
+
+import random
+import selectors
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+PRODUCE, END_TXN = 0, 26
+
+_CHUNK_BYTES = 256 * 1024
+#: A direction that has this much waiting is not read until some of it is gone.
+_WAITING_BYTES_MAX = 4 * 1024 * 1024
+_STALL_S = 0.2
+_RESET = struct.pack("ii", 1, 0)
+
+
+@dataclass
+class Hold:
+    """A request to hold back: the `skip`-th after the next with this API key."""
+
+    api_key: int
+    lose_client: bool
+    skip: int = 0
+    caught: threading.Event = field(default_factory=threading.Event)
+    answered: threading.Event = field(default_factory=threading.Event)
+    error_code: int = -1
+    """What the broker answered to the late copy of an EndTxn; 0: it was carried out."""
+    released: bool = False
+
+
+@dataclass(eq=False)
+class _Pipe:
+    """One direction of a connection."""
+
+    source: socket.socket
+    sink: socket.socket
+    to_broker: bool
+    waiting: deque[tuple[float, bytes]] = field(default_factory=deque)
+    waiting_bytes: int = 0
+    ended: bool = False
+    partial: bytearray = field(default_factory=bytearray)
+    passing: int = 0
+    """Bytes still to come of a frame whose beginning was passed on."""
+    held: Hold | None = None
+    behind: list[bytes] = field(default_factory=list)
+    """The held frame, and what came behind it."""
+
+
+class _Link:
+    """A connection of a client and the one to the broker that belongs to it."""
+
+    def __init__(self, client: socket.socket, broker: socket.socket) -> None:
+        self.client, self.broker = client, broker
+        self.up = _Pipe(client, broker, True)
+        self.down = _Pipe(broker, client, False)
+        self.kept: tuple[Hold, bytes] | None = None
+
+
+class Proxy:
+    """Listens on a port of its own from the start; `serve` says where the broker is."""
+
+    def __init__(self, chance: random.Random | None = None) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._broker_port = 0
+        self._chance = chance or random.Random(0)
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._links: set[_Link] = set()
+        self._holds: list[Hold] = []
+        self._cut_up = self._cut_down = False
+        self._delay_s = (0.0, 0.0)
+        self._stall_share = 0.0
+        self._drop = self._closing = False
+        self._thread = threading.Thread(target=self._run, name=f"proxy {self.port}", daemon=True)
+
+    def serve(self, broker_port: int) -> None:
+        self._broker_port = broker_port
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing = True
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join(10)
+        for closing in (self._listener, self._wake_in, self._wake_out):
+            closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- faults ----------------------------------------------------------------------------------------------------
+
+    def cut(self, to_broker: bool = True, to_client: bool = True) -> None:
+        """Nothing passes any more in these directions; connections stay open."""
+        self._cut_up, self._cut_down = to_broker, to_client
+        self._wake()
+
+    def delay(self, least_ms: float, most_ms: float, stall_share: float = 0.0) -> None:
+        """Everything comes this much later, each way; a share of it is stalled as by a lost packet."""
+        self._delay_s, self._stall_share = (least_ms / 1000, most_ms / 1000), stall_share
+
+    def heal(self) -> None:
+        """No cut and no delay; what is held stays held."""
+        self._cut_up = self._cut_down = False
+        self._delay_s, self._stall_share = (0.0, 0.0), 0.0
+        self._wake()
+
+    def drop(self) -> None:
+        """Resets all connections."""
+        self._drop = True
+        self._wake()
+
+    def hold(self, api_key: int, *, lose_client: bool, skip: int = 0) -> Hold:
+        """Holds one request back; `caught` is set when it has come. With `lose_client` its client loses the connection
+        at once, else its connection waits."""
+        hold = Hold(api_key, lose_client, skip)
+        self._holds.append(hold)
+        return hold
+
+    def release(self, hold: Hold) -> None:
+        """Passes the held request on; `answered` is set when the broker has answered one whose client was lost."""
+        hold.released = True
+        self._wake()
+
+    # ---- the thread ------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        with suppress(OSError):
+            self._wake_out.send(b"x")
+
+    def _run(self) -> None:
+        while not self._closing:
+            readers, writers, wait_s = self._wanted()
+            with selectors.DefaultSelector() as selector:
+                for file in readers | writers:
+                    mask = (selectors.EVENT_READ if file in readers else 0) | (
+                        selectors.EVENT_WRITE if file in writers else 0
+                    )
+                    selector.register(file, mask)
+                ready: dict[object, int] = {key.fileobj: mask for key, mask in selector.select(wait_s)}
+            if self._wake_in in ready:
+                with suppress(BlockingIOError):
+                    self._wake_in.recv(4096)
+            if self._drop:
+                self._drop = False
+                for link in list(self._links):
+                    self._end(link)
+                continue
+            if self._listener in ready:
+                self._accept()
+            self._serve_links(ready)
+        for link in list(self._links):
+            self._end(link)
+
+    def _wanted(self) -> tuple[set[socket.socket], set[socket.socket], float]:
+        """What to wait for, and for how long at most."""
+        now, wait_s = time.monotonic(), 0.5
+        readers: set[socket.socket] = {self._wake_in, self._listener}
+        writers: set[socket.socket] = set()
+        for link in self._links:
+            if link.kept is not None:
+                readers.add(link.broker)
+                continue
+            for pipe in (link.up, link.down):
+                if self._cut_up if pipe.to_broker else self._cut_down:
+                    continue
+                if not pipe.ended and pipe.waiting_bytes < _WAITING_BYTES_MAX:
+                    readers.add(pipe.source)
+                if pipe.waiting and pipe.waiting[0][0] <= now:
+                    writers.add(pipe.sink)
+                elif pipe.waiting:
+                    wait_s = min(wait_s, pipe.waiting[0][0] - now)
+        return readers, writers, wait_s
+
+    def _accept(self) -> None:
+        try:
+            client, _ = self._listener.accept()
+        except OSError:  # it went away again
+            return
+        try:
+            broker = socket.create_connection(("127.0.0.1", self._broker_port), timeout=2)
+        except OSError:  # the broker is down: so is this
+            client.close()
+            return
+        for each in (client, broker):
+            each.setblocking(False)
+            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._links.add(_Link(client, broker))
+
+    def _serve_links(self, ready: dict[object, int]) -> None:
+        for link in list(self._links):
+            try:
+                if link.kept is not None:
+                    self._serve_kept(link, link.kept, link.broker in ready)
+                    continue
+                for pipe in (link.up, link.down):
+                    self._serve_pipe(link, pipe, ready)
+            except OSError:
+                self._end(link)
+
+    def _serve_pipe(self, link: _Link, pipe: _Pipe, ready: dict[object, int]) -> None:
+        if pipe.held is not None and pipe.held.released:
+            pipe.held = None
+            behind, pipe.behind = pipe.behind, []
+            for frame in behind:
+                self._push(pipe, frame)
+        cut = self._cut_up if pipe.to_broker else self._cut_down
+        if not cut and not pipe.ended and ready.get(pipe.source, 0) & selectors.EVENT_READ:
+            try:
+                data = pipe.source.recv(_CHUNK_BYTES)
+            except BlockingIOError:
+                data = None
+            if data == b"":
+                pipe.ended = True
+            elif data and not pipe.to_broker:
+                self._push(pipe, data)
+            elif data and self._take_requests(link, pipe, data):
+                return
+        if not cut:
+            _flush(pipe)
+        if pipe.ended and not pipe.waiting and not pipe.behind:
+            self._end(link)
+
+    def _take_requests(self, link: _Link, pipe: _Pipe, data: bytes) -> bool:
+        """Passes on what a client sent, frame by frame; True where the client was lost over a held one."""
+        if pipe.passing:
+            taken = data[: pipe.passing]
+            pipe.passing -= len(taken)
+            self._push(pipe, taken)
+            data = data[len(taken) :]
+        pipe.partial += data
+        while len(pipe.partial) >= 6:
+            size = 4 + int.from_bytes(pipe.partial[:4], "big")
+            if len(pipe.partial) < size and (self._holds or pipe.held):
+                break
+            frame = bytes(pipe.partial[:size])
+            del pipe.partial[:size]
+            pipe.passing = size - len(frame)
+            hold = self._hold_for(int.from_bytes(frame[4:6], "big")) if pipe.held is None else None
+            if hold is not None and hold.lose_client:
+                self._keep(link, hold, frame)
+                return True
+            if hold is not None:
+                pipe.held = hold
+                hold.caught.set()
+            if pipe.held is not None:
+                pipe.behind.append(frame)
+            else:
+                self._push(pipe, frame)
+        return False
+
+    def _hold_for(self, api_key: int) -> Hold | None:
+        for hold in self._holds:
+            if hold.api_key == api_key:
+                if hold.skip == 0:
+                    self._holds.remove(hold)
+                    return hold
+                hold.skip -= 1
+                return None
+        return None
+
+    def _keep(self, link: _Link, hold: Hold, frame: bytes) -> None:
+        """The client's side is gone, the broker's stays open for the frame that is under way."""
+        while link.up.waiting:  # what was sent before it arrives before it
+            _flush(link.up, at_once=True)
+        _reset(link.client)
+        link.kept = (hold, frame)
+        hold.caught.set()
+
+    def _serve_kept(self, link: _Link, kept: tuple[Hold, bytes], readable: bool) -> None:
+        hold, frame = kept
+        if hold.released and frame:
+            link.broker.sendall(frame)
+            link.kept = (hold, b"")
+        if not readable:
+            return
+        answer = link.broker.recv(_CHUNK_BYTES)
+        if hold.released:  # length 4, correlation id 4, throttle time 4, error code 2
+            hold.error_code = int.from_bytes(answer[12:14], "big", signed=True) if len(answer) >= 14 else -1
+            hold.answered.set()
+        if hold.released or not answer:
+            hold.answered.set()
+            self._end(link)
+
+    def _push(self, pipe: _Pipe, data: bytes) -> None:
+        least, most = self._delay_s
+        wait_s = self._chance.uniform(least, most) if most else 0.0
+        if self._stall_share and self._chance.random() < self._stall_share:
+            wait_s += _STALL_S
+        at = time.monotonic() + wait_s if wait_s else 0.0
+        if pipe.waiting:
+            at = max(at, pipe.waiting[-1][0])
+        pipe.waiting.append((at, data))
+        pipe.waiting_bytes += len(data)
+
+    def _end(self, link: _Link) -> None:
+        self._links.discard(link)
+        for each in (link.client, link.broker):
+            _reset(each)
+
+
+def _flush(pipe: _Pipe, at_once: bool = False) -> None:
+    """Sends what is due, as far as the other side takes it."""
+    now = time.monotonic()
+    while pipe.waiting and (at_once or pipe.waiting[0][0] <= now):
+        at, data = pipe.waiting[0]
+        try:
+            sent = pipe.sink.send(data)
+        except BlockingIOError:
+            return
+        pipe.waiting_bytes -= sent
+        if sent == len(data):
+            pipe.waiting.popleft()
+        else:
+            pipe.waiting[0] = (at, data[sent:])
+
+
+def _reset(sock: socket.socket) -> None:
+    with suppress(OSError):
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    sock.close()

@@ -1,0 +1,180 @@
+"""A bed for faults: two sidecars behind proxies, a steady load on four partitions, and the book that is kept of it.
+
+`steady` is a static member with a disk of its own, `moving` a dynamic one; `third` and `fourth` come and go, and share
+the data directory of `moving`, as the workers of one machine do. Load and judge go to the broker directly.
+
+Thread rule: all from one thread; the load, the book's reader and the proxies have their own.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support.bed import Bed
+from support.faults.book import OVERDUE_MS, Book
+from support.faults.follower import Follower
+from support.faults.load import Load, Plan
+from support.faults.proxied_broker import ProxiedBroker, proxied_broker
+from support.faults.proxy import Proxy
+from support.sidecars import PATIENCE_S, Sidecar, wait_until
+
+PARTITIONS = 4
+#: What no fault may make a sidecar say.
+_NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
+#: s. A long cut, the transactions that it left open, a session time-out and a takeover, on a machine that is busy.
+RECOVERY_S = 120.0
+#: ms. Long delays begin early here, so that some of the load passes through the store.
+STORE_AFTER_MS = 12_000
+
+
+@dataclass
+class Scene:
+    """What faults are done to."""
+
+    broker: ProxiedBroker
+    bed: Bed
+    requests: str
+    book: Book
+    follower: Follower
+    load: Load
+    chance: random.Random
+    static: Sidecar
+    dynamic: Sidecar
+    extras: list[Sidecar]
+    strangers: int = 0
+    """Requests that others than the load have committed."""
+    ended_ms: int = 0
+    """When the last fault ended; its deed says so where that is not when it returns."""
+    wrong: list[str] = field(default_factory=list)
+    _read: dict[Path, int] = field(default_factory=dict)
+
+    @property
+    def base(self) -> list[Sidecar]:
+        """The two that always run."""
+        return [self.static, self.dynamic]
+
+    def proxy_of(self, member: Sidecar) -> Proxy:
+        number = 2 if member in self.extras else self.base.index(member)
+        return self.broker.proxies[number]
+
+    def one(self) -> Sidecar:
+        return self.chance.choice(self.base)
+
+    def start(self) -> None:
+        """Returns when both serve, and the load runs."""
+        for member in self.base:
+            member.start()
+        for member in self.base:
+            member.wait_for_shards(PARTITIONS // 2)
+        self.follower.start()
+        self.load.start()
+
+    def wait(self, seconds: float) -> None:
+        """The length of a fault; nothing is waited for in it."""
+        time.sleep(seconds)
+
+    def fault_ends(self) -> None:
+        self.ended_ms = now_ms()
+
+    def mend(self) -> None:
+        """Ends whatever a fault has left: two members run, undisturbed, and nobody else does. One that has ended by
+        itself is started again, and noted."""
+        self.broker.heal()
+        if not self.broker.local.is_running():
+            self.broker.local.start()
+        for extra in self.extras:
+            if extra.is_alive():
+                extra.resume()
+                extra.stop()
+            extra.failpoints = ""
+        for member in self.base:
+            member.failpoints = ""
+            if member.is_alive():
+                member.resume()
+            else:
+                self.wrong.append(f"{member.name} had ended: {member.log_text()[-1000:]}")
+                member.start()
+
+    def recover(self, timeout_s: float = RECOVERY_S) -> None:
+        """Returns when all that was due has ended, and what came after the fault goes on to."""
+        since = self.ended_ms
+
+        def recovered() -> bool:
+            now = now_ms()
+            return now > since + OVERDUE_MS and self.book.newest_ms() > since and not self.book.overdue(now)
+
+        wait_until(recovered, f"nothing is overdue; {self.book.overdue(now_ms())} are, by partition", timeout_s)
+
+    def look_through_logs(self) -> list[str]:
+        """What members have logged since the last look that they never should."""
+        found = []
+        for member in [*self.base, *self.extras]:
+            for path in sorted((member.directory / member.name).glob("log-*")):
+                text = path.read_text(errors="replace")
+                said = _NEVER.findall(text[self._read.get(path, 0) :])
+                self._read[path] = len(text)
+                found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
+        return found
+
+    def finish(self, timeout_s: float = RECOVERY_S) -> list[int]:
+        """Stops the load, waits until all has ended and been read, stops the members; returns their exit codes."""
+        self.mend()
+        self.load.stop()
+        asked = self.load.acknowledged + self.strangers
+        wait_until(lambda: self.book.asked() >= asked, f"{asked} requests are read", timeout_s)
+        wait_until(lambda: self.book.pending() == 0, "every request has ended", timeout_s)
+        exits = [member.stop() for member in self.base]
+        self.follower.to_end()
+        return exits
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)
+
+
+@contextmanager
+def new_scene(directory: Path, seed: int, per_second: int, delay_ms_max: int = 20_000) -> Iterator[Scene]:
+    """A scene on a broker of its own; nothing runs yet but the broker."""
+    chance = random.Random(seed)
+    with proxied_broker(3, random.Random(seed + 1)) as broker:
+        bed = Bed(broker.bootstrap, directory)
+        requests, targets = bed.new_requests(PARTITIONS), [bed.new_target(4) for _ in range(2)]
+        small = bed.new_target(1, max_message_bytes="20000")
+        plan = Plan(requests, tuple(targets), small, seed, per_second, delay_ms_max)
+        book = Book(requests)
+        follower = Follower(broker.bootstrap, book, [*targets, small])
+        shared = directory / "shared"
+        settings: dict[str, object] = {"store_after_ms": STORE_AFTER_MS}
+        members = []
+        for name in ("steady", "moving", "third", "fourth"):
+            member = bed.new_sidecar(name, dispatch={"retry_budget_ms": 3_000}, static=name == "steady", topic=settings)
+            member.bootstrap = broker.way({"steady": 0, "moving": 1}.get(name, 2))
+            member.data = None if name == "steady" else shared
+            members.append(member)
+        scene = Scene(
+            broker,
+            bed,
+            requests,
+            book,
+            follower,
+            Load(broker.bootstrap, plan),
+            chance,
+            members[0],
+            members[1],
+            members[2:],
+        )
+        try:
+            yield scene
+        finally:
+            bed.close()
+            follower.close()
+
+
+#: s. For a process to come to a step of the protocol; a takeover may wait for a session and a transaction to time out.
+STEP_PATIENCE_S = PATIENCE_S

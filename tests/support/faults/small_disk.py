@@ -1,0 +1,60 @@
+"""A disk of a few MiB that can be filled and emptied again: a tmpfs where mounting is allowed, else a limit on files.
+
+Without the right to mount, the process is forbidden to make any file larger than it is allowed to be (RLIMIT_FSIZE, by
+`prlimit` on the running process): its writes fail then as well, with EFBIG where a full disk gives ENOSPC. `means` says
+which it is.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SIZE_MIB = 24
+_BALLAST = "ballast"
+
+
+@dataclass
+class SmallDisk:
+    """`directory` is where a sidecar may keep its data."""
+
+    directory: Path
+    means: str
+
+    def fill(self, pid: int | None, left_bytes: int = 0) -> None:
+        """Leaves this much room. `pid`: the process that shall feel it, where the means is a limit."""
+        if self.means == "tmpfs":
+            disk = os.statvfs(self.directory)
+            ballast = self.directory / _BALLAST
+            size = ballast.stat().st_size if ballast.exists() else 0
+            with ballast.open("ab") as file:
+                os.posix_fallocate(file.fileno(), 0, size + disk.f_bavail * disk.f_frsize - left_bytes)
+        elif pid is not None:
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (left_bytes, resource.RLIM_INFINITY))
+
+    def free(self, pid: int | None) -> None:
+        if self.means == "tmpfs":
+            (self.directory / _BALLAST).unlink(missing_ok=True)
+        elif pid is not None:
+            unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, unlimited)
+
+
+@contextmanager
+def small_disk(directory: Path, size_mib: int = SIZE_MIB) -> Iterator[SmallDisk]:
+    """A disk of its own at `directory`, empty."""
+    directory.mkdir(parents=True, exist_ok=True)
+    mount = shutil.which("mount")
+    command = [mount or "mount", "-t", "tmpfs", "-o", f"size={size_mib}m", "tmpfs", str(directory)]
+    done = mount is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    try:
+        yield SmallDisk(directory, "tmpfs" if done else "limit on the size of files (mounting is not allowed here)")
+    finally:
+        if done:
+            subprocess.run(["umount", "--lazy", str(directory)], check=True)

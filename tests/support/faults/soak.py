@@ -1,0 +1,136 @@
+"""`python -m support.faults.soak --minutes 30 --seed N --report PATH`: every fault, again and again, under a load.
+
+Exits with 1 where a promise was broken or something else went wrong; the report says what. Nothing is kept but the
+report, unless `--keep` names a directory for the logs.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+import numpy as np
+
+from support.command import run_postdate
+from support.faults.course import Step, run_course
+from support.faults.judgement import judge
+from support.faults.report import Run, markdown
+from support.faults.scene import Scene, new_scene
+
+_ROOT = Path(__file__).resolve().parents[3]
+_AUDIT_S = 1_800.0
+
+
+@click.command()
+@click.option("--minutes", default=30.0, help="How long; every fault is done once in any case.")
+@click.option("--seed", default=0, help="Of the order of faults and of the load; 0: a random one.")
+@click.option("--rate", default=1_000, help="Requests a second.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of Markdown there.")
+@click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the logs in this directory.")
+@click.option("--audit/--no-audit", default=True, help="Have Spark judge it, too.")
+def main(minutes: float, seed: int, rate: int, report: Path | None, keep: Path | None, audit: bool) -> None:
+    """Soak."""
+    seed = seed or random.SystemRandom().randrange(1, 10**6)
+    click.echo(f"seed {seed}: {minutes:g} min, {rate} requests/s")
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        run = soak(keep, minutes, seed, rate, audit)
+    else:
+        with tempfile.TemporaryDirectory(prefix="postdate-soak-", ignore_cleanup_errors=True) as directory:
+            run = soak(Path(directory), minutes, seed, rate, audit)
+    page = markdown(run)
+    click.echo(page)
+    if report is not None:
+        report.write_text(page)
+    sys.exit(0 if run.clean else 1)
+
+
+def soak(directory: Path, minutes: float, seed: int, rate: int, audit: bool) -> Run:
+    """Runs the course and judges it."""
+    began = time.monotonic()
+    with new_scene(directory, seed, rate) as scene:
+        scene.start()
+        # Few minutes are for every fault once; the more there are, the larger the share of kills.
+        steps = run_course(scene, minutes, min(1.0, max(0.1, (minutes - 8) / 16)), click.echo)
+        wrong: list[str] = []
+        try:
+            exits = scene.finish()
+            wrong += [f"a sidecar ended with {code}" for code in exits if code]
+        except AssertionError as error:
+            wrong.append(f"the end: {error}")
+        wrong += scene.look_through_logs()
+        found = judge(scene.book)
+        asked = scene.load.acknowledged + scene.strangers
+        if found.requests != asked:
+            wrong.append(f"{asked} requests were acknowledged and {found.requests} are on the topic")
+        verdict = _audit(scene) if audit else "not asked for"
+        if audit and not verdict.startswith("clean"):
+            wrong.append(f"the audit: {verdict}")
+        wrong += _unreached(scene, steps)
+        return Run(
+            seed,
+            minutes,
+            rate,
+            time.monotonic() - began,
+            steps,
+            scene.book,
+            found,
+            _calm_lateness(scene, steps),
+            _version(),
+            verdict,
+            wrong,
+        )
+
+
+def _calm_lateness(scene: Scene, steps: list[Step]) -> dict[str, int]:
+    """Percentiles over what was to be delivered while nothing was done."""
+    wanted, late = scene.book.lateness()
+    chosen = np.zeros(len(wanted), dtype=np.bool_)
+    for step in steps:
+        chosen |= (wanted >= step.calm_ms[0]) & (wanted + late <= step.calm_ms[1])
+    if not chosen.any():
+        return {}
+    points = {"p50": 50.0, "p99": 99.0, "p99.9": 99.9}
+    return {name: int(np.percentile(late[chosen], point)) for name, point in points.items()}
+
+
+def _audit(scene: Scene) -> str:
+    """What the audit says, in a few words."""
+    arguments = ("audit", "-b", scene.bed.bootstrap, "--requests", scene.requests, "--verdicts", "control")
+    done = run_postdate(*arguments, "--output", "json", timeout_s=_AUDIT_S)
+    if not done.stdout.strip():
+        return f"failed: {done.stderr[-1000:]}"
+    said = json.loads(done.stdout.splitlines()[-1])
+    if not said["clean"]:
+        return f"violations: {said['violations']}, {json.dumps(said['samples'])[:4000]}"
+    return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
+
+
+def _unreached(scene: Scene, steps: list[Step]) -> list[str]:
+    """What a run that proves anything must have seen."""
+    reached = {
+        "takeovers": len(scene.book.owners),
+        "transactions": scene.book.kinds["fates"],
+        "dead letters": sum(scene.book.reasons.values()),
+        "answers": len(scene.book.verdicts),
+        "moves": len(scene.book.moves),
+        "steps": len(steps),
+    }
+    return [f"there were no {what}: the run proves nothing" for what, count in reached.items() if not count]
+
+
+def _version() -> str:
+    done = subprocess.run(
+        ["git", "-C", str(_ROOT), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    main()

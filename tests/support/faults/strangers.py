@@ -1,0 +1,50 @@
+"""Other clients that do what they should not: take a shard's transactional id, leave transactions open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaException, Producer
+
+from postdate.connectors.wire.headers import Headers
+from support.broker import unique_name
+
+
+def take_id(bootstrap: str, transactional_id: str) -> None:
+    """A producer that takes the id, so that whoever has it is fenced, and goes away without a transaction."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 10_000}
+    )
+    while True:
+        try:
+            producer.init_transactions(20)
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable():
+                raise
+
+
+@contextmanager
+def open_transaction(
+    bootstrap: str, topic: str, partition: int, value: bytes, headers: Headers | None = None, *, commit: bool = False
+) -> Iterator[None]:
+    """A stranger's transaction with one record, open while the block runs; then committed, or aborted."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": unique_name("stranger"),
+            "transaction.timeout.ms": 120_000,
+        }
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, value, b"a stranger's", partition, headers=list(headers or []))
+    assert producer.flush(30) == 0, "the stranger's record was not taken"
+    try:
+        yield
+    finally:
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)

@@ -1,0 +1,55 @@
+"""Are the answers true? Each control and each replacement has one, and what Kafka holds does not refute it.
+
+A process that took a shard over without its disk no longer knows what had ended, so `not-found` says only that nothing
+was pending: what the id was before ended no later than the control.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from support.faults.book import FATES, Book, Change
+
+_APPLIED, _DELIVERED, _DEAD = FATES.index("applied"), FATES.index("delivered"), FATES.index("dead")
+_CANCELLED, _REPLACED = FATES.index("cancelled"), FATES.index("replaced")
+
+
+def untrue_answers(book: Book) -> Iterator[str]:
+    """One line for each control without exactly one answer, and for each answer that is refuted."""
+    known: set[tuple[int, int]] = set()
+    for (part, id_), changes in book.by_id.items():
+        ends = book.parts[part].of["ended_in"]
+        schedules: list[int] = []
+        for change in sorted(changes, key=lambda each: each.offset):
+            place = (part, change.offset)
+            known.add(place)
+            answers = book.verdicts.get(place, [])
+            if change.action and len(answers) != 1:
+                yield f"{id_!r} {place}: {len(answers)} answers to {change.action}: {answers}"
+            for verdict, of in answers:
+                complaint = _refuted(book, part, change, verdict, of)
+                if verdict == "not-found" and schedules and ends[schedules[-1]] > ends[change.offset]:
+                    complaint = f"but {schedules[-1]} was pending"
+                if complaint:
+                    yield f"{id_!r} {place} {change.action or 'schedule'}: {verdict} of {of}, {complaint}"
+            if not change.action:
+                schedules.append(change.offset)
+    for place in book.verdicts.keys() - known:
+        if any(verdict not in ("rejected", "delivered", "dead") for verdict, _ in book.verdicts[place]):
+            yield f"{place} was answered {book.verdicts[place]} and asked nothing"
+
+
+def _refuted(book: Book, part: int, change: Change, verdict: str, of: int) -> str:
+    """Why an answer is untrue; empty where nothing speaks against it."""
+    columns = book.parts[part].of
+    if of >= 0 and of > change.offset and verdict != "replaced":
+        return "which came later"
+    fate = columns["fate"][of] if of >= 0 else -1
+    wanted = {"cancelled": (_CANCELLED,), "replaced": (_REPLACED,), "too-late": (_DELIVERED, _DEAD)}
+    if verdict in wanted and of >= 0 and fate not in wanted[verdict]:
+        return f"which was {FATES[fate]}"
+    if verdict in ("cancelled", "replaced", "rescheduled") and of < 0:
+        return "which names nothing"
+    if verdict == "rescheduled" and (part, of, change.offset) not in book.moves:
+        return "which it never moved"
+    return ""
