@@ -2,23 +2,23 @@
 
 O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 not before
 its time, by the broker's clock. O6 `seq` without a gap. O7 the timer index holds what has not ended, and nothing else.
-O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. And verdicts are true.
+O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. What was promised of controls and of STORE is
+judged in `judge_controls` and `storing`.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.wire.delivered import delivered_headers
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate, decode_record
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, DispatchRecord, Fate, decode_record
 from postdate.connectors.wire.headers import DEAD_REASON, DUE, ORIGIN
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.verdicts import Verdict, decode_verdict
 from postdate.sidecar.states import State
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 
@@ -42,6 +42,7 @@ class Outcome:
     reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     stored: set[Origin] = field(default_factory=set)
+    ended_by: dict[Origin, DispatchRecord] = field(default_factory=dict)
 
     def final(self, origin: Origin) -> str:
         """The name of the final fate; empty where there is none yet."""
@@ -91,6 +92,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
             origin = (index, fate[0])
             if fate[2] in FINAL:
                 outcome.fates[origin].append((fate, record.timestamp_ms))
+                outcome.ended_by[origin] = said
                 outcome.reached[f"fate {fate[2]}"] += 1
             else:
                 outcome.reached[f"fate {fate[2]}"] += 1
@@ -192,52 +194,6 @@ def _dead_differences(asked: Asked, record: Record) -> list[str]:
     if asked.headers is not None and (record.headers or [])[: len(asked.headers)] != asked.headers:
         wrong.append(f"O4: the dead letter has headers {record.headers}, the request {asked.headers}")
     return wrong
-
-
-def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
-    """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
-    to_controls: Counter[Origin] = Counter()
-    of_controls: Counter[tuple[str, Origin]] = Counter()
-    of_itself: Counter[tuple[str, Origin]] = Counter()
-    for index in range(partitions):
-        for record in committed(broker, f"{REQUESTS}.verdicts", index):
-            answer = decode_verdict(record.value)
-            outcome.reached[f"verdict {answer.verdict}"] += 1
-            by = _parsed(answer.origin)
-            if traffic.asked[by].action in ("cancel", "reschedule"):
-                to_controls[by] += 1
-            if answer.of is None:
-                of_itself[answer.verdict, by] += 1
-            else:
-                of_controls[answer.verdict, _parsed(answer.of)] += 1
-                if not _is_true(outcome, answer.verdict, _parsed(answer.of), by[1]):
-                    fate = outcome.final(_parsed(answer.of))
-                    outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
-    for origin, asked in traffic.asked.items():
-        fate = outcome.final(origin)
-        if asked.action in ("cancel", "reschedule") and fate and to_controls[origin] != 1:
-            outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
-        if fate in ("delivered", "cancelled", "replaced") and of_itself[fate, origin] != 1:
-            outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
-        if fate in ("cancelled", "replaced") and of_controls[fate, origin] != 1:
-            outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
-
-
-def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
-    """Whether what a control was told of another request is so."""
-    fate = outcome.final(of)
-    if verdict is Verdict.RESCHEDULED:
-        return any(len(moved) == 5 and moved[4] == by for moved in outcome.moved.get(of, []))
-    return fate in {
-        Verdict.CANCELLED: ("cancelled",),
-        Verdict.REPLACED: ("replaced",),
-        Verdict.TOO_LATE: ("delivered", "dead"),
-    }.get(verdict, ())
-
-
-def _parsed(origin: str) -> Origin:
-    _, index, offset = parse_origin(origin.encode())
-    return index, offset
 
 
 def judge_indexes(outcome: Outcome, world: World, traffic: Traffic) -> None:

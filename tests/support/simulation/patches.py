@@ -26,6 +26,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.simulation.disk import MemoryBatch
+from support.simulation.traffic import REQUESTS
 from support.simulation.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World
 
 #: A step that has no name in the sidecar: some of the store's entries are written, and not all.
@@ -93,15 +94,23 @@ def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
     return fenced
 
 
-def _looking_at_takeovers(world: World) -> Callable[..., Tenure]:
-    honest = takeover.own
+@contextmanager
+def _looking_at_takeovers(world: World) -> Iterator[None]:
+    honest_recover, honest_own = takeover.recover, takeover.own
+    ends: dict[tuple[str, int], int] = {}
+
+    def recover(ctx: ShardContext, bounded: takeover.Bounded) -> takeover.Recovered:
+        ends[ctx.instance, ctx.partition] = world.broker.topics[REQUESTS].logs[ctx.partition].stable_end
+        return honest_recover(ctx, bounded)
 
     def own(ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
-        tenure = honest(ctx, recovered, broker_clock, owned_seq)
+        tenure = honest_own(ctx, recovered, broker_clock, owned_seq)
+        world.known.setdefault((ctx.partition, tenure.takeover), ends[ctx.instance, ctx.partition])
         world.look(ctx.partition, recovered.index, "taken over")
         return tenure
 
-    return own
+    with patch.object(takeover, "recover", recover), patch.object(takeover, "own", own):
+        yield
 
 
 def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, Tenure, Draft, int], None]:
@@ -154,7 +163,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
         patch.object(store_reading, "take_stored", _counting_stored(world)),
-        patch.object(takeover, "own", _looking_at_takeovers(world)),
+        _looking_at_takeovers(world),
         patch.object(Dispatcher, "_write", _looking_at_commits(world)),
         patch.object(dispatch_tail, "TAIL_OFFSETS", world.tail_offsets),
     ):

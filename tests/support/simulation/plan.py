@@ -24,7 +24,7 @@ from support.simulation.world import World
 
 GROUP = "postdate"
 #: What a schedule may mostly be about; the empty one about nothing in particular.
-THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "store", "store")
+THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
 #: ms. From which delay on entries are stored; 0: none is. The retention of the requests bounds it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
@@ -47,9 +47,10 @@ class Plan:
         self.theme = drawn if theme is None else theme
         self.partitions = choose.choice([1, 1, 2])
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        self.by_hand = choose.random() < (0.6 if self.theme in ("controls", "moves", "stranger") else 0.2)
-        self.duration_ms = choose.choice([4_000.0, 12_000.0, 30_000.0])
-        self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if self.theme == "store" else STORE_AFTER_MS)
+        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 0.9}.get(self.theme, 0.2)
+        self.duration_ms = choose.choice([30_000.0] if self.theme == "moves" else [4_000.0, 12_000.0, 30_000.0])
+        stores = self.theme in ("store", "moves")
+        self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self._numbers = 0
@@ -64,7 +65,7 @@ class Plan:
         """Topics, machines, processes, and the events to come."""
         world, choose = self.world, self.random
         self._create_topics()
-        for number in range(choose.choice([1, 2, 2, 3])):
+        for number in range(choose.choice([2, 3] if self.theme == "moves" else [1, 2, 2, 3])):
             world.new_machine(f"m{number}")
         for machine in world.machines:
             self.start(machine)
@@ -142,14 +143,19 @@ class Plan:
             for _ in range(5):
                 self._plan(self.events.outage)
         elif self.theme == "moves":
-            for _ in range(6):
-                step = choose.choice(["ingest.written", "dispatch.flushed", "dispatch.committed"])
-                world.ambushes[step, choose.randrange(2, 40)] = choose.choice(["kill", "pause"])
+            for step in ("ingest.written", "dispatch.committed", "dispatch.written"):
+                for _ in range(4):
+                    world.ambushes[step, choose.randrange(2, 60)] = choose.choice(["kill", "pause"])
         elif self.theme == "store":
             for _ in range(4):
                 self._plan(choose.choice([self.events.empty_out, self.events.lose_power, self.events.delete_requests]))
                 self._plan(self.events.compact_store)
             world.ambushes[STORE_APPLIED, choose.randrange(1, 6)] = "kill"
+        elif self.theme == "clocks":
+            for _ in range(6):
+                self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
+            for _ in range(2):
+                self._plan(self.events.step_broker_clock_far)
         elif self.theme == "power":
             for _ in range(4):
                 self._plan(self.events.lose_power)
@@ -186,7 +192,7 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        for _ in range(choose.choice([5, 20, 60])):
+        for _ in range(choose.choice([60] if self.theme in ("store", "moves") else [5, 20, 60])):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             if self.theme in (
                 "controls",

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from postdate.sidecar.states import State
 from support.simulation.invariants import Invariants
-from support.simulation.judge import gather, judge, judge_indexes, judge_verdicts
+from support.simulation.judge import gather, judge, judge_indexes
+from support.simulation.judge_controls import judge_in_time, judge_verdicts
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
@@ -56,12 +57,14 @@ def run_seed(
         world = World(seed, Path(directory))
         world.tell = tell
         plan = Plan(world, seed, theme)
-        world.look = Invariants(world, plan.traffic).check
+        if mutation is None:  # what is broken must show to those who read the topics
+            world.look = Invariants(world, plan.traffic).check
         with simulated(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             outcome = gather(world.broker, plan.partitions, world.archive)
             judge(outcome, plan.traffic, world.reached)
             judge_stores(outcome, world.broker, plan.partitions)
+            judge_in_time(outcome, plan.traffic, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic)
             for process in list(world.processes):

@@ -64,6 +64,7 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
+        self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.stack: list[AnyActor] = []
         self._hash = hashlib.blake2b(digest_size=8)

@@ -1,0 +1,107 @@
+"""The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has won.
+
+In time: it was written before the message was due, and whoever delivered the message had read it, or it was there when
+that one took over. Where the broker's clock was stepped, nobody can say what was in time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from postdate.connectors.wire.origins import parse_origin
+from postdate.connectors.wire.verdicts import Verdict, decode_verdict
+from support.simulation.judge import Origin, Outcome, committed
+from support.simulation.traffic import REQUESTS, Asked, Traffic
+
+if TYPE_CHECKING:
+    from postdate.connectors.kafka.sim import SimBroker
+    from support.simulation.world import World
+
+
+def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
+    """No message is delivered though a control that ends it came in time."""
+    if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
+        return
+    for origin, asked in traffic.asked.items():
+        fate = outcome.final(origin)
+        if asked.action != "schedule" or fate not in ("delivered", "cancelled", "replaced"):
+            continue
+        due_ms = outcome.due_ms(asked)
+        if fate != "delivered":
+            outcome.reached["control won"] += 1
+            outcome.reached["control won though overdue"] += outcome.fates[origin][0][1] >= due_ms
+            continue
+        writer = outcome.ended_by[origin]
+        known = max(writer.next_request, world.known.get((origin[0], writer.takeover), 0))
+        for other in _enders(traffic, asked):
+            if other.appended_ms < due_ms and other.offset < known:
+                outcome.wrong.append(
+                    f"O2: {origin}, due {due_ms}, is delivered by takeover {writer.takeover}, which knew of requests "
+                    f"below {known}; {other.action} {other.offset} came at {other.appended_ms}"
+                )
+
+
+def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
+    """The requests that end this one where it is still pending when they are read."""
+    found: list[Asked] = []
+    latest = True  # nobody else has scheduled its id since
+    for (index, offset), other in traffic.asked.items():
+        if index != asked.part.index or offset <= asked.offset:
+            continue
+        same_id = bool(asked.id) and other.id == asked.id and latest
+        if (other.action == "cancel" and (same_id or other.names == asked.offset)) or (
+            other.action == "schedule" and same_id
+        ):
+            found.append(other)
+        if other.action == "schedule" and same_id:
+            latest = False
+    return found
+
+
+def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
+    """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
+    to_controls: Counter[Origin] = Counter()
+    of_controls: Counter[tuple[str, Origin]] = Counter()
+    of_itself: Counter[tuple[str, Origin]] = Counter()
+    for index in range(partitions):
+        for record in committed(broker, f"{REQUESTS}.verdicts", index):
+            answer = decode_verdict(record.value)
+            outcome.reached[f"verdict {answer.verdict}"] += 1
+            by = _parsed(answer.origin)
+            if traffic.asked[by].action in ("cancel", "reschedule"):
+                to_controls[by] += 1
+            if answer.of is None:
+                of_itself[answer.verdict, by] += 1
+            else:
+                of_controls[answer.verdict, _parsed(answer.of)] += 1
+                if not _is_true(outcome, answer.verdict, _parsed(answer.of), by[1]):
+                    fate = outcome.final(_parsed(answer.of))
+                    outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
+    for origin, asked in traffic.asked.items():
+        fate = outcome.final(origin)
+        if asked.action in ("cancel", "reschedule") and fate and to_controls[origin] != 1:
+            outcome.wrong.append(f"verdict: {to_controls[origin]} answers to the {asked.action} {origin}")
+        if of_itself["accepted", origin] != (origin in outcome.stored):
+            outcome.wrong.append(f"verdict: {of_itself['accepted', origin]} times accepted: {origin}, {fate}")
+        if fate in ("delivered", "cancelled", "replaced") and of_itself[fate, origin] != 1:
+            outcome.wrong.append(f"verdict: {of_itself[fate, origin]} times {fate} about {origin}")
+        if fate in ("cancelled", "replaced") and of_controls[fate, origin] != 1:
+            outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
+
+
+def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
+    """Whether what a control was told of another request is so."""
+    fate = outcome.final(of)
+    if verdict is Verdict.RESCHEDULED:
+        return any(len(moved) == 5 and moved[4] == by for moved in outcome.moved.get(of, []))
+    return fate in {
+        Verdict.CANCELLED: ("cancelled",),
+        Verdict.REPLACED: ("replaced",),
+        Verdict.TOO_LATE: ("delivered", "dead"),
+    }.get(verdict, ())
+
+
+def _parsed(origin: str) -> Origin:
+    _, index, offset = parse_origin(origin.encode())
+    return index, offset

@@ -1,0 +1,220 @@
+"""More of the sidecar with one safeguard taken out: the rules of fates, marks, STORE, the gate and the clock.
+
+As `mutations`, whose table lists them; the names in brackets are those of the model that refutes the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.sidecar import apply, ingest, store_reading, takeover
+from postdate.sidecar.batch import Batch, BatchBuilder
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.draft import NO_FIRST_DUE, Draft
+from postdate.sidecar.gate import Gate
+from postdate.sidecar.transaction import Tenure
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from support.simulation.process import ShardActor
+from support.simulation.storing import STORE
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _moves_undone(_: World) -> AbstractContextManager[object]:
+    """Rule 3: `moved` is applied whether its control was read or not: an earlier one undoes a later one (M14)."""
+    honest = apply._change_entry
+
+    def change(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
+        honest(draft, key, fate, 0)
+
+    return patch.object(apply, "_change_entry", change)
+
+
+def _marks_overwritten(_: World) -> AbstractContextManager[object]:
+    """Rule 5: the last mark of a request takes the place of those before it (M4)."""
+    honest = apply._mark
+
+    def mark(draft: Draft, fate: Fate) -> None:
+        draft.changes.marks[fate[0]] = None
+        honest(draft, fate)
+
+    return patch.object(apply, "_mark", mark)
+
+
+def _unmarked(name: str) -> Mutation:
+    honest = apply._mark
+
+    def mark(draft: Draft, fate: Fate) -> None:
+        if fate[2] != name:
+            honest(draft, fate)
+
+    return lambda _: patch.object(apply, "_mark", mark)
+
+
+def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
+    """A request that is stored is taken for ended when it is read (M22)."""
+    honest = apply.apply_request
+
+    def request(draft: Draft, record: Record, read: Any) -> int:
+        mark = draft.mark(record.offset)
+        if mark is not None and mark.stored:
+            draft.changes.marks[record.offset] = None
+            return NO_FIRST_DUE
+        return int(honest(draft, record, read))
+
+    return patch.object(ingest, "apply_request", request)
+
+
+def _first_due_only(_: World) -> AbstractContextManager[object]:
+    """Fates are looked up under the first due time: what was moved meanwhile is not found."""
+    honest = apply.apply_fate
+
+    def find(self: Draft, offset: int, first_due_ms: int | None = None) -> bytes | None:
+        key = entry_key(first_due_ms or CONTROL_DUE, offset)
+        return key if self.raw(key) is not None else None
+
+    def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
+        with patch.object(Draft, "find", find):
+            honest(draft, fate, next_request)
+
+    return patch.object(takeover, "apply_fate", apply_fate)
+
+
+def _gate_open(_: World) -> AbstractContextManager[object]:
+    """Messages leave before requests that were there at the takeover are read (M5)."""
+    return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
+
+
+def _controls_not_needed(world: World) -> AbstractContextManager[object]:
+    """The low-water mark passes over controls that are pending (M6)."""
+
+    honest = Tenure.run
+
+    def run(self: Tenure, messages: Any, fates: Any, kind: str, read: int, low: int, **more: Any) -> int:
+        actor = next(actor for actor in reversed(world.stack) if isinstance(actor, ShardActor))
+        index = actor.shard._index
+        assert index is not None
+        offsets = [split_key(key)[1] for key in index.scan_keys(entry_key(CONTROL_DUE + 1, 0), None, 1 << 30)]
+        low = max(low, min(offsets, default=read)) if not index.parked_count else low
+        return honest(self, messages, fates, kind, read, low, **more)
+
+    return patch.object(Tenure, "run", run)
+
+
+@contextmanager
+def _without(dropped: Callable[[Batch, Any], bool]) -> Iterator[None]:
+    """Transactions lack some of the records for STORE."""
+    honest = BatchBuilder.build
+
+    def build(self: BatchBuilder, *arguments: Any, **more: Any) -> Batch:
+        batch = honest(self, *arguments, **more)
+        batch.messages = [each for each in batch.messages if each[1] != STORE or not dropped(batch, each)]
+        return batch
+
+    with patch.object(BatchBuilder, "build", build):
+        yield
+
+
+def _no_tombstone(_: World) -> AbstractContextManager[object]:
+    """What has ended stays in STORE (M7)."""
+    return _without(lambda batch, message: message[4] is None)
+
+
+def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
+    """A stored entry that is moved keeps its record (M8)."""
+
+    def moved(batch: Batch, message: Any) -> bool:
+        return any(len(fate) == 5 and b"%d" % fate[0] == message[3] for fate in batch.fates)
+
+    return _without(lambda batch, message: message[4] is not None and moved(batch, message))
+
+
+def _all_of_the_store(_: World) -> AbstractContextManager[object]:
+    """A rebuild takes from STORE also what it will find in the request topic (M17, M18)."""
+    honest = store_reading.take_stored
+
+    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+        honest(index, store, records, 1 << 62)
+
+    return patch.object(store_reading, "take_stored", take)
+
+
+def _interrupted_rebuild(_: World) -> AbstractContextManager[object]:
+    """A rebuild that died while it read STORE is gone on with, as if it had been whole."""
+    honest = takeover.recover
+
+    def recover(ctx: Any, bounded: takeover.Bounded) -> takeover.Recovered:
+        checked = bounded.fenced.checked
+        index = checked.index
+        if not checked.empty or index.next_request is not None or not index.count:
+            return honest(ctx, bounded)
+        with patch.object(store_reading, "take_stored", lambda *_: None), patch.object(TimerIndex, "count", 0):
+            return honest(ctx, bounded)
+
+    return patch.object(takeover, "recover", recover)
+
+
+def _id_taken_away(_: World) -> AbstractContextManager[object]:
+    """The end of a request frees its id, though a later request has it by now."""
+
+    def drop(self: Draft, caller_id: bytes, offset: int) -> None:
+        if caller_id:
+            self.changes.ids[caller_id] = None
+
+    return patch.object(Draft, "drop_id", drop)
+
+
+def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
+    """Nobody looks whether the broker's clock went back between the estimate and the append (I6)."""
+    honest = Tenure._check
+    return patch.object(Tenure, "_check", lambda self, left, due_max_ms: honest(self, left, -1))
+
+
+def _own_clock(_: World) -> AbstractContextManager[object]:
+    """The machine's wall clock decides what is due."""
+    stack = ExitStack()
+    stack.enter_context(_append_time_unchecked(_))
+    stack.enter_context(patch.object(BrokerClock, "now_ms", lambda self: self._clock.wall_ms()))
+    return stack
+
+
+def _due_of_mark_ignored(_: World) -> AbstractContextManager[object]:
+    """What moved is put with its first due time again."""
+    honest = apply._schedule
+
+    def schedule(draft: Draft, record: Record, request: Any, mark: Any) -> int:
+        return honest(draft, record, request, None if mark is None else msgspec.structs.replace(mark, due=-1))
+
+    return patch.object(apply, "_schedule", schedule)
+
+
+assert {"stored", "moved"}.isdisjoint(FINAL)
+
+#: By name: what is taken out, and the theme of the schedules that must catch it.
+FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "rule 3: moves undone": (_moves_undone, "moves"),
+    "rule 5: marks overwritten": (_marks_overwritten, "moves"),
+    "rule 5: no mark for stored": (_unmarked("stored"), "store"),
+    "rule 5: no mark for moved": (_unmarked("moved"), "moves"),
+    "rule 5: due of the mark ignored": (_due_of_mark_ignored, "moves"),
+    "rule 5: marked as stored, taken for ended": (_marked_is_skipped, "store"),
+    "fates looked up under the first due time": (_first_due_only, "moves"),
+    "gate always open": (_gate_open, "outage"),
+    "low-water mark passes controls": (_controls_not_needed, "controls"),
+    "no tombstones": (_no_tombstone, "store"),
+    "moved, not stored anew": (_moved_not_rewritten, "store"),
+    "all of STORE is taken": (_all_of_the_store, "store"),
+    "half a rebuild is gone on with": (_interrupted_rebuild, "store"),
+    "an id freed for another": (_id_taken_away, "controls"),
+    "append time not looked at": (_append_time_unchecked, "clocks"),
+    "own clock believed": (_own_clock, "clocks"),
+}
