@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from postdate.connectors.kafka.errors import AbortRequired, Fenced, UnknownOutcome
-from postdate.connectors.wire.dispatch_log import DELIVERED, Fate
+from postdate.connectors.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, Fate
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
 
@@ -77,7 +77,7 @@ class ShardCounts:
     def __init__(self) -> None:
         self.states = StateTimes()
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
-        self.fates: Counter[str] = Counter()
+        self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, STORED), 0))
         self.dead: Counter[str] = Counter()
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)

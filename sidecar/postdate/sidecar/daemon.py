@@ -22,7 +22,10 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
+from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.serving import serving
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
@@ -55,7 +58,9 @@ def run(config: Config) -> int:
     ended = threading.Event()
     watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
     watch.start()
-    served = poller.run(config.request_topic_names)
+    clock = SystemClock()
+    with serving(Process(config, poller, factory.counts, retentions, kafka, admin, clock)):
+        served = poller.run(config.request_topic_names)
     ended.set()
     watch.join()
     return Exit.OK if served else Exit.FENCED
@@ -127,6 +132,8 @@ class ShardFactory:
         self._cluster_id = cluster_id
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
+        self.counts: dict[Partition, ShardCounts] = {}
+        """What each shard has done that this process ever held."""
 
     def start(self, part: Partition) -> ShardThread:
         """A running shard for `part`."""
@@ -146,6 +153,7 @@ class ShardFactory:
             stopping=released.is_set,
             beat_interval_ms=_beat_interval_ms(self._retentions[part.topic]),
             retention_ms=self._retentions[part.topic],
+            counts=self.counts.setdefault(part, ShardCounts()),
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
 

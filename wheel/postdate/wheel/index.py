@@ -205,6 +205,11 @@ class TimerIndex:
             values += more_values
         return keys, values
 
+    @property
+    def messages_from(self) -> bytes:
+        """No message lies below this key: where a look at what is pending begins, behind all that has ended."""
+        return self._messages.at
+
     def next_due_ms(self) -> int | None:
         """No entry is due before this; 0 where a control waits or something is overdue, None where nothing is pending.
 

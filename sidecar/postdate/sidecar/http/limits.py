@@ -40,3 +40,10 @@ HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 
 # A token shorter than this could be guessed.
 TOKEN_CHARS_MIN: Final = 16
+TOKEN_FILE_BYTES_MAX: Final = 4_096
+
+# How long the server may take to end what it is answering when the process stops.
+HTTP_STOP_S: Final = 3.0
+
+# Bytes of keys, headers and values on one page, where they are shown at all.
+PAGE_PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024

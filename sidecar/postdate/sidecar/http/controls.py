@@ -1,0 +1,86 @@
+"""Cancel and reschedule over HTTP: an ordinary control request is produced, as any client would, and its origin told.
+
+What came of it is the verdict on the verdicts topic, and the life of the control (`GET /api/v1/requests/ORIGIN`). So
+nothing here acts on a shard: any process of the deployment may be asked, whoever holds the shard.
+
+Thread rule: a thread of the HTTP server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.producing import Draft, accepted, look_up, partition_of, produce
+from postdate.sidecar.request_rules import rules_of
+
+CANCEL, RESCHEDULE = "cancel", "reschedule"
+_TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
+_FIELDS = {CANCEL: {"origin", "id", "topic"}, RESCHEDULE: {"origin", "id", "topic", *_TIMES, "grace"}}
+
+
+def control(process: Process, action: str, asked: object) -> dict[str, Any]:
+    """Produce the control that a body asks for; returns its origin and the broker's time.
+
+    Raises BadQuery: the body says nothing that could be done; KafkaFault, TransientError: it may or may not be there.
+    """
+    if not isinstance(asked, dict):
+        raise BadQuery("the body must be a JSON object")
+    unknown = sorted(set(asked) - _FIELDS[action])
+    if unknown:
+        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS[action]))}")
+    topic, partition, named = _named(process, asked)
+    headers: Headers = [(names.ACTION, action.encode()), *named]
+    headers += [(header, _text(asked, field)) for field, header in _TIMES.items() if field in asked]
+    if "grace" in asked:
+        headers.append((names.GRACE, _text(asked, "grace")))
+    caller_id = dict(named).get(names.ID)
+    draft = Draft(caller_id, None, headers)
+    live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
+    index = partition_of(caller_id, live.partitions) if partition < 0 else partition
+    if index >= live.partitions:
+        raise BadQuery(f"{topic} has {live.partitions} partitions: this origin cannot exist")
+    try:
+        accepted(rules_of(process.config, topic, live.retention_ms), draft, index, process.clock.wall_ms())
+    except ConfigError as error:
+        raise BadQuery(str(error)) from error
+    receipt = produce(process.kafka, Partition(topic, index), draft)
+    origin = format_origin(topic, index, receipt.offset).decode()
+    return {"origin": origin, "action": action, "accepted_ms": receipt.timestamp_ms}
+
+
+def _named(process: Process, asked: dict[str, Any]) -> tuple[str, int, Headers]:
+    """Topic and partition (-1: by the id) of the request meant, and the header that names it."""
+    if ("id" in asked) == ("origin" in asked):
+        raise BadQuery("give one of id and origin")
+    served = process.config.request_topic_names
+    if "origin" in asked:
+        origin = _text(asked, "origin")
+        try:
+            topic, partition, _ = parse_origin(origin)
+        except ValueError as error:
+            raise BadQuery(f"origin {error}") from error
+        if asked.get("topic", topic) != topic:
+            raise BadQuery("topic and origin name different request topics")
+        named: Headers = [(names.ORIGIN, origin)]
+    else:
+        topic, partition = str(asked.get("topic", served[0])), -1
+        if "topic" not in asked and len(served) > 1:
+            raise BadQuery(f"topic is needed: {', '.join(served)} are served")
+        named = [(names.ID, _text(asked, "id"))]
+    if topic not in served:
+        raise BadQuery(f"{topic} is not served here: {', '.join(served)}")
+    return topic, partition, named
+
+
+def _text(asked: dict[str, Any], field: str) -> bytes:
+    value = asked[field]
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise BadQuery(f"{field} takes a text or a number")
+    return str(value).encode()

@@ -1,0 +1,154 @@
+"""The life of one request: what was asked, where it is now, and what became of it, as the logs say.
+
+The timer index knows what is pending; what has ended is in the dispatch log alone. A search there begins where the end
+is most likely, at the due time, and then from the acceptance on; it is bounded, and says where it gave up.
+
+Thread rule: a thread of the HTTP server, with readers of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from postdate.connectors.kafka.errors import OffsetOutOfRange
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, decode_record
+from postdate.connectors.wire.errors import FormatError, RequestRefused
+from postdate.connectors.wire.requests import Action, Request, parse_request
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.request_rules import rules_of
+
+_EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
+
+
+class Sought(NamedTuple):
+    """What a search of the dispatch log found, and whether it looked everywhere."""
+
+    events: list[dict[str, Any]]
+    complete: bool
+
+
+def life_of(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
+    """The life of the request at `offset` of a shard, or None: there is no such request, or retention has taken it and
+    nothing is known of it. Raises Unanswered, KafkaFault."""
+    next_request = shard.ask(lambda index: index.next_request or 0)
+    found = find_offset(shard, offset)
+    record = _request_record(process, shard.part, offset)
+    life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
+    request = None
+    if record is not None:
+        request, life["request"] = _asked(process, shard.part, record)
+    if found is not None:
+        key, entry = found
+        life["entry"] = as_json(shard.part, key, entry, payload)
+        moved = entry.due != entry.first_due or entry.stored
+        sought = _search(process, shard.part, offset, record, None) if moved else Sought([], True)
+        return life | {"state": life["entry"]["state"], "events": sought.events, "complete": sought.complete}
+    if offset >= next_request:
+        return None if record is None else life | {"state": "unread", "events": [], "complete": True}
+    sought = _search(process, shard.part, offset, record, request)
+    if record is None and not sought.events:
+        return None
+    ended = [event["fate"] for event in sought.events if event["fate"] in FINAL]
+    return life | {"state": ended[-1] if ended else "ended", "events": sought.events, "complete": sought.complete}
+
+
+def _request_record(process: Process, part: Partition, offset: int) -> Record | None:
+    """The request as it lies in its topic, or None: retention has taken it, or it was never committed there."""
+    reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
+    deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
+    try:
+        while reader.position() <= offset and time.monotonic() < deadline:
+            records = reader.read(1, 0.2)
+            if records:
+                return records[0] if records[0].offset == offset else None
+        return None
+    except OffsetOutOfRange:
+        return None
+    finally:
+        reader.close()
+
+
+def _asked(process: Process, part: Partition, record: Record) -> tuple[Request | None, dict[str, Any]]:
+    """The request of a record and how it is shown; None where it is refused."""
+    shown: dict[str, Any] = {"accepted_ms": record.timestamp_ms}
+    rules = rules_of(process.config, part.topic, process.retentions.get(part.topic, -1))
+    headers = (record.timestamp_ms, record.key, record.headers, record.value is None)
+    try:
+        request = parse_request(rules, part.index, *headers)
+    except RequestRefused as refusal:
+        return None, shown | {"action": None, "refused": f"{refusal.reason}: {refusal.detail}"}
+    shown["action"] = Action(request.action).name.lower()
+    shown["id"] = request.id.decode("utf-8", "backslashreplace") or None
+    if request.action == Action.SCHEDULE:
+        shown |= {"target": request.target, "due_ms": request.due_ms}
+    elif request.acts_on >= 0:
+        shown["acts_on"] = f"{part.topic}/{part.index}/{request.acts_on}"
+    return request, shown
+
+
+def _search(process: Process, part: Partition, offset: int, record: Record | None, request: Request | None) -> Sought:
+    """The fates of a request. `request`: where it has ended, so that its due time is a good place to begin."""
+    log = Partition(OwnTopics.of(part.topic).dispatch_log, part.index)
+    accepted = _log_offset(process, log, record.timestamp_ms - _EARLIER_MS if record is not None else 0)
+    if request is not None and request.action == Action.SCHEDULE and record is not None:
+        due = _log_offset(process, log, max(request.due_ms, record.timestamp_ms) - _EARLIER_MS)
+        sought = _read(process, part, log, due, offset)
+        if any(event["fate"] in FINAL for event in sought.events):
+            before = Sought([], True) if due == accepted else _read(process, part, log, accepted, offset, due)
+            return Sought(before.events + sought.events, before.complete)
+    return _read(process, part, log, accepted, offset)
+
+
+def _log_offset(process: Process, log: Partition, since_ms: int) -> int:
+    start = process.admin.start_offsets([log])[log]
+    if since_ms <= 0:
+        return start
+    found = process.admin.offset_for_time(log, since_ms)
+    return max(start, found) if found is not None else _end(process, log)
+
+
+def _end(process: Process, log: Partition) -> int:
+    return process.admin.end_offsets([log], Isolation.READ_COMMITTED)[log]
+
+
+def _read(process: Process, part: Partition, log: Partition, start: int, offset: int, end: int | None = None) -> Sought:
+    """The fates of a request in [start, end) of the dispatch log; no further than its final one."""
+    bound = _end(process, log) if end is None else end
+    deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
+    events: list[dict[str, Any]] = []
+    read = 0
+    reader = process.kafka.log_reader(log, start, Isolation.READ_COMMITTED)
+    try:
+        while reader.position() < bound:
+            if read >= limits.FATE_RECORDS_MAX or time.monotonic() > deadline:
+                return Sought(events, False)
+            for record in reader.read(1_000, 0.2):
+                read += 1
+                if record.offset < bound:
+                    events += _events(part, record, offset)
+            if events and events[-1]["fate"] in FINAL:
+                break
+    finally:
+        reader.close()
+    return Sought(events, True)
+
+
+def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
+    """What one record of the dispatch log says of a request; a record of a stranger says nothing."""
+    try:
+        said = decode_record(record.value)
+    except FormatError:
+        return
+    for fate in said.fates:
+        if fate[0] == offset:
+            event: dict[str, Any] = {"fate": fate[2], "at_ms": record.timestamp_ms, "instance": said.instance}
+            event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
+            if fate[2] == MOVED and len(fate) == 5:
+                event |= {"due_ms": fate[3], "by": f"{part.topic}/{part.index}/{fate[4]}"}
+            yield event

@@ -1,0 +1,204 @@
+"""The description of the API, OpenAPI 3.1, as the application serves it. A test holds it equal to the routes.
+
+Thread rule: pure.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postdate.sidecar.http import limits
+
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_MS = {"type": "integer", "description": "epoch milliseconds"}
+
+
+def _maybe(schema: dict[str, Any]) -> dict[str, Any]:
+    return {**schema, "type": [schema["type"], "null"]}
+
+
+_ENTRY = {
+    "type": "object",
+    "properties": {
+        "origin": {**_TEXT, "description": "request topic/partition/offset: the name of the request for ever"},
+        "state": {**_TEXT, "enum": ["waiting", "parked", "ending"]},
+        "target": _TEXT,
+        "due_ms": _MS,
+        "first_due_ms": {**_MS, "description": "before any reschedule"},
+        "accepted_ms": _maybe(_MS),
+        "id": _maybe(_TEXT),
+        "partition": {**_maybe(_NUMBER), "description": "of the target, where the request names one"},
+        "grace_ms": _maybe(_NUMBER),
+        "stored": {"type": "boolean", "description": "kept in the store topic"},
+        "payload": {
+            "type": "object",
+            "description": "key, value and headers as base64; only where http.payloads is allowed",
+        },
+    },
+}
+_UNASKED = {
+    "type": "array",
+    "description": "shards of this process that cannot answer now",
+    "items": {
+        "type": "object",
+        "properties": {"topic": _TEXT, "partition": _NUMBER, "state": _TEXT, "why": _TEXT},
+    },
+}
+_PAGE = {
+    "type": "object",
+    "properties": {
+        "entries": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
+        "cursor": {**_maybe(_TEXT), "description": "of the next page; null: there is nothing more now"},
+        "not_asked": _UNASKED,
+    },
+}
+_COUNT = {
+    "type": "object",
+    "properties": {
+        "count": _NUMBER,
+        "exact": {"type": "boolean", "description": "false: there are at least so many"},
+        "parked": _NUMBER,
+        "shards": {"type": "array", "items": {"type": "object"}},
+        "not_asked": _UNASKED,
+    },
+}
+_LIFE = {
+    "type": "object",
+    "properties": {
+        "origin": _TEXT,
+        "state": {**_TEXT, "description": "waiting, parked, ending, unread, ended, or the final fate"},
+        "request": {"type": ["object", "null"], "description": "null: retention has taken the record"},
+        "entry": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, {"type": "null"}]},
+        "events": {"type": "array", "items": {"type": "object"}, "description": "its fates, oldest first"},
+        "complete": {"type": "boolean", "description": "false: the dispatch log was too long to be read to the end"},
+    },
+}
+_CONTROL = {
+    "type": "object",
+    "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
+    "description": "the control request that was produced; its verdict is the answer",
+}
+_ERROR = {"type": "object", "properties": {"error": _TEXT}}
+
+
+def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
+
+
+_TIME = "epoch milliseconds or RFC 3339"
+_FILTERS = [
+    _query("topic", _TEXT, "request topic"),
+    _query("partition", _NUMBER, "partition of the request topic"),
+    _query("target", {"type": "array", "items": _TEXT}, "target topic; repeatable"),
+    _query("from", _TEXT, f"due at or after: {_TIME}"),
+    _query("until", _TEXT, f"due before: {_TIME}"),
+    _query("state", {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"}, "parked: the target fails"),
+]
+_PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
+
+
+def _answers(name: str, status: str = "200") -> dict[str, Any]:
+    """The good answer, and those that every path of the API may give."""
+    good = {"$ref": f"#/components/schemas/{name}"}
+    bad = {"$ref": "#/components/schemas/Error"}
+    texts = {
+        "400": "the question is wrong",
+        "401": "the token is missing or wrong",
+        "403": "no token is configured",
+        "502": "Kafka does not answer",
+        "503": "a shard is busy",
+    }
+    return {
+        status: {"description": "done", "content": {"application/json": {"schema": good}}},
+        **{
+            code: {"description": text, "content": {"application/json": {"schema": bad}}}
+            for code, text in texts.items()
+        },
+    }
+
+
+def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
+    named = {
+        "origin": {**_TEXT, "description": "of the request meant; or"},
+        "id": {**_TEXT, "description": "the id it was given"},
+        "topic": {**_TEXT, "description": "request topic, where several are served and an id is given"},
+    }
+    schema = {"type": "object", "additionalProperties": False, "properties": {**named, **fields}}
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"token": []}],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": _answers("Control", "202"),
+        }
+    }
+
+
+def _plain(summary: str) -> dict[str, Any]:
+    content = {"description": "yes", "content": {"text/plain": {"schema": _TEXT}}}
+    return {
+        "get": {"summary": summary, "responses": {"200": content, "503": {**content, "description": "no, and why"}}}
+    }
+
+
+def describe() -> dict[str, Any]:
+    """The whole description."""
+    limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
+    page = [
+        *_FILTERS,
+        _query("id", _TEXT, "only what is pending under this id"),
+        _query("origin", _TEXT, "only this request"),
+        _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "entries at most"),
+        _query("cursor", _TEXT, "of the page before"),
+        _PAYLOAD,
+    ]
+    origin = {
+        "name": "origin",
+        "in": "path",
+        "required": True,
+        "schema": _TEXT,
+        "description": "topic/partition/offset",
+    }
+    times = {
+        "at": {**_TEXT, "description": _TIME},
+        "delay": {**_TEXT, "description": "from now: 90s, 2h30m, PT5M"},
+        "level": _NUMBER,
+        "grace": _TEXT,
+    }
+    unknown = {"404": {"description": "nothing is known of it, or another process holds its shard"}}
+    answers = _answers("Life") | unknown
+    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD], "responses": answers}
+    listing = {"summary": "What is pending, by due time", "parameters": page, "responses": _answers("Page")}
+    counting = {"summary": "How much is pending", "parameters": _FILTERS, "responses": _answers("Count")}
+    itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Postdate",
+            "version": "1",
+            "description": "What is pending in the shards of one process, and changes to it.",
+        },
+        "paths": {
+            "/metrics": _plain("Metrics in Prometheus' text format"),
+            "/healthz": _plain("Is the process alive?"),
+            "/readyz": _plain("Does the process take its part?"),
+            "/api/v1/openapi.json": {"get": itself},
+            "/api/v1/pending": {"get": listing},
+            "/api/v1/pending/count": {"get": counting},
+            "/api/v1/requests/{origin}": {"get": life},
+            "/api/v1/cancel": _change("Cancel a message that is pending", {}),
+            "/api/v1/reschedule": _change("Move a pending message to another time", times),
+        },
+        "components": {
+            "schemas": {
+                "Entry": _ENTRY,
+                "Page": _PAGE,
+                "Count": _COUNT,
+                "Life": _LIFE,
+                "Control": _CONTROL,
+                "Error": _ERROR,
+            },
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }

@@ -1,0 +1,290 @@
+"""What is pending, in pages and numbers, from the timer indexes of the shards that this process holds.
+
+The indexes belong to their shards' threads, which are asked in slices (`inquiries`): a slice is one bounded scan,
+everything else happens here. Between two slices the shard dispatches what is due.
+
+A page is in order of due time, then of request offset, over all shards. Its cursor is the last key shown, so that a
+page follows on the one before whatever has left or come meanwhile; a message that moves may be seen twice or not.
+
+Thread rule: any thread but a shard's.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire.origins import format_origin
+from postdate.sidecar.http import limits
+from postdate.wheel.entry import PENDING, Entry, decode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+
+Answer = TypeVar("Answer")
+
+WAITING, PARKED, ENDING = "waiting", "parked", "ending"
+"""Where an entry is: waits for its due time; its target fails; it ends with the next transaction."""
+
+
+class AskedShard(Protocol):
+    """A shard that answers questions about its index."""
+
+    @property
+    def part(self) -> Partition:
+        """Which it is."""
+
+    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+        """What the question returns. Raises Unanswered: not now."""
+
+
+class BadQuery(ValueError):
+    """What was asked cannot be answered: the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which entries are wanted: due in [from_ms, until_ms), for one of these targets (none: any), waiting or parked."""
+
+    from_ms: int = 1
+    until_ms: int = DUE_MS_MAX
+    targets: frozenset[str] = frozenset()
+    state: str = WAITING
+
+    def take(self, key: bytes, entry: Entry) -> bool:
+        """True where an entry is wanted."""
+        due_ms = split_key(key)[0]
+        if not self.from_ms <= due_ms < self.until_ms or (self.targets and entry.target not in self.targets):
+            return False
+        return entry.kind in PENDING
+
+
+class Place(NamedTuple):
+    """Between two entries of the order: behind this key of this shard."""
+
+    key: bytes
+    part: Partition
+
+    def encode(self) -> str:
+        """The cursor of a page that ended here."""
+        text = json.dumps([self.key.hex(), self.part.topic, self.part.index])
+        return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
+
+    @classmethod
+    def decode(cls, cursor: str) -> Place:
+        """The place of a cursor. Raises BadQuery: it is none of ours."""
+        try:
+            text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+            key, topic, index = json.loads(text)
+            return cls(bytes.fromhex(key), Partition(str(topic), int(index)))
+        except (ValueError, TypeError, binascii.Error) as error:
+            raise BadQuery("cursor: is not one that a page gave") from error
+
+
+Found = tuple[bytes, Partition, Entry]
+
+
+class Page(NamedTuple):
+    """Entries in order, and the cursor of the page behind them; None: there is nothing more now."""
+
+    entries: list[Found]
+    cursor: str | None
+
+
+def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit: int, keep_payload: bool) -> Page:
+    """Up to `limit` entries behind `after`. A page may be short, or empty, and still have a cursor: only so much is
+    looked at for each. Raises Unanswered. O(looked at), at most PAGE_LOOKS_MAX a shard."""
+    found: list[Found] = []
+    bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was not looked at beyond
+    for shard in shards:
+        matches, reached = _matches(shard, filters, _start(filters, after, shard.part), limit, keep_payload)
+        found += matches
+        if reached is not None and (bound is None or (reached, shard.part) < bound):
+            bound = (reached, shard.part)
+    found.sort(key=lambda each: each[:2])
+    shown = [each for each in found if bound is None or each[:2] <= bound][:limit]
+    if len(shown) < len(found) and len(shown) == limit:
+        return Page(shown, Place(*shown[-1][:2]).encode())
+    return Page(shown, None if bound is None else Place(*bound).encode())
+
+
+def count(shards: list[AskedShard], filters: Filters) -> tuple[int, bool]:
+    """How many entries are wanted, and whether that is all: only so many are counted. Raises Unanswered."""
+    total, exact = 0, True
+    for shard in shards:
+        if filters.targets or filters.state == PARKED:
+            looked = 0
+            for keys, entries in _slices(shard, filters, _first(filters)):
+                total += sum(map(filters.take, keys, entries))
+                looked += len(keys)
+                if looked >= limits.COUNTED_ENTRIES_MAX:
+                    exact = False
+                    break
+        else:
+            counted, whole = _count_keys(shard, filters)
+            total += counted
+            exact &= whole
+    return total, exact
+
+
+def find_id(shard: AskedShard, caller_id: bytes) -> tuple[bytes, Entry] | None:
+    """The entry that is pending under an id, with its key, or None. Raises Unanswered."""
+
+    def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
+        key = index.id_key(caller_id)
+        return None if key is None else _read(index, split_key(key)[1], key)
+
+    return _decoded(shard.ask(look))
+
+
+def find_offset(shard: AskedShard, offset: int) -> tuple[bytes, Entry] | None:
+    """The entry of the request at an offset, with its key; None where it is not pending. Raises Unanswered."""
+
+    def look(index: TimerIndex) -> tuple[bytes, bytes | None] | None:
+        key = index.find(offset)
+        return None if key is None else _read(index, offset, key)
+
+    return _decoded(shard.ask(look))
+
+
+def as_json(part: Partition, key: bytes, entry: Entry, payload: bool) -> dict[str, Any]:
+    """An entry for the answer. With `payload` also key, headers and value, as base64."""
+    shown: dict[str, Any] = {
+        "origin": format_origin(part.topic, part.index, split_key(key)[1]).decode(),
+        "state": _state(key, entry),
+        "target": entry.target,
+        "due_ms": entry.due,
+        "first_due_ms": entry.first_due,
+        "accepted_ms": entry.accepted_ms if entry.accepted_ms >= 0 else None,
+        "id": entry.id.decode("utf-8", "backslashreplace") if entry.id else None,
+        "partition": entry.partition if entry.partition >= 0 else None,
+        "grace_ms": entry.grace_ms if entry.grace_ms >= 0 else None,
+        "stored": entry.stored,
+    }
+    if payload:
+        shown["payload"] = {
+            "key": _base64(entry.key),
+            "value": _base64(entry.value),
+            "headers": [[name, _base64(value)] for name, value in entry.headers],
+        }
+    return shown
+
+
+def _base64(raw: bytes | None) -> str | None:
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def _state(key: bytes, entry: Entry) -> str:
+    if len(key) > ENTRY_KEY_SIZE_BYTES:
+        return PARKED
+    return WAITING if entry.kind in PENDING else ENDING
+
+
+# ---- slices ----------------------------------------------------------------------------------------------------------
+
+
+def _first(filters: Filters) -> bytes:
+    """Inclusive: where a scan of these begins."""
+    return b"" if filters.state == PARKED else entry_key(max(filters.from_ms, 1), 0)
+
+
+def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
+    """Inclusive: where the scan of one shard goes on behind a place."""
+    first = _first(filters)
+    if after is None:
+        return first
+    return max(first, after.key + b"\0" if part <= after.part else after.key)
+
+
+def _slices(shard: AskedShard, filters: Filters, start: bytes) -> Iterator[tuple[list[bytes], list[Entry]]]:
+    """Keys and entries from `start` on, a slice at a time, until there are none."""
+    before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
+
+    def scan(index: TimerIndex) -> tuple[list[bytes], list[bytes]]:
+        if filters.state == PARKED:
+            keys = index.scan_parked_keys(start, limits.SLICE_ENTRIES_MAX // 4)
+            return keys, [index.parked(key) or b"" for key in keys]
+        first = _before(max(start, index.messages_from))
+        return index.scan(first, before, limits.SLICE_ENTRIES_MAX, limits.SLICE_SIZE_BYTES_MAX)
+
+    while True:
+        keys, values = shard.ask(scan)
+        if not keys:
+            return
+        yield keys, [decode_entry(value) for value in values]
+        start = keys[-1] + b"\0"
+
+
+def _before(start: bytes) -> bytes:
+    """The exclusive bound of a scan of entries from `start` on, which may be a key with a 0 byte behind it."""
+    if len(start) > ENTRY_KEY_SIZE_BYTES:
+        return start[:ENTRY_KEY_SIZE_BYTES]
+    return (int.from_bytes(start, "big") - 1).to_bytes(ENTRY_KEY_SIZE_BYTES, "big")
+
+
+def _matches(
+    shard: AskedShard, filters: Filters, start: bytes, limit: int, keep_payload: bool
+) -> tuple[list[Found], bytes | None]:
+    """Up to `limit` wanted entries of one shard, and the last key looked at where there may be more behind it."""
+    matches: list[Found] = []
+    looked = payload_bytes = 0
+    for keys, entries in _slices(shard, filters, start):
+        for key, entry in zip(keys, entries, strict=True):
+            if filters.take(key, entry):
+                payload_bytes += len(entry.value or b"") if keep_payload else 0
+                matches.append((key, shard.part, entry if keep_payload else _without_payload(entry)))
+                if len(matches) >= limit or payload_bytes > limits.PAGE_PAYLOAD_BYTES_MAX:
+                    return matches, key
+        looked += len(keys)
+        if looked >= limits.PAGE_LOOKS_MAX:
+            return matches, keys[-1]
+    return matches, None
+
+
+def _without_payload(entry: Entry) -> Entry:
+    return Entry(
+        kind=entry.kind,
+        stored=entry.stored,
+        first_due=entry.first_due,
+        due=entry.due,
+        target=entry.target,
+        key=None,
+        value=None,
+        headers=[],
+        partition=entry.partition,
+        id=entry.id,
+        grace_ms=entry.grace_ms,
+        accepted_ms=entry.accepted_ms,
+    )
+
+
+def _count_keys(shard: AskedShard, filters: Filters) -> tuple[int, bool]:
+    start, before = _first(filters), entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
+    total = 0
+
+    def scan(index: TimerIndex) -> list[bytes]:
+        return index.scan_keys(max(start, index.messages_from), before, limits.SLICE_KEYS_MAX)
+
+    while total < limits.COUNTED_KEYS_MAX:
+        keys = shard.ask(scan)
+        total += len(keys)
+        if len(keys) < limits.SLICE_KEYS_MAX:
+            return total, True
+        start = keys[-1] + b"\0"
+    return total, False
+
+
+def _read(index: TimerIndex, offset: int, key: bytes) -> tuple[bytes, bytes | None]:
+    """The present key and the encoded entry of a request; its key in `ids` may be that before it was parked."""
+    place = index.find(offset) or key
+    return place, index.entry(place) if len(place) == ENTRY_KEY_SIZE_BYTES else index.parked(place)
+
+
+def _decoded(found: tuple[bytes, bytes | None] | None) -> tuple[bytes, Entry] | None:
+    if found is None or found[1] is None:
+        return None
+    return found[0], decode_entry(found[1])

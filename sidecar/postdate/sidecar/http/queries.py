@@ -1,0 +1,118 @@
+"""What the parameters of a question mean, and which shards it goes to.
+
+Thread rule: pure, but for `asked_shards`, which looks at the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.datastructures import QueryParams
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire.instants import parse_instant_ms
+from postdate.connectors.wire.origins import parse_origin
+from postdate.connectors.wire.topics import is_topic_name
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import DUE_MS_MAX
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldShard:
+    """A shard of this process, to be asked by its thread."""
+
+    part: Partition
+    thread: ShardThread
+
+    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+        """As `AskedShard.ask`."""
+        thread = self.thread
+        return thread.shard.ctx.inquiries.ask(question, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
+
+
+def known(query: QueryParams, *names: str) -> None:
+    """Raises BadQuery where a parameter is none of these: a mistyped filter must not show everything."""
+    unknown = sorted(set(query) - set(names))
+    if unknown:
+        raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
+
+
+def filters_of(query: QueryParams) -> Filters:
+    """The filters that a query asks for. Raises BadQuery."""
+    state = query.get("state", WAITING)
+    if state not in (WAITING, PARKED):
+        raise BadQuery(f"state takes {WAITING} or {PARKED}")
+    targets = frozenset(query.getlist("target"))
+    for target in targets:
+        if not is_topic_name(target):
+            raise BadQuery(f"target {target!r} is not a topic name")
+    from_ms, until_ms = _instant(query, "from", 1), _instant(query, "until", DUE_MS_MAX)
+    if from_ms >= until_ms:
+        raise BadQuery("from must be before until")
+    return Filters(max(from_ms, 1), until_ms, targets, state)
+
+
+def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
+    """A whole number from 1 to `most`. Raises BadQuery."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+        raise BadQuery(f"{name} takes a number from 1 to {most}")
+    return int(text)
+
+
+def wants_payload(process: Process, query: QueryParams) -> bool:
+    """True where keys, headers and values are asked for. Raises BadQuery: the configuration forbids that."""
+    if query.get("payload", "false") != "true":
+        return False
+    if process.config.http.payloads != "allowed":
+        raise BadQuery("payloads are not shown: http.payloads is never")
+    return True
+
+
+def origin_of(text: str) -> tuple[Partition, int]:
+    """Shard and offset of an origin. Raises BadQuery."""
+    try:
+        topic, index, offset = parse_origin(text.encode())
+    except ValueError as error:
+        raise BadQuery(f"origin {error}") from error
+    return Partition(topic, index), offset
+
+
+def shards_of(process: Process, query: QueryParams) -> tuple[list[HeldShard], list[dict[str, object]]]:
+    """The shards that a query goes to, and those of them that cannot answer now, with why. Raises BadQuery."""
+    topic, index = query.get("topic"), query.get("partition")
+    if topic is not None and topic not in process.config.request_topic_names:
+        raise BadQuery(f"topic {topic!r} is not served here: {', '.join(process.config.request_topic_names)}")
+    if index is not None and not (index.isascii() and index.isdigit()):
+        raise BadQuery("partition takes a number")
+    able, unable = [], []
+    for part, thread in process.shards():
+        if (topic is not None and part.topic != topic) or (index is not None and part.index != int(index)):
+            continue
+        shard = thread.shard
+        if shard.state in DELIVERING:
+            able.append(HeldShard(part, thread))
+        else:
+            unable.append({"topic": part.topic, "partition": part.index, "state": shard.state, "why": shard.why})
+    return able, unable
+
+
+def _instant(query: QueryParams, name: str, default: int) -> int:
+    text = query.get(name)
+    if text is None:
+        return default
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise BadQuery(f"{name} {error}") from error

@@ -1,0 +1,27 @@
+"""Serving HTTP for as long as a process runs. A process that serves none does not even load the libraries for it.
+
+Thread rule: entered and left by the main thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from postdate.sidecar.http.process import Process
+
+
+@contextmanager
+def serving(process: Process) -> Iterator[None]:
+    """Serve while the block runs, if a port is configured. Raises ConfigError: the address cannot exist here."""
+    if not process.config.http.port:
+        yield
+        return
+    from postdate.sidecar.http.server import HttpServer
+
+    server = HttpServer(process)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
