@@ -48,7 +48,8 @@ class Sidecar:
 
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
-    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py).
+    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its port and so on;
+    without, it serves none.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Sidecar:
     topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     data: Path | None = None
     failpoints: str = ""
+    http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -146,7 +148,8 @@ class Sidecar:
 
     def _toml(self) -> str:
         lines = [f"{name} = {value}" for name, value in self.dispatch.items()]
-        text = "\n".join(["[dispatch]", *lines, "[kafka.consumer]"]) + "\n"
+        served = [f"{name} = {json.dumps(value)}" for name, value in self.http.items()]
+        text = "\n".join(["[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
         for topic in self.requests:
             text += f"[[request_topics]]\nname = {json.dumps(topic)}\n"
