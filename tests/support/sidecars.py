@@ -48,8 +48,8 @@ class Sidecar:
 
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
-    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its port and so on;
-    without, it serves none.
+    not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
+    port and so on; it serves none by default.
     """
 
     name: str
