@@ -8,7 +8,7 @@ import inside, so that `--help` is quick and Spark stays optional.
 
 from __future__ import annotations
 
-from postdate.sidecar.cli import audit, config, controls, dead_letters, demo, dev, run, send, topics, version
+from postdate.sidecar.cli import audit, config, controls, dead_letters, demo, dev, pending, run, send, topics, version
 from postdate.sidecar.cli.commands import Commands
 
 
@@ -30,6 +30,7 @@ for command in (
     send.send,
     controls.cancel,
     controls.reschedule,
+    pending.pending,
     dead_letters.dead_letters,
     audit.audit,
     config.config,

@@ -47,3 +47,7 @@ HTTP_STOP_S: Final = 3.0
 
 # Bytes of keys, headers and values on one page, where they are shown at all.
 PAGE_PAYLOAD_BYTES_MAX: Final = 8 * 1024 * 1024
+
+# What the command line takes of one answer, and how long it waits: longer than the process waits for its shards.
+ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
+CLIENT_TIMEOUT_S: Final = 60.0

@@ -60,10 +60,11 @@ def life_of(process: Process, shard: AskedShard, offset: int, payload: bool) -> 
 
 def _request_record(process: Process, part: Partition, offset: int) -> Record | None:
     """The request as it lies in its topic, or None: retention has taken it, or it was never committed there."""
+    end = _end(process, part)
     reader = process.kafka.log_reader(part, offset, Isolation.READ_COMMITTED)
     deadline = time.monotonic() + limits.FATE_SEARCH_S_MAX
     try:
-        while reader.position() <= offset and time.monotonic() < deadline:
+        while reader.position() < min(offset + 1, end) and time.monotonic() < deadline:
             records = reader.read(1, 0.2)
             if records:
                 return records[0] if records[0].offset == offset else None
@@ -113,8 +114,8 @@ def _log_offset(process: Process, log: Partition, since_ms: int) -> int:
     return max(start, found) if found is not None else _end(process, log)
 
 
-def _end(process: Process, log: Partition) -> int:
-    return process.admin.end_offsets([log], Isolation.READ_COMMITTED)[log]
+def _end(process: Process, part: Partition) -> int:
+    return process.admin.end_offsets([part], Isolation.READ_COMMITTED)[part]
 
 
 def _read(process: Process, part: Partition, log: Partition, start: int, offset: int, end: int | None = None) -> Sought:

@@ -1,0 +1,201 @@
+"""`postdate pending list|count|get`: what is held, from the running processes themselves.
+
+Each process answers for its shards; several are asked by several --url, and their answers become one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from postdate.sidecar.cli.commands import warn
+from postdate.sidecar.cli.options import output_option
+from postdate.sidecar.config_sources import read_secret
+from postdate.sidecar.http.client import Api, Deployment
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_ALL = 10**9
+_COLUMNS = ("due", "state", "target", "id", "origin")
+_LOOK_AHEAD = 200  # rows that decide how wide the columns are
+
+
+def _place_options(command: Command) -> Command:
+    """Add --url and --token-file."""
+    for option in (
+        click.option(
+            "--token-file",
+            type=click.Path(path_type=Path),
+            help="File with the bearer token, for ports beyond this machine.",
+        ),
+        click.option(
+            "--url",
+            "urls",
+            multiple=True,
+            default=("http://127.0.0.1:8080",),
+            show_default=True,
+            metavar="URL",
+            help="Process to ask; repeatable: each answers for its shards.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def _filter_options(command: Command) -> Command:
+    """Add the filters that list and count share."""
+    for option in (
+        click.option(
+            "--state",
+            type=click.Choice(["waiting", "parked"]),
+            default="waiting",
+            show_default=True,
+            help="parked: the target fails.",
+        ),
+        click.option("--until", metavar="TIME", help="Due before this."),
+        click.option("--from", "from_", metavar="TIME", help="Due at or after this: epoch milliseconds, or RFC 3339."),
+        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
+        click.option("--partition", type=int, metavar="N", help="Of this partition of the request topic alone."),
+        click.option("--requests", metavar="TOPIC", help="Of this request topic alone."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def pending() -> None:
+    """See what is held: list it, count it, and follow one request.
+
+    Asks the processes that run (their http.port), not Kafka: give a --url for each of them.
+    """
+
+
+@pending.command("list", short_help="Print what is held, by due time.")
+@_place_options
+@_filter_options
+@click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
+@click.option("--origin", metavar="ORIGIN", help="Only this request.")
+@click.option("--max", "entries_max", type=click.IntRange(1), default=100, show_default=True, metavar="N")
+@click.option("--all", "everything", is_flag=True, help="However many there are.")
+@click.option(
+    "--payload", is_flag=True, help="With keys, headers and values in base64, where http.payloads is allowed."
+)
+@output_option
+def list_(
+    urls: tuple[str, ...],
+    token_file: Path | None,
+    request_id: str | None,
+    origin: str | None,
+    entries_max: int,
+    everything: bool,
+    payload: bool,
+    output: str,
+    **filters: Any,
+) -> None:
+    """Print what is held, by due time.
+
+    \b
+      postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z
+      postdate pending list --id order-4711
+    """
+    query = _query(filters)
+    query += [(name, value) for name, value in (("id", request_id), ("origin", origin)) if value is not None]
+    query += [("payload", "true")] if payload else []
+    deployment = _deployment(urls, token_file)
+    most = _ALL if everything else entries_max
+    entries = deployment.pending(query, most + 1)
+    shown = islice(entries, most)
+    for line in map(json.dumps, shown) if output == "json" else _table(shown):
+        click.echo(line)
+    if next(entries, None) is not None:
+        warn(f"there is more than these {most}; --max or --all shows it")
+    _remark(deployment)
+
+
+@pending.command(short_help="Print how much is held.")
+@_place_options
+@_filter_options
+@output_option
+def count(urls: tuple[str, ...], token_file: Path | None, output: str, **filters: Any) -> None:
+    """Print how much is held: all of it, or what falls due in a window, or what is for a target."""
+    deployment = _deployment(urls, token_file)
+    total = deployment.count(_query(filters))
+    if output == "json":
+        click.echo(json.dumps(total))
+    else:
+        click.echo(f"{total['count']}" if total["exact"] else f"{total['count']} or more")
+    _remark(deployment)
+
+
+@pending.command(short_help="Print the life of one request.")
+@_place_options
+@click.argument("origin")
+@click.option("--payload", is_flag=True, help="With key, headers and value in base64, where http.payloads is allowed.")
+@output_option
+def get(urls: tuple[str, ...], token_file: Path | None, origin: str, payload: bool, output: str) -> None:
+    """Print the life of the request ORIGIN: when it was accepted, when it is due, and what became of it."""
+    life = _deployment(urls, token_file).life(origin, [("payload", "true")] if payload else [])
+    if output == "json":
+        click.echo(json.dumps(life))
+        return
+    for line in _life(life):
+        click.echo(line)
+
+
+def _deployment(urls: tuple[str, ...], token_file: Path | None) -> Deployment:
+    token = read_secret(token_file) if token_file is not None else ""
+    return Deployment([Api(url, token.strip()) for url in urls])
+
+
+def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
+    names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until"}
+    query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
+    query += [("target", target) for target in filters["targets"]]
+    return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
+
+
+def _remark(deployment: Deployment) -> None:
+    for shard in deployment.not_asked:
+        why = f": {shard['why']}" if shard["why"] else ""
+        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
+
+
+def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Aligned columns; how wide they are is decided by the first rows."""
+    rows = map(_row, entries)
+    first = [_COLUMNS, *islice(rows, _LOOK_AHEAD)]
+    widths = [max(len(row[column]) for row in first) for column in range(len(_COLUMNS))]
+    if len(first) == 1:
+        return
+    for row in chain(first, rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    return _time(entry["due_ms"]), entry["state"], entry["target"], entry["id"] or "-", entry["origin"]
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _life(life: dict[str, Any]) -> Iterator[str]:
+    yield f"{life['origin']}  {life['state']}"
+    asked = life["request"]
+    if asked is not None:
+        what = asked.get("refused") or asked["action"]
+        yield f"  {_time(asked['accepted_ms'])}  asked: {what}" + (
+            f" to {asked['target']}" if "target" in asked else ""
+        )
+    for event in life["events"]:
+        moved = f" to {_time(event['due_ms'])} by {event['by']}" if "by" in event else ""
+        yield f"  {_time(event['at_ms'])}  {event['fate']}{moved}  ({event['dispatch_log']})"
+    if life["entry"] is not None:
+        yield f"  {_time(life['entry']['due_ms'])}  due, for {life['entry']['target']}"
+    if not life["complete"]:
+        yield "  the dispatch log was not read to its end: there may be more"
