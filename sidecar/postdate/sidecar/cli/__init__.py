@@ -8,7 +8,20 @@ import inside, so that `--help` is quick and Spark stays optional.
 
 from __future__ import annotations
 
-from postdate.sidecar.cli import audit, config, controls, dead_letters, demo, dev, pending, run, send, topics, version
+from postdate.sidecar.cli import (
+    audit,
+    bench,
+    config,
+    controls,
+    dead_letters,
+    demo,
+    dev,
+    pending,
+    run,
+    send,
+    topics,
+    version,
+)
 from postdate.sidecar.cli.commands import Commands
 
 
@@ -23,6 +36,7 @@ postdate = Commands(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for command in (
+    bench.bench,
     demo.demo,
     dev.dev,
     topics.topics,

@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 
 from postdate.connectors.kafka.seam import Kafka, NewTopic, Partition
+from postdate.sidecar.children import Child
 from postdate.sidecar.cluster import admin_of
-from postdate.sidecar.demo.children import Child
 from postdate.sidecar.demo.ledger import Ledger
 from postdate.sidecar.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
 from postdate.sidecar.demo.screen import Screen

@@ -1,7 +1,7 @@
-"""The processes that the demo starts: each known by its process id, its words in a file, ended when the demo ends.
+"""The processes that the demo and the benchmark start: each known by its process id, its words in a file.
 
-Children get a session of their own, so that Ctrl-C in the terminal reaches the demo alone, which then stops them in
-order. Where the system has `setpriv`, the kernel ends them also when the demo is killed. Thread rule: main thread.
+Children get a session of their own, so that Ctrl-C in the terminal reaches the command alone, which then stops them in
+order. Where the system has `setpriv`, the kernel ends them also when the command is killed. Thread rule: main thread.
 """
 
 from __future__ import annotations

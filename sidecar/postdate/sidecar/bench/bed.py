@@ -1,0 +1,218 @@
+"""Where a case runs: a cluster, topics of its own, the sidecar under test, and the load.
+
+Everything that is started is registered with the caller's ExitStack before it starts. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from postdate.connectors.kafka.seam import Kafka, NewTopic
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.headers import Headers
+from postdate.sidecar.bench.limits import (
+    BROKER_SETTINGS,
+    CASE_TIMEOUT_S,
+    COPY_BATCH_RECORDS,
+    LOOK_S,
+    PARTITIONS,
+    START_TIMEOUT_S,
+    TARGET_PARTITIONS,
+    VALUE_SIZE_BYTES,
+)
+from postdate.sidecar.children import Child
+from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.errors import PostdateError
+from postdate.wheel.errors import WheelError
+from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
+
+_VALUE = b"v" * VALUE_SIZE_BYTES
+#: Between two flushes of a filling: what the client library may hold.
+_FILL_RECORDS = 50_000
+#: s. What is not acknowledged by then never will be.
+_ACKNOWLEDGE_TIMEOUT_S = 60.0
+_PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+Request = tuple[bytes, Headers]
+"""Key and headers of one request; all have the same value."""
+
+
+@dataclass
+class Bed:
+    """A cluster to measure on. `directory` holds the timer indexes and everybody's words."""
+
+    kafka: Kafka
+    bootstrap: str
+    directory: Path
+    stack: ExitStack
+    say: Callable[[str], None]
+    _made: int = field(default=0)
+
+    def new_topics(self, targets: int = 1) -> tuple[str, list[str]]:
+        """A request topic with all that belongs to it, and targets. Raises PostdateError where they are refused."""
+        self._made += 1
+        requests = f"bench.{os.getpid()}.{self._made}.requests"
+        named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
+        arguments = ["topics", "create", "-b", self.bootstrap, "--requests", requests]
+        arguments += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        creation = self._child("topics", arguments)
+        creation.start()
+        with admin_of(self.kafka) as admin:
+            admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1, {}) for name in named])
+        if creation.exit_code(START_TIMEOUT_S) != 0:
+            raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
+        return requests, named
+
+    def sidecar(self, requests: str) -> Sidecar:
+        """A sidecar for a request topic, not started yet; it keeps its data directory from start to start."""
+        return Sidecar(self, requests, self.directory / f"data-{requests}")
+
+    def fill(self, requests: str, wanted: Iterable[Request]) -> int:
+        """Produce requests and wait until all are acknowledged; returns how many."""
+        producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
+        while part := list(islice(wanted, _FILL_RECORDS)):
+            for key, headers in part:
+                producer.produce(requests, _VALUE, key, headers, count % PARTITIONS)
+                count += 1
+            if left := producer.flush(_ACKNOWLEDGE_TIMEOUT_S):
+                raise PostdateError(f"the broker did not acknowledge {left} requests")
+        producer.destroy()
+        return count
+
+    def broker_settings(self) -> dict[str, str]:
+        """What the figures depend on, of a target topic as the cluster makes it."""
+        name = f"bench.{os.getpid()}.settings"
+        with admin_of(self.kafka) as admin:
+            admin.create_topics([NewTopic(name, 1, 1, {})])
+            return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
+
+    def raw_copy(self, source: str, target: str, count: int) -> float:
+        """Records a second of a raw copy; of plain consumption where `target` is empty."""
+        module = "postdate.connectors.kafka.raw_copy"
+        command = [sys.executable, "-m", module, self.bootstrap, source, target, str(count), str(COPY_BATCH_RECORDS)]
+        paths = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, timeout=CASE_TIMEOUT_S
+        )
+        if done.returncode != 0:
+            raise PostdateError(f"the raw copy failed:\n{done.stderr}")
+        return count / float(json.loads(done.stdout)["seconds"])
+
+    def _child(self, name: str, arguments: list[str]) -> Child:
+        child = Child(name, self.directory, arguments)
+        self.stack.callback(child.stop)
+        return child
+
+
+class Sidecar:
+    """The process under test: one, with a shard for each of the four partitions."""
+
+    def __init__(self, bed: Bed, requests: str, data: Path) -> None:
+        self._bed, self._requests, self._data = bed, requests, data
+        self._child: Child | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start the process; does not wait for anything that it does."""
+        self._starts += 1
+        arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
+        arguments += ["--group-id", self._requests, "--group-instance-id", "bench", "--instance", "bench"]
+        arguments += ["--http-port", "0"]
+        child = Child(f"sidecar-{self._requests}-{self._starts}", self._bed.directory, arguments)
+        self._bed.stack.callback(child.stop)
+        child.start()
+        self._child = child
+
+    def start_and_wait(self) -> float:
+        """Start it, and wait until all shards may deliver; returns the seconds that it took."""
+        began = time.monotonic()
+        self.start()
+        self._wait(lambda: self.child.shards() == PARTITIONS, START_TIMEOUT_S, "the sidecar does not serve its shards")
+        return time.monotonic() - began
+
+    def wait_for_pending(self, count: int) -> float:
+        """Wait until it holds `count` entries; returns the seconds from the first of them on."""
+        began = 0.0
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while (pending := self.pending()) < count:
+            if pending and not began:
+                began = time.monotonic()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"the sidecar holds {pending} of {count} entries; it said:\n{self.last_words()}")
+            self.check()
+            time.sleep(LOOK_S)
+        return time.monotonic() - (began or time.monotonic())
+
+    def pending(self) -> int:
+        """Entries that it holds, by its mapped wheels; what cannot be read yet counts nothing."""
+        return sum(_pending_of(path) for path in self._data.rglob(WHEEL_NAME))
+
+    def check(self) -> None:
+        """Raises PostdateError where the process has ended."""
+        if not self.child.is_running():
+            raise PostdateError(f"the sidecar ended by itself; its last words:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.child.last_words()
+
+    def memory_mb(self) -> float:
+        """Resident memory now, MiB, without the pages of mapped files."""
+        statm = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+        return (int(statm[1]) - int(statm[2])) * _PAGE_SIZE_BYTES / 2**20
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def disk_bytes(self) -> int:
+        """What its data directory takes."""
+        return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        self.child.stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.child.kill()
+
+    @property
+    def child(self) -> Child:
+        """The process. Requires that it was started."""
+        assert self._child is not None
+        return self._child
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self.check()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"{otherwise}; it said:\n{self.last_words()}")
+            time.sleep(LOOK_S)
+
+
+def request(number: int, target: str, due_ms: int) -> Request:
+    """The headers of a plain request: a target, a due time, and one header of the caller's own."""
+    when = b"%d" % due_ms
+    headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
+    return b"key-%d" % (number % 1009), headers
+
+
+def _pending_of(wheel: Path) -> int:
+    try:
+        with WheelView(wheel) as view:
+            return view.snapshot().count
+    except (WheelError, OSError):
+        return 0

@@ -1,0 +1,172 @@
+"""The cases of the benchmark. Each takes a bed and a size, makes its own topics, and gives its figures once.
+
+Rates are held against a raw copy of the very records of the case, taken in the same repeat. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from postdate.sidecar.bench.bed import Bed, Request, Sidecar, request
+from postdate.sidecar.bench.figures import Figures, percentiles
+from postdate.sidecar.bench.journal import Journal
+from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.steady import steady
+
+#: ms. From the end of filling, how long until an entry is due that is to be accepted before.
+_ACCEPT_MS_PER_RECORD = 0.05
+_ACCEPT_MS_MIN = 8_000
+#: Messages of other targets in the burst, spread over its time.
+_OTHERS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much a case does."""
+
+    messages: int
+    seconds: float
+
+
+Case = Callable[[Bed, Size], Figures]
+
+
+def held(bed: Bed, size: Size) -> Figures:
+    """Accept, hold, be idle, be restarted: nothing becomes due."""
+    requests, (target,) = bed.new_topics()
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    sidecar.wait_for_pending(size.messages)
+    before_s, began = sidecar.cpu_s(), time.monotonic()
+    time.sleep(IDLE_S)
+    idle = (sidecar.cpu_s() - before_s) / (time.monotonic() - began)
+    memory_mb = sidecar.memory_mb()
+    sidecar.stop()
+    disk_bytes = sidecar.disk_bytes() / size.messages
+    after_stop_s = sidecar.start_and_wait()
+    sidecar.kill()
+    after_kill_s = sidecar.start_and_wait()
+    sidecar.stop()
+    return {
+        "memory_mb": memory_mb,
+        "disk_per_entry_bytes": disk_bytes,
+        "disk_beyond_payload_bytes": disk_bytes - VALUE_SIZE_BYTES,
+        "idle_core_share": idle,
+        "restart_after_stop_s": after_stop_s,
+        "restart_after_kill_s": after_kill_s,
+    }
+
+
+def intake(bed: Bed, size: Size) -> Figures:
+    """Accept requests that are due much later."""
+    requests, (target,) = bed.new_topics()
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    consumed = bed.raw_copy(requests, "", size.messages)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    rate = size.messages / max(sidecar.wait_for_pending(size.messages), 0.001)
+    memory_mb = sidecar.memory_mb()
+    sidecar.stop()
+    return {
+        "records_per_s": rate,
+        "consumption_per_s": consumed,
+        "of_consumption_share": rate / consumed,
+        "memory_mb": memory_mb,
+    }
+
+
+def through(bed: Bed, size: Size) -> Figures:
+    """Accept and deliver at the same time: a full request topic, whose requests have just become due."""
+    requests, (target, copied) = bed.new_topics(2)
+    _fill_due(bed, requests, target, size.messages, _now_ms() + 1_000)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages)
+
+
+def drain(bed: Bed, size: Size) -> Figures:
+    """Deliver what was accepted before an outage and has become due in it."""
+    requests, (target, copied) = bed.new_topics(2)
+    lead_ms = _ACCEPT_MS_MIN + round(size.messages * _ACCEPT_MS_PER_RECORD)
+    due_ms = _now_ms() + lead_ms
+    _fill_due(bed, requests, target, size.messages, due_ms)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    sidecar.wait_for_pending(size.messages)
+    sidecar.stop()
+    time.sleep(max(0.0, (due_ms - _now_ms()) / 1000 + 0.5))
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages)
+
+
+def burst(bed: Bed, size: Size) -> Figures:
+    """Half of the messages are due in one millisecond, while others go on for another target."""
+    requests, (target, other, copied) = bed.new_topics(3)
+    count = size.messages // 2
+    lead_ms = _ACCEPT_MS_MIN + round(count * _ACCEPT_MS_PER_RECORD)
+    due_ms = _now_ms() + lead_ms
+    _fill_due(bed, requests, target, count, due_ms)
+    bed.fill(requests, (request(number, other, due_ms - 500 + 2 * number + 1) for number in range(_OTHERS)))
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(count + _OTHERS, sidecar.check)
+        late, others = journal.lateness(lambda due: due == due_ms), journal.lateness(lambda due: due != due_ms)
+    finally:
+        journal.close()
+    sidecar.stop()
+    copy = bed.raw_copy(requests, copied, count)
+    rate = count / (float(late.max()) / 1000)
+    return {
+        "records_per_s": rate,
+        "copy_per_s": copy,
+        "of_copy_share": rate / copy,
+        "drained_after_ms": float(late.max()),
+        "others_late_p99_ms": percentiles("x", others)["x_p99_ms"],
+        "others_late_most_ms": float(others.max()),
+    }
+
+
+def _rates(bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int) -> Figures:
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(count, sidecar.check)
+        seconds = journal.seconds()
+    finally:
+        journal.close()
+    memory_mb = sidecar.memory_mb()
+    sidecar.stop()
+    copy = bed.raw_copy(requests, copied, count)
+    rate = count / seconds
+    return {"records_per_s": rate, "copy_per_s": copy, "of_copy_share": rate / copy, "memory_mb": memory_mb}
+
+
+def _fill_due(bed: Bed, requests: str, target: str, count: int, due_ms: int) -> None:
+    def wanted() -> Iterator[Request]:
+        for number in range(count):
+            yield request(number, target, due_ms)
+
+    bed.say(f"sending {count:,} requests to {requests}")
+    bed.fill(requests, wanted())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+CASES: Mapping[str, Case] = {
+    "intake": intake,
+    "through": through,
+    "drain": drain,
+    "burst": burst,
+    "held": held,
+    "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
+    "steady 1000/s": lambda bed, size: steady(bed, 1_000, size.seconds),
+    "steady 3000/s": lambda bed, size: steady(bed, 3_000, size.seconds),
+    "steady 10000/s": lambda bed, size: steady(bed, 10_000, size.seconds),
+}
+"""Name -> case, in the order in which they run."""

@@ -1,0 +1,120 @@
+"""The steady case: so many requests a second with delays from one to five seconds, and how late each message comes.
+
+Two threads: the caller's reads the target, another one sends. The load is made in the same process as the reading, so
+that both times are of one clock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import PlainProducer
+from postdate.sidecar.bench.bed import Bed, Sidecar, request
+from postdate.sidecar.bench.figures import Figures, percentiles
+from postdate.sidecar.bench.journal import Arrivals, Journal
+from postdate.sidecar.bench.limits import (
+    CASE_TIMEOUT_S,
+    PARTITIONS,
+    TARGET_PARTITIONS,
+    VALUE_SIZE_BYTES,
+    WARM_UP_S,
+)
+from postdate.sidecar.errors import PostdateError
+
+_DELAY_MS = (1_000, 5_000)
+#: s. Requests are sent in groups of this time: the client library gathers for longer.
+_STEP_S = 0.005
+#: s. Between two looks of the reader; part of what it measures.
+_READ_PAUSE_S = 0.001
+_VALUE = b"v" * VALUE_SIZE_BYTES
+_SEED = 20
+
+
+def steady(bed: Bed, rate: int, seconds: float) -> Figures:
+    """Lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
+    requests, (target,) = bed.new_topics()
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
+    sender = _Sender(bed, requests, target, rate, count)
+    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s")
+    cpu_s, began = sidecar.cpu_s(), time.monotonic()
+    sender.start()
+    try:
+        _read(arrivals, count, sidecar, sender)
+        used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
+        arrived = arrivals.lateness(warm_up)
+    finally:
+        sender.end()
+        arrivals.close()
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(count, sidecar.check)
+        committed = journal.lateness()
+    finally:
+        journal.close()
+    sidecar.stop()
+    return {
+        **percentiles("arrival", arrived),
+        **percentiles("commit", committed),
+        "early": float((committed < 0).sum()),
+        "core_share": used,
+    }
+
+
+def _read(arrivals: Arrivals, count: int, sidecar: Sidecar, sender: _Sender) -> None:
+    deadline = time.monotonic() + CASE_TIMEOUT_S
+    while arrivals.count < count:
+        if not arrivals.take():
+            time.sleep(_READ_PAUSE_S)
+            sidecar.check()
+            sender.check()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")
+
+
+class _Sender:
+    """A thread that sends `count` requests, `rate` a second."""
+
+    def __init__(self, bed: Bed, requests: str, target: str, rate: int, count: int) -> None:
+        self._producer: PlainProducer = bed.kafka.plain_producer()
+        self._requests, self._target, self._rate, self._count = requests, target, rate, count
+        self._ending = threading.Event()
+        self._fault: KafkaFault | None = None
+        self._thread = threading.Thread(target=self._send, name="load", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises KafkaFault where sending failed."""
+        if self._fault is not None:
+            raise self._fault
+
+    def end(self) -> None:
+        """Stop sending, if it goes on still, and drop the client."""
+        self._ending.set()
+        self._thread.join()
+        self._producer.destroy()
+
+    def _send(self) -> None:
+        chance = random.Random(_SEED)  # noqa: S311  # not a secret: the same load every time
+        began, sent = time.monotonic(), 0
+        try:
+            while sent < self._count and not self._ending.is_set():
+                wanted = min(self._count, int((time.monotonic() - began) * self._rate) + 1)
+                now_ms = time.time_ns() // 1_000_000
+                for number in range(sent, wanted):
+                    key, headers = request(number, self._target, now_ms + chance.randint(*_DELAY_MS))
+                    self._producer.produce(self._requests, _VALUE, key, headers, number % PARTITIONS)
+                sent = wanted
+                self._producer.flush(0)
+                self._ending.wait(_STEP_S)
+            self._producer.flush(CASE_TIMEOUT_S)
+        except KafkaFault as fault:
+            self._fault = fault

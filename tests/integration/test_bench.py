@@ -1,0 +1,46 @@
+"""`postdate bench` as a user runs it, small. Goal: it ends, and its figures are those of a real run.
+
+Method: the command with a thousand messages against the broker of the tests; its JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from support.broker import RunningBroker
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
+    chart = tmp_path / "chart.html"
+    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "steady 100/s"]
+    command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
+    paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    done = subprocess.run(
+        [*command, "--output", "json", "--chart", str(chart)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    through, steady = said["cases"]["through"], said["cases"]["steady 100/s"]
+    assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
+    assert steady["early"]["median"] == 0
+    assert 0 <= steady["commit_p50_ms"]["median"] < steady["arrival_most_ms"]["median"]
+    assert said["settings"]["messages"] == 1000
+    assert said["settings"]["broker"]["min.insync.replicas"] == "1"
+    assert "100/s" in chart.read_text()
+
+
+def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "thru"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    assert done.returncode == 2
+    assert "no case begins with 'thru'; there are: intake, through, drain" in done.stderr

@@ -1,0 +1,80 @@
+"""The outcome of a benchmark. Goal: its numbers are those that were measured, and a missed target is said to be missed.
+
+Method: figures made by hand, and what the table, the JSON and the picture make of them.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from postdate.sidecar.bench.cases import CASES
+from postdate.sidecar.bench.figures import TARGETS, gather, percentiles
+from postdate.sidecar.bench.report import as_html, as_json, tell
+
+_DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
+_SLOW = {"arrival_p50_ms": 4.0, "arrival_p99_ms": 21.0, "arrival_p99_9_ms": 50.0}
+_FAST = {"arrival_p50_ms": 40.0, "arrival_p99_ms": 400.0, "arrival_p99_9_ms": 900.0}
+
+
+def test_the_median_over_the_repeats_is_held_against_the_target() -> None:
+    rate, share = gather("drain", _DRAIN)
+    assert (rate.median, rate.target, rate.is_met) == (100.0, None, None)
+    assert (share.median, share.is_met) == (1.0, True)
+    assert gather("drain", [{"of_copy_share": 0.99}])[0].is_met is False
+    assert [each.is_met for each in gather("steady 1000/s", [_SLOW])] == [True, False, True]
+
+
+def test_percentiles_are_over_all_values() -> None:
+    found = percentiles("commit", np.arange(1001, dtype=np.float64))
+    assert found == pytest.approx(
+        {"commit_p50_ms": 500.0, "commit_p99_ms": 990.0, "commit_p99_9_ms": 999.0, "commit_most_ms": 1000.0}
+    )
+
+
+def test_every_target_is_that_of_a_case() -> None:
+    assert {case for case, _ in TARGETS} <= set(CASES)
+
+
+def test_the_table_says_which_target_is_missed() -> None:
+    written = io.StringIO()
+    tell(
+        Console(file=written, width=120),
+        gather("drain", [{"of_copy_share": 0.5}]) + gather("held", [{"memory_mb": 7.0}]),
+    )
+    rows = [line for line in written.getvalue().splitlines() if "│" in line]
+    assert "0.5" in rows[0]
+    assert "missed" in rows[0]
+    assert "7" in rows[1]
+    assert "met" in rows[1]
+
+
+def test_json_has_every_value_and_the_settings() -> None:
+    said = json.loads(as_json(gather("drain", _DRAIN), {"messages": 5}))
+    assert said["settings"] == {"messages": 5}
+    assert said["cases"]["drain"]["records_per_s"] == {
+        "median": 100.0,
+        "least": 90.0,
+        "most": 110.0,
+        "values": [90.0, 110.0],
+    }
+    assert said["cases"]["drain"]["of_copy_share"]["met"] is True
+
+
+def test_the_picture_has_a_point_for_each_load_and_percentile() -> None:
+    figures = gather("steady 100/s", [_SLOW]) + gather("steady 10000/s", [_FAST]) + gather("drain", _DRAIN)
+    page = as_html(figures)
+    drawing = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314  # our own text
+    points = [(float(each.attrib["cx"]), float(each.attrib["cy"]), each[0].text) for each in drawing.iter("circle")]
+    assert {text for _, _, text in points} == {
+        *("100/s: 4.0 ms", "100/s: 21.0 ms", "100/s: 50.0 ms"),
+        *("10000/s: 40.0 ms", "10000/s: 400.0 ms", "10000/s: 900.0 ms"),
+    }
+    least, most = min(points, key=lambda each: each[1]), max(points, key=lambda each: each[1])
+    assert (least[2], most[2]) == ("10000/s: 900.0 ms", "100/s: 4.0 ms")
+    assert most[0] < least[0]
