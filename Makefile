@@ -53,6 +53,9 @@ tools:
 engine: jars
 	@scripts/prepare engine
 
+chart: venv ## make the chart's README and the schema of its values anew
+	PYTHONPATH=tests $(BIN)/python -m support.chart_documents
+
 lock: venv ## write requirements-dev.lock anew from pyproject.toml
 	@scripts/lock
 

@@ -1,0 +1,131 @@
+{{/* A value of TOML. Numbers come as floats out of YAML; a whole one must not be written with a point. */}}
+{{- define "postdate.tomlValue" -}}
+{{- if kindIs "slice" . -}}
+[{{- range $index, $item := . }}{{ if $index }}, {{ end }}{{ include "postdate.tomlValue" $item }}{{ end -}}]
+{{- else if kindIs "string" . -}}
+{{- toJson . -}}
+{{- else if kindIs "bool" . -}}
+{{- . -}}
+{{- else if eq (float64 .) (floor .) -}}
+{{- int64 . -}}
+{{- else -}}
+{{- . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Lines `key = value`, in the order of the keys; what is null or a table is left out. */}}
+{{- define "postdate.tomlLines" -}}
+{{- range $key := keys . | sortAlpha }}
+{{- $value := get $ $key }}
+{{- if not (or (kindIs "map" $value) (kindIs "invalid" $value)) }}
+{{ if regexMatch "^[A-Za-z0-9_-]+$" $key }}{{ $key }}{{ else }}{{ toJson $key }}{{ end }} = {{ include "postdate.tomlValue" $value }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* librdkafka properties of every client: those of the values, and what tls and sasl amount to. */}}
+{{- define "postdate.commonProperties" -}}
+{{- $kafka := .Values.kafka -}}
+{{- $made := dict -}}
+{{- $protocol := ternary "SSL" "PLAINTEXT" $kafka.tls.enabled -}}
+{{- if $kafka.sasl.mechanism -}}
+{{- $protocol = printf "SASL_%s" $protocol -}}
+{{- $_ := set $made "sasl.mechanism" $kafka.sasl.mechanism -}}
+{{- $prefix := "sasl." -}}
+{{- if eq $kafka.sasl.mechanism "OAUTHBEARER" -}}
+{{- $_ := set $made "sasl.oauthbearer.method" "oidc" -}}
+{{- with $kafka.sasl.tokenEndpointUrl }}{{- $_ := set $made "sasl.oauthbearer.token.endpoint.url" . -}}{{- end -}}
+{{- with $kafka.sasl.username }}{{- $_ := set $made "sasl.oauthbearer.client.id" . -}}{{- end -}}
+{{- with $kafka.sasl.existingSecret }}{{- $_ := set $made "sasl.oauthbearer.client.secret.file" "/etc/postdate/sasl/password" -}}{{- end -}}
+{{- else -}}
+{{- with $kafka.sasl.username }}{{- $_ := set $made "sasl.username" . -}}{{- end -}}
+{{- with $kafka.sasl.existingSecret }}{{- $_ := set $made "sasl.password.file" "/etc/postdate/sasl/password" -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if ne $protocol "PLAINTEXT" }}{{- $_ := set $made "security.protocol" $protocol -}}{{- end -}}
+{{- if $kafka.tls.enabled -}}
+{{- with $kafka.tls.ca.existingSecret }}{{- $_ := set $made "ssl.ca.location" "/etc/postdate/tls-ca/ca.crt" -}}{{- end -}}
+{{- if $kafka.tls.client.existingSecret -}}
+{{- $_ := set $made "ssl.certificate.location" "/etc/postdate/tls-client/tls.crt" -}}
+{{- $_ := set $made "ssl.key.location" "/etc/postdate/tls-client/tls.key" -}}
+{{- end -}}
+{{- end -}}
+{{- merge (dict) $kafka.common $made | toJson -}}
+{{- end -}}
+
+{{/* The file that the program reads. Nothing secret is in it. */}}
+{{- define "postdate.configuration" -}}
+{{- include "postdate.check" . -}}
+# Made by the Helm chart from `kafka`, `requestTopics` and `config` of the values.
+{{- include "postdate.tomlLines" .Values.config }}
+workers = 1
+data_dir = "/var/lib/postdate/data"
+
+[kafka]
+bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
+{{- range $name := list "common" "consumer" "producer" "admin" }}
+{{- $properties := eq $name "common" | ternary (include "postdate.commonProperties" $ | fromJson) (get $.Values.kafka $name) }}
+{{- if $properties }}
+
+[kafka.{{ $name }}]
+{{- include "postdate.tomlLines" $properties }}
+{{- end }}
+{{- end }}
+{{- range .Values.requestTopics }}
+
+[[request_topics]]
+{{- include "postdate.tomlLines" . }}
+{{- end }}
+{{- range $section := keys .Values.config | sortAlpha }}
+{{- $table := get $.Values.config $section }}
+{{- if and (kindIs "map" $table) $table }}
+
+[{{ $section }}]
+{{- include "postdate.tomlLines" $table }}
+{{- end }}
+{{- end }}
+
+[http]
+host = "0.0.0.0"
+port = {{ int .Values.http.port }}
+payloads = {{ toJson .Values.api.payloads }}
+{{- if .Values.api.enabled }}
+token_file = "/etc/postdate/api/token"
+{{- end }}
+{{- end -}}
+
+{{/* What the schema cannot say, or not in words that help. */}}
+{{- define "postdate.check" -}}
+{{- if not .Values.kafka.bootstrapServers -}}
+{{- fail "kafka.bootstrapServers is required: HOST:PORT of one or more brokers, comma separated" -}}
+{{- end -}}
+{{- range .Values.requestTopics -}}
+{{- if not .allow -}}
+{{- fail (printf "requestTopics: %s needs `allow`: the patterns of the topics that its requests may name as target, such as [\"orders.*\"], or [\"*\"] for all" .name) -}}
+{{- end -}}
+{{- end -}}
+{{- $secret := "(password|passphrase|secret|key\\.pem|jaas\\.config|oauthbearer\\.config)$" -}}
+{{- range $name := list "common" "consumer" "producer" "admin" -}}
+{{- range $property := keys (get $.Values.kafka $name) -}}
+{{- if regexMatch $secret $property -}}
+{{- fail (printf "kafka.%s: %s is a secret, and values end in a ConfigMap: use kafka.sasl.existingSecret, or mount a secret and name its file by %s.file" $name $property $property) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $sasl := .Values.kafka.sasl -}}
+{{- if and $sasl.mechanism (not $sasl.existingSecret) -}}
+{{- fail (printf "kafka.sasl.existingSecret is required with kafka.sasl.mechanism=%s" $sasl.mechanism) -}}
+{{- end -}}
+{{- if and $sasl.mechanism (not $sasl.username) (not $sasl.usernameKey) -}}
+{{- fail "kafka.sasl.username or kafka.sasl.usernameKey is required with kafka.sasl.mechanism" -}}
+{{- end -}}
+{{- if and (eq $sasl.mechanism "OAUTHBEARER") (not $sasl.tokenEndpointUrl) -}}
+{{- fail "kafka.sasl.tokenEndpointUrl is required with kafka.sasl.mechanism=OAUTHBEARER" -}}
+{{- end -}}
+{{- if and (or .Values.kafka.tls.ca.existingSecret .Values.kafka.tls.client.existingSecret) (not .Values.kafka.tls.enabled) -}}
+{{- fail "kafka.tls names secrets, and kafka.tls.enabled is false" -}}
+{{- end -}}
+{{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
+{{- fail "audit.master is required with audit.mode=spark-submit" -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,23 @@
+"""What tests of the chart share: Helm in a process of its own, and the objects of each values file in ci/."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from support.helm import Helm, ci_values, running_helm
+
+
+@pytest.fixture(scope="session")
+def helm() -> Iterator[Helm]:
+    """Helm, once a session."""
+    with running_helm() as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=ci_values())
+def rendered(request: pytest.FixtureRequest, helm: Helm) -> list[dict[str, Any]]:
+    """The objects of a release with one of the values files of ci/."""
+    return helm.render(ci_values()[request.param])

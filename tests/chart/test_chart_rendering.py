@@ -1,0 +1,207 @@
+"""Goal: with every values file of ci/ the chart gives objects that Kubernetes takes, and pods that keep to its
+strictest standard.
+
+Method: Helm renders and lints; kubernetes-validate holds the objects to the schemas of the oldest and the newest
+Kubernetes, unknown fields forbidden. What has no schema there (the Prometheus operator's kinds) is another module's.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+from support.chart_documents import CHART
+from support.helm import NEEDED, RELEASE, Helm, Refused, ci_values, merged, of_kind, one, pod_specs
+
+OLDEST = "1.27"
+FOREIGN = {"ServiceMonitor", "PrometheusRule"}
+
+
+def test_the_oldest_version_is_the_one_that_the_chart_names() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert chart["kubeVersion"] == f">={OLDEST}.0-0"
+
+
+@pytest.mark.parametrize("version", [OLDEST, kubernetes_validate.latest_version()])
+def test_kubernetes_takes_every_object(rendered: list[dict[str, Any]], version: str) -> None:
+    assert len(rendered) > 5
+    for each in rendered:
+        if each["kind"] not in FOREIGN:
+            kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_validation_sees_an_unknown_field_and_a_wrong_type(helm: Helm) -> None:
+    good = one(helm.render(NEEDED), "StatefulSet")
+    for path, value in (("replcas", 1), ("replicas", "many")):
+        bad = copy.deepcopy(good)
+        bad["spec"][path] = value
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(bad, OLDEST, strict=True)
+
+
+@pytest.mark.parametrize("name", ci_values())
+def test_helm_lint_finds_nothing(helm: Helm, name: str) -> None:
+    assert helm.lint(ci_values()[name]) == []
+
+
+def test_no_two_objects_have_one_name_and_all_are_in_the_release(rendered: list[dict[str, Any]]) -> None:
+    names = Counter((each["kind"], each["metadata"]["name"]) for each in rendered)
+    assert [name for name, count in names.items() if count > 1] == []
+    for each in rendered:
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == RELEASE
+        assert each["metadata"]["namespace"] == "messaging"
+
+
+def test_a_long_release_name_leaves_names_that_fit(helm: Helm) -> None:
+    for each in helm.render(merged(NEEDED, {"fullnameOverride": "n" * 80, "audit": {"enabled": True}})):
+        assert len(each["metadata"]["name"]) <= 63
+        # Kubernetes adds eleven characters to the name of a CronJob.
+        assert len(each["metadata"]["name"]) <= 52 + 11 * (each["kind"] != "CronJob"), each["kind"]
+
+
+def test_every_container_keeps_to_the_restricted_pod_standard(rendered: list[dict[str, Any]]) -> None:
+    specs = pod_specs(rendered)
+    assert f"StatefulSet {one_name(rendered)}" in specs
+    for where, spec in specs.items():
+        pod = spec["securityContext"]
+        assert pod["runAsNonRoot"] is True, where
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, where
+        assert spec["automountServiceAccountToken"] is False, where
+        assert spec["enableServiceLinks"] is False, where
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys(), where
+        assert all("hostPath" not in volume for volume in spec["volumes"]), where
+        for container in spec["containers"]:
+            context = container["securityContext"]
+            assert context["allowPrivilegeEscalation"] is False, where
+            assert context["readOnlyRootFilesystem"] is True, where
+            assert context["capabilities"] == {"drop": ["ALL"]}, where
+            assert container["resources"]["requests"].keys() == {"cpu", "memory"}, where
+            assert "memory" in container["resources"]["limits"], where
+
+
+def one_name(objects: list[dict[str, Any]]) -> str:
+    (found,) = of_kind(objects, "StatefulSet")
+    return str(found["metadata"]["name"])
+
+
+def test_every_mount_has_its_volume_and_every_volume_its_mount(rendered: list[dict[str, Any]]) -> None:
+    for where, spec in pod_specs(rendered).items():
+        claims = {"data"} if where.startswith("StatefulSet") else set()
+        volumes = {volume["name"] for volume in spec["volumes"]}
+        mounted = {mount["name"] for each in spec["containers"] for mount in each.get("volumeMounts", [])}
+        assert mounted - volumes <= claims, where
+        assert volumes - mounted <= ({"config", "tmp"} | volumes if where.startswith("Pod") else set()), where
+
+
+def test_probes_and_services_reach_the_port_that_the_program_listens_on(helm: Helm) -> None:
+    objects = helm.render(merged(NEEDED, {"http": {"port": 9000}, "service": {"port": 80}}))
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": 9000}]
+    paths = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "liveness", "readiness")}
+    assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
+    assert "port = 9000" in one(objects, "ConfigMap")["data"]["postdate.toml"]
+    ports = {each["metadata"]["name"]: each["spec"]["ports"][0] for each in of_kind(objects, "Service")}
+    assert {name: (port["port"], port["targetPort"]) for name, port in ports.items()} == {
+        f"{RELEASE}-postdate": (80, "http"),
+        f"{RELEASE}-postdate-headless": (9000, "http"),
+    }
+
+
+def test_each_pod_is_one_worker_and_a_static_member_named_after_it(helm: Helm) -> None:
+    objects = helm.render(NEEDED)
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    named = {each["name"]: each.get("value", each.get("valueFrom")) for each in container["env"]}
+    assert named["POSTDATE_GROUP_INSTANCE_ID"] == "$(POD_NAMESPACE).$(POD_NAME)"
+    assert named["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    order = list(named)
+    assert order.index("POD_NAME") < order.index("POSTDATE_INSTANCE"), "a variable refers to earlier ones only"
+    assert "workers = 1" in one(objects, "ConfigMap")["data"]["postdate.toml"]
+
+
+def test_topics_are_made_before_the_pods_start_by_objects_that_need_no_others(helm: Helm) -> None:
+    objects = helm.render(NEEDED)
+    name = f"{RELEASE}-postdate-topics"
+    hooks = [one(objects, "ConfigMap", name), one(objects, "Job", name)]
+    weights = [int(each["metadata"]["annotations"]["helm.sh/hook-weight"]) for each in hooks]
+    assert all(each["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade" for each in hooks)
+    assert weights == sorted(weights)
+    assert weights[0] < weights[1]
+    spec = hooks[1]["spec"]["template"]["spec"]
+    assert "serviceAccountName" not in spec
+    named = [volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume]
+    assert named == [name]
+    assert hooks[0]["data"] == one(objects, "ConfigMap")["data"]
+
+
+def test_helm_test_delays_a_message_and_waits_for_it(helm: Helm) -> None:
+    values = merged(NEEDED, {"tests": {"targetTopic": "orders.smoke"}})
+    spec = one(helm.render(values), "Pod", f"{RELEASE}-postdate-test")["spec"]
+    ready, delivery = spec["containers"]
+    assert ready["command"][-1] == f"http://{RELEASE}-postdate.messaging:8080/readyz"
+    assert delivery["args"][0] == "send"
+    assert {"--wait-delivery", "orders.smoke", "postdate.requests"} <= {*delivery["args"]}
+    assert len(one(helm.render(NEEDED), "Pod", f"{RELEASE}-postdate-test")["spec"]["containers"]) == 1
+    assert "tests.targetTopic" in helm.notes(NEEDED)
+    assert "tests.targetTopic" not in helm.notes(values)
+
+
+def test_the_arguments_of_the_audit_survive_the_shell(helm: Helm) -> None:
+    odd = 'it\'s $HOME `x` \\ "y"'
+    values = merged(NEEDED, {"audit": {"enabled": True, "extraArgs": ["--slack", odd]}})
+    spec = pod_specs(helm.render(values))[f"CronJob {RELEASE}-postdate-audit"]
+    script = spec["containers"][0]["args"][0]
+    assert re.search(r'--from "\$\(\( \(\$\(date \+%s\) - 93600\) \* 1000 \)\)"', script)
+    assert run_shell(script)[-3:] == [odd, "--output", "json"]
+
+
+def run_shell(script: str) -> list[str]:
+    """The words with which the shell would start `postdate`, which is a program here that prints them."""
+    with tempfile.TemporaryDirectory() as directory:
+        program = Path(directory, "postdate")
+        program.write_text(f"#!{sys.executable}\nimport sys\nprint('\\0'.join(sys.argv[1:]))\n")
+        program.chmod(0o755)
+        done = subprocess.run(
+            ["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": f"{directory}:/usr/bin:/bin"}
+        )
+    return done.stdout.rstrip("\n").split("\0")
+
+
+def test_a_policy_without_the_world_still_lets_brokers_names_and_peers_through(helm: Helm) -> None:
+    values = merged(NEEDED, {"networkPolicy": {"allowExternal": False, "allowExternalEgress": False}})
+    values["kafka"] = {"bootstrapServers": "a:9092, b:9092,c:9094"}
+    spec = one(helm.render(values), "NetworkPolicy")["spec"]
+    names, peers, brokers = spec["egress"]
+    assert {port["port"] for port in names["ports"]} == {53}
+    assert peers["to"] == spec["ingress"][0]["from"]
+    assert [port["port"] for port in brokers["ports"]] == [9092, 9094]
+    labels = one(helm.render(values), "StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert peers["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
+    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+def test_what_is_switched_off_is_not_there(helm: Helm) -> None:
+    off = {
+        "topics": {"create": False},
+        "tests": {"enabled": False},
+        "pdb": {"create": False},
+        "networkPolicy": {"enabled": False},
+        "serviceAccount": {"create": False},
+        "api": {"enabled": False},
+        "persistence": {"enabled": False},
+    }
+    objects = helm.render(merged(NEEDED, off))
+    assert Counter(each["kind"] for each in objects) == {"ConfigMap": 1, "StatefulSet": 1, "Service": 2}
+    assert "volumeClaimTemplates" not in one(objects, "StatefulSet")["spec"]
+    assert "token_file" not in one(objects, "ConfigMap")["data"]["postdate.toml"]
+    with pytest.raises(Refused, match="additional properties 'enable' not allowed"):
+        helm.render(merged(NEEDED, {"audit": {"enable": True}}))

@@ -1,0 +1,126 @@
+"""Goal: a mistake in the values is refused before anything is installed, in words that name it; what the README says is
+what the chart takes; and every option of the program can be set.
+
+Method: Helm is asked to render values with one mistake each. README and schema are made anew from their sources.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from postdate.sidecar.config_schema import REQUEST_TOPICS, leaves
+from support import tidy_docs
+from support.chart_documents import CHART, OWNED, OWNED_SECTIONS, config_schema, described, readme, schema
+from support.helm import NEEDED, Helm, Refused, Values, merged
+
+VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
+SCHEMA = (CHART / "values.schema.json").read_text(encoding="utf-8")
+
+MISTAKES: list[tuple[Values, str]] = [
+    ({"replicas": 3}, "additional properties 'replicas' not allowed"),
+    ({"replicaCount": -1}, "at '/replicaCount': minimum"),
+    ({"replicaCount": "3"}, "at '/replicaCount': got string, want integer"),
+    ({"kafka": {"bootstrapServers": "kafka"}}, "at '/kafka/bootstrapServers'"),
+    ({"kafka": {"bootstrapServers": ""}}, "kafka.bootstrapServers is required: HOST:PORT"),
+    ({"kafka": {"sasl": {"mechanism": "SCRAM"}}}, "at '/kafka/sasl/mechanism': value must be one of"),
+    ({"kafka": {"sasl": {"password": "x"}}}, "additional properties 'password' not allowed"),
+    ({"kafka": {"sasl": {"mechanism": "PLAIN", "username": "u"}}}, "kafka.sasl.existingSecret is required"),
+    ({"kafka": {"sasl": {"mechanism": "PLAIN", "existingSecret": "s"}}}, "kafka.sasl.username or"),
+    (
+        {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "existingSecret": "s", "username": "u"}}},
+        "kafka.sasl.tokenEndpointUrl is required",
+    ),
+    ({"kafka": {"tls": {"ca": {"existingSecret": "s"}}}}, "kafka.tls.enabled is false"),
+    ({"kafka": {"common": {"sasl": {"username": "u"}}}}, "at '/kafka/common/sasl'"),
+    ({"requestTopics": []}, "at '/requestTopics': minItems"),
+    ({"requestTopics": [{"name": "r"}]}, "r needs `allow`"),
+    ({"requestTopics": [{"allow": ["*"]}]}, "missing property 'name'"),
+    ({"requestTopics": [{"name": "r", "allow": "*"}]}, "at '/requestTopics/0/allow': got string, want array"),
+    ({"requestTopics": [{"name": "r", "allow": ["*"], "horizon": "1d"}]}, "additional properties 'horizon'"),
+    ({"requestTopics": [{"name": "r", "allow": ["*"], "horizon_ms": "soon"}]}, "at '/requestTopics/0/horizon_ms'"),
+    ({"config": {"dispatch": {"pace": 3}}}, "at '/config/dispatch': additional properties 'pace' not allowed"),
+    ({"config": {"dispatch": {"pace_ms": 3000}}}, "at '/config/dispatch/pace_ms': maximum"),
+    ({"config": {"workers": 4}}, "additional properties 'workers' not allowed"),
+    ({"config": {"data_dir": "/x"}}, "additional properties 'data_dir' not allowed"),
+    ({"config": {"log_level": "loud"}}, "at '/config/log_level'"),
+    ({"config": {"dispatch": {"size_bytes_max": "16 megabytes"}}}, "at '/config/dispatch/size_bytes_max'"),
+    ({"persistence": {"size": "large"}}, "at '/persistence/size'"),
+    ({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Keep"}}, "at '/persistentVolumeClaimRetentionPolicy"),
+    ({"image": {"digest": "latest"}}, "at '/image/digest'"),
+    ({"audit": {"enabled": True, "mode": "spark-submit"}}, "audit.master is required"),
+    ({"audit": {"schedule": "daily"}}, "at '/audit/schedule'"),
+    ({"metrics": {"prometheusRule": {"latenessSeconds": 0}}}, "at '/metrics/prometheusRule/latenessSeconds'"),
+]
+
+
+@pytest.mark.parametrize(("values", "said"), MISTAKES, ids=[json.dumps(values) for values, _ in MISTAKES])
+def test_a_mistake_is_refused_by_name(helm: Helm, values: Values, said: str) -> None:
+    with pytest.raises(Refused) as refused:
+        helm.render(merged(NEEDED, values))
+    assert said in str(refused.value)
+
+
+def test_without_the_two_needed_values_helm_says_which(helm: Helm) -> None:
+    with pytest.raises(Refused, match=r"kafka\.bootstrapServers is required"):
+        helm.render({})
+    with pytest.raises(Refused, match=r"postdate\.requests needs `allow`"):
+        helm.render({"kafka": NEEDED["kafka"]})
+
+
+@pytest.mark.parametrize("table", ["common", "consumer", "producer", "admin"])
+def test_a_secret_among_the_properties_is_refused(helm: Helm, table: str) -> None:
+    for name in ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret", "ssl.key.pem"):
+        with pytest.raises(Refused, match=f"kafka.{table}: {name} is a secret"):
+            helm.render(merged(NEEDED, {"kafka": {table: {name: "hunter2"}}}))
+        helm.render(merged(NEEDED, {"kafka": {table: {f"{name}.file": "/a/file"}}}))
+
+
+def test_the_readme_is_made_from_the_values() -> None:
+    present = (CHART / "README.md").read_text(encoding="utf-8")
+    assert present == readme(VALUES), "run `make chart`"
+    root = CHART.parents[1]
+    assert list(tidy_docs.link_complaints(root, "charts/postdate/README.md", present)) == []
+
+
+def test_the_schema_has_the_options_of_the_program() -> None:
+    assert schema(SCHEMA) == SCHEMA, "run `make chart`"
+
+
+def test_every_option_of_the_program_can_be_set_or_is_the_charts_own() -> None:
+    """`make chart` brings new options into the schema; this says that it leaves none out."""
+    made = config_schema()["properties"]
+    for leaf in leaves().values():
+        if leaf.section in OWNED_SECTIONS or leaf.path in OWNED:
+            continue
+        table = made[leaf.section]["properties"] if leaf.section else made
+        assert table[leaf.name]["description"] == leaf.option.doc
+    assert {*OWNED} - {REQUEST_TOPICS} <= leaves().keys()
+
+
+def test_every_default_is_in_the_schema_and_the_other_way_round() -> None:
+    closed = json.loads(SCHEMA)
+    values = yaml.safe_load(VALUES)
+
+    def compare(properties: dict[str, Any], defaults: dict[str, Any], path: str) -> None:
+        assert properties.keys() == defaults.keys(), path
+        for name, below in properties.items():
+            if "properties" in below and path != "/resources" and name not in ("resources", "updateStrategy"):
+                assert below["additionalProperties"] is False, f"{path}/{name}"
+                compare(below["properties"], defaults[name], f"{path}/{name}")
+
+    del closed["properties"]["global"]  # what a parent chart hands to all
+    config = closed["properties"].pop("config")
+    assert values.pop("config").keys() <= config["properties"].keys()
+    compare(closed["properties"], values, "")
+
+
+def test_a_value_without_a_description_is_seen() -> None:
+    assert [value.path for value in described("# -- One.\na: 1\nb:\n  # -- Two.\n  c:\n    d: 2\n")] == ["a", "b.c"]
+    with pytest.raises(ValueError, match=r"b\.c has no description"):
+        list(described("# -- One.\na: 1\nb:\n  c: 2\n"))
+    with pytest.raises(ValueError, match="b has no description"):
+        list(described("# -- One.\na: 1\n\nb: 2\n"))
