@@ -71,7 +71,6 @@ class HaltReason(StrEnum):
     FOREIGN_RECORD = "foreign-record"
     TOPIC_RULES = "topic-rules"
     RECOVERY_STALLED = "recovery-stalled"
-    STORAGE_FAILED = "storage-failed"
     INTERNAL = "internal"
 
 

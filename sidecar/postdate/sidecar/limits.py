@@ -127,6 +127,26 @@ ASIDE_DIRECTORIES_MAX: Final = 3
 # Directories used beside one that another process held: the newest may save a rebuild, older states are of no use.
 BESIDE_DIRECTORIES_MAX: Final = 1
 
+# Disk space of ended entries is given back when nothing is due for a while: measured, 1 s for 660 MB.
+RECLAIM_INTERVAL_MS: Final = 10_000
+RECLAIM_QUIET_MS: Final = 5_000
+
+# What a person reads of a shard: fresh enough to watch, rare enough to cost nothing.
+STATUS_INTERVAL_MS: Final = 2_000
+STATUS_AGE_MS_MAX: Final = 10_000
+
+# What has said nothing for longer is taken for gone: three times what a living shard takes, at most.
+STATUS_SILENT_MS_MAX: Final = 30_000
+
+# How long a command waits for a shard to take what it was asked; a shard in a takeover takes it later.
+PICK_UP_S_MAX: Final = 5.0
+
+# A shard looks this often whether a person asks something of it: one system call.
+INSTRUCTION_INTERVAL_MS: Final = 1_000
+
+# The status and the instruction of a shard are some hundred bytes; what is larger is some other file.
+SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024
+
 # Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
 FLUSH_TIMEOUT_S: Final = 8.0
 

@@ -17,13 +17,13 @@ import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from postdate.connectors.kafka.errors import NotAuthorized, SettingRefused
 from postdate.connectors.kafka.seam import TopicInfo
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_WAIT_MS_MAX
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.shard_status import BESIDE
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex, move_aside
@@ -31,7 +31,6 @@ from postdate.wheel.options import IndexOptions
 
 log = logging.getLogger(__name__)
 
-BESIDE: Final = ".beside-"
 _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
 
 

@@ -21,21 +21,23 @@ from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Of
 from postdate.sidecar import opening, takeover
 from postdate.sidecar.after_fence import AfterFence
 from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.desk import Desk
 from postdate.sidecar.dispatch_tail import Stopped
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.gate import Gate
+from postdate.sidecar.housekeeping import Housekeeping, reached
 from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.ingest import ingest, pass_markers
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.instructions import RESUME
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
     CONFIRM_INTERVAL_MS,
     FENCED_RECHECK_MS,
-    GATE_LOOK_INTERVAL_MS,
+    INSTRUCTION_INTERVAL_MS,
     SETTLE_MS,
-    TEND_INTERVAL_MS,
 )
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.quota import Quota
@@ -69,10 +71,11 @@ class Shard(Stateful):
         quota = Quota(ctx.topic)
         self._quota = quota if quota.limits else None
         self._gate = Gate(ctx.topic.cancel_gate)
+        self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN
-        self._due_at: dict[str, float] = {}
         self._last_committed_at = ctx.clock.steady_ms()
         self._after_fence = AfterFence(ctx)
+        self._desk = Desk(ctx)
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
         self._owned_seq = -1
         self._reopen = False
@@ -95,6 +98,7 @@ class Shard(Stateful):
             return self._later()
         except DiskFull as fault:
             log.error("shard %s: the disk is full, trying again: %s", self.ctx.name, fault)
+            self.why = str(fault)
             self._drop_tenure()
             return self._later(BACKOFF_MS_MAX)
         except Corrupt as fault:
@@ -104,11 +108,13 @@ class Shard(Stateful):
             return self._later()
         except WheelError as fault:
             log.error("shard %s: the timer index failed, opening it anew: %s", self.ctx.name, fault)
+            self.why = str(fault)
             self._drop_tenure()
             self._drop_index()
             return self._later()
         except KafkaFault as fault:
             log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
+            self.why = str(fault)
             if self._tenure is None or not fault.retriable:
                 self._drop_tenure()
             return self._later()
@@ -124,8 +130,9 @@ class Shard(Stateful):
             self._reopen = False
             self._drop_tenure()
             self._drop_index()
+        self._attend()
         if self.state in (State.HALTED, State.UNASSIGNED):
-            return 60_000.0
+            return float(INSTRUCTION_INTERVAL_MS)
         if self.state is State.FENCED:
             return self._recheck()
         if self._tenure is None:
@@ -140,18 +147,20 @@ class Shard(Stateful):
         self.state = State.OPENING if self._index is None else State.FENCING
         opened = opening.open_index(ctx) if self._index is None else opening.Opened(self._index)
         self._index = opened.index
-        checked = takeover.check(ctx, opened)
+        self._desk.directory = opened.index.wheel_path.parent
+        checked = takeover.check(ctx, opened, self._desk.acceptance(), self._desk.standing)
         self.state = State.FENCING
         fenced = takeover.fence(ctx, checked)
         try:
             bounded = takeover.bound(ctx, fenced)
             self.state = State.RECOVERING
+            self._desk.tell(self.state, self.why, opened.index, at_once=True)
             self._index = None  # recovery may replace it: whatever happens, `checked` knows which one is open
             try:
                 recovered = takeover.recover(ctx, bounded)
             finally:
                 self._index = checked.index
-                self._unread = self._unread or checked.empty
+                self._unread = self._unread or checked.empty or bool(checked.acceptance.used)
             # Before there is a tenure: with one, and without this end, the gate would stand open.
             gate_end = takeover.end_of_requests(ctx)
             self._tenure = takeover.own(ctx, recovered, self._broker_clock, self._owned_seq)
@@ -169,7 +178,8 @@ class Shard(Stateful):
         if self._quota is not None:
             self._quota.resume(max(recovered.ingested, read_up_to(index)))
         self.next_request = read_up_to(index)
-        self.state = State.CATCHING_UP
+        self.state, self.why = State.CATCHING_UP, ""
+        self._desk.recovered()
         log.info(
             "shard %s: took over as number %d at request %d with %d pending",
             ctx.name,
@@ -190,7 +200,9 @@ class Shard(Stateful):
             self._after_transaction(tenure)
             return 0.0
         now_ms = self._broker_clock.now_ms()
-        self._tend(index, now_ms, steady)
+        self.ctx.inquiries.serve(index, steady)
+        self._housekeeping.tend(index, now_ms, steady)
+        self.next_request = read_up_to(index)
         wait_ms = self._dispatch(index, tenure, now_ms, steady)
         if index.load_step(now_ms) or (more and not self.inbox.empty):
             return 0.0
@@ -217,13 +229,10 @@ class Shard(Stateful):
             self.next_request = read_up_to(index)
             if used < len(records):
                 return False
-        if self.state is State.CATCHING_UP and self._gate.reached(self._reached(index)):
+        if self.state is State.CATCHING_UP and self._gate.reached(reached(index, self.inbox)):
             self.state = State.RUNNING
             log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
         return True
-
-    def _reached(self, index: TimerIndex) -> int:
-        return max(read_up_to(index), self.inbox.position_if_empty())
 
     def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
         before_ms = self._gate.before_ms(now_ms)
@@ -265,31 +274,6 @@ class Shard(Stateful):
             log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
             self._drop_tenure()
 
-    def _tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
-        """Housekeeping, each at its interval: sync the timer log, move the wheel, confirm it, look after targets; and
-        answer who asks about the index."""
-        self.ctx.inquiries.serve(index, steady)
-        if self._every("sync", self.ctx.config.index.sync_interval_ms, steady):
-            index.sync()
-            index.advance(now_ms)
-        if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
-            index.confirm(now_ms)
-            index.forget_endings(self.ctx.clock.wall_ms())
-            index.raise_low_water()
-        if self._every("tend", TEND_INTERVAL_MS, steady):
-            self._dispatcher.tend(index, now_ms)
-        if self._every("settle", SETTLE_MS, steady) and self.inbox.position_if_empty() > read_up_to(index):
-            self.next_request = pass_markers(self.ctx, index)
-        look = self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady)
-        if look and self._reached(index) >= takeover.end_of_requests(self.ctx):
-            self._gate.read(now_ms)
-
-    def _every(self, what: str, interval_ms: float, steady: float) -> bool:
-        if steady < self._due_at.get(what, 0.0):
-            return False
-        self._due_at[what] = steady + interval_ms
-        return True
-
     # ---- when it cannot go on --------------------------------------------------------------------------------------
 
     def _later(self, least_ms: float = 0.0) -> float:
@@ -302,11 +286,40 @@ class Shard(Stateful):
         self._drop_index()
         self.state, self.why = State.HALTED, str(halt)
         log.error("shard %s: HALTED: %s", self.ctx.name, halt)
-        return 60_000.0
+        self._desk.halted(halt)
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        return float(INSTRUCTION_INTERVAL_MS)
 
     def halt(self, reason: HaltReason, detail: str) -> None:
-        """Stop for good, for a reason that was found outside of `turn`. From the shard's thread."""
+        """Stop until a person resumes it, for a reason that was found outside of `turn`. From the shard's thread."""
         self._halt(Halted(reason, detail))
+
+    def _attend(self) -> None:
+        """Do what a person asks for, and lay out the status; each at its interval, and cheap in between."""
+        asked = self._desk.asked(self.ctx.clock.steady_ms())
+        if asked == RESUME:
+            self._resume()
+        elif asked:
+            self._set_aside()
+        if self._index is not None or self.state is State.HALTED:
+            self._desk.tell(self.state, self.why, self._index)
+
+    def _resume(self) -> None:
+        if self.state is State.FENCED:
+            self._after_fence = AfterFence(self.ctx)
+        if self.state in (State.FENCED, State.HALTED):
+            self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
+
+    def _set_aside(self) -> None:
+        """Move the index out of the way, whatever it holds: the next takeover rebuilds it from the topics."""
+        self._drop_tenure()
+        self._drop_index()
+        directory = self._desk.directory
+        if directory.exists():
+            log.warning("shard %s: kept as %s, rebuilding", self.ctx.name, opening.keep(directory, "set-aside"))
+        self._desk.set_aside()
+        self._after_fence = AfterFence(self.ctx)
+        self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _fenced(self, fault: Fenced) -> float:
         """Step 5 of Running: somebody else holds the transactional id. Stop, and look who, before any new init."""
@@ -333,6 +346,8 @@ class Shard(Stateful):
         self.inbox.wake()
 
     def _recheck(self) -> float:
+        if self.foreign:
+            return float(INSTRUCTION_INTERVAL_MS)
         if self._after_fence.may_return():
             log.warning("shard %s: the group confirms that it is ours; taking over again", self.ctx.name)
             self.state = State.FENCING
@@ -341,7 +356,7 @@ class Shard(Stateful):
             return float(FENCED_RECHECK_MS)
         self.why = self._after_fence.foreign
         log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
-        return 60_000.0
+        return float(INSTRUCTION_INTERVAL_MS)
 
     # ---- letting go ------------------------------------------------------------------------------------------------
 
@@ -375,5 +390,10 @@ class Shard(Stateful):
         if self._tenure is not None:
             self._tenure.producer.destroy()
             self._tenure = None
+        if self._index is not None:
+            try:
+                self._desk.tell(State.UNASSIGNED, "", self._index, at_once=True)
+            except WheelError as fault:
+                log.warning("shard %s: its status cannot be told: %s", self.ctx.name, fault)
         self._drop_index()
         self.state = State.UNASSIGNED

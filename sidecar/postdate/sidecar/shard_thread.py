@@ -48,13 +48,14 @@ class ShardThread:
         shard, released = self.shard, self._released
         try:
             while not released.is_set():
-                wait_ms = self._turn(shard)
+                try:
+                    wait_ms = self._turn(shard)
+                except Exception as error:
+                    log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
+                    shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; report it with the log")
+                    continue
                 if wait_ms > 0 and not released.is_set():
                     self.inbox.wait(wait_ms / 1000.0, for_records=shard.state in DELIVERING)
-        except Exception as error:
-            log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
-            shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; restart, and report it with the log")
-            released.wait()
         finally:
             shard.close()
 

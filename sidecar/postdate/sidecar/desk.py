@@ -1,0 +1,180 @@
+"""Where a shard and the people who run it meet: the status that it lays out, and what they ask of it.
+
+Everything passes through two small files in the shard's directory (`shard_status`, `instructions`), so it works with no
+port open, and also while no process serves the shard. Writing is bounded: every STATUS_INTERVAL_MS where something has
+changed, every STATUS_AGE_MS_MAX where nothing has. A disk that refuses costs a line in the log and nothing else.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import msgspec
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import Isolation
+from postdate.sidecar.errors import Halted, HaltReason, Loss
+from postdate.sidecar.instructions import take_instruction
+from postdate.sidecar.limits import INSTRUCTION_INTERVAL_MS, STATUS_AGE_MS_MAX, STATUS_INTERVAL_MS
+from postdate.sidecar.losses import Acceptance
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.shard_status import ShardStatus, read_status, write_status
+from postdate.sidecar.states import State
+from postdate.wheel.index import TimerIndex
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """What is known of a shard beyond its present state: why it halted, here or in an earlier process, what a person
+    has accepted since, and the status as last written. `directory`: where the index lies, which is the shard's own
+    unless another process held that."""
+
+    def __init__(self, ctx: ShardContext) -> None:
+        self._ctx = ctx
+        self.directory = ctx.directory
+        self._opened = False
+        self._accepted: tuple[Loss, ...] = ()
+        self._told: ShardStatus | None = None
+        self._look_at = self._change_at = self._repeat_at = 0.0
+        self._lag: int | None = None
+        self.reason: HaltReason | None = None
+        self.loss: Loss | None = None
+
+    def halted(self, halt: Halted) -> None:
+        """The shard has halted: its reason and its loss stand until it has taken over again."""
+        self.reason, self.loss = halt.reason, halt.loss
+
+    def recovered(self) -> None:
+        """The shard has taken over: whatever it had halted for is past, and what was accepted for it with it."""
+        self.reason = self.loss = None
+        self._accepted = ()
+
+    def set_aside(self) -> None:
+        """The index was moved aside on purpose: what it had halted for is forgotten."""
+        self.recovered()
+        self._told = None
+
+    def acceptance(self) -> Acceptance:
+        """What was accepted for the next takeover."""
+        self._open()
+        return Acceptance(self._accepted)
+
+    @property
+    def standing(self) -> Loss | None:
+        """The loss for which the shard halted last, where it has not taken over since; also an earlier process."""
+        self._open()
+        return self.loss
+
+    # ---- what people ask -------------------------------------------------------------------------------------------
+
+    def asked(self, steady_ms: float) -> str:
+        """`resume`, `rebuild`, or empty: nothing is asked. A loss that is accepted is noted. Looks once a second."""
+        if steady_ms < self._look_at:
+            return ""
+        self._look_at = steady_ms + INSTRUCTION_INTERVAL_MS
+        self._open()
+        instruction = take_instruction(self.directory)
+        if instruction is None:
+            return ""
+        if instruction.accept is not None:
+            if instruction.accept != self.loss:
+                log.error(
+                    "shard %s: what was accepted, %s, is not what it halted for, %s: nothing is done",
+                    self._ctx.name,
+                    instruction.accept,
+                    self.loss,
+                )
+                return ""
+            self._accepted = (*self._accepted, instruction.accept)
+        log.warning("shard %s: %s was asked for", self._ctx.name, instruction.do)
+        return instruction.do
+
+    def _open(self) -> None:
+        """Learn, once, what an earlier process halted for."""
+        if self._opened:
+            return
+        self._opened = True
+        found = read_status(self.directory)
+        if found is not None and found.cluster_id == self._ctx.cluster_id:
+            self._told, self.reason, self.loss = found, found.reason, found.loss
+            self._accepted = tuple(found.accepted)
+
+    # ---- what people are told --------------------------------------------------------------------------------------
+
+    def tell(self, state: State, why: str, index: TimerIndex | None, at_once: bool = False) -> None:
+        """Lay out the status where that is due. `index` None: what is known of it stays as it was told last.
+
+        Costs a comparison where it is not. Raises WheelError where the index fails.
+        """
+        steady = self._ctx.clock.steady_ms()
+        changed = self._told is None or (self._told.state, self._told.why) != (state, why)
+        if not at_once and steady < self._change_at:
+            return
+        self._change_at = steady + STATUS_INTERVAL_MS
+        if steady >= self._repeat_at:
+            self._repeat_at = steady + STATUS_AGE_MS_MAX
+            self._lag = self._ask_lag(index)
+        elif not changed and not at_once and not self._moved(index):
+            return
+        self._write(self._status(state, why, index))
+
+    def _moved(self, index: TimerIndex | None) -> bool:
+        told = self._told
+        if index is None or told is None:
+            return False
+        return (told.next_request, told.next_dispatch) != (index.next_request, index.next_dispatch)
+
+    def _ask_lag(self, index: TimerIndex | None) -> int | None:
+        """How many offsets of the request topic lie behind R; one question to Kafka, and no answer is an answer."""
+        read = index.next_request if index is not None else self._told.next_request if self._told else None
+        if read is None:
+            return None
+        part = self._ctx.requests
+        try:
+            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED)[part] - read, 0)
+        except KafkaFault:
+            return None
+
+    def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:
+        ctx, told, at_ms = self._ctx, self._told, self._ctx.clock.wall_ms()
+        status = ShardStatus(
+            requests=ctx.own.requests,
+            partition=ctx.partition,
+            cluster_id=ctx.cluster_id,
+            state=state,
+            instance=ctx.instance,
+            process_id=os.getpid(),
+            written_ms=at_ms,
+            since_ms=told.since_ms if told is not None and told.state is state else at_ms,
+            reason=self.reason,
+            why=why,
+            loss=self.loss,
+            accepted=list(self._accepted),
+            lag=self._lag,
+            skew_ms=ctx.counts.skew_ms,
+        )
+        if index is not None:
+            return msgspec.structs.replace(
+                status,
+                next_request=index.next_request,
+                next_dispatch=index.next_dispatch,
+                low_water=None if index.next_request is None else index.low_water(),
+                seq=max(index.seq, 0),
+                takeover=index.takeover,
+                pending=index.count,
+            )
+        if told is not None:
+            kept = ("next_request", "next_dispatch", "low_water", "seq", "takeover", "pending")
+            return msgspec.structs.replace(status, **{name: getattr(told, name) for name in kept})
+        return status
+
+    def _write(self, status: ShardStatus) -> None:
+        self._told = status
+        try:
+            write_status(self.directory, status)
+        except OSError as error:
+            log.warning("shard %s: its status cannot be written: %s", self._ctx.name, error)

@@ -1,0 +1,78 @@
+"""Every halt: what it means, and what a person does. Shown by `postdate shard status`, told in docs/operations.md.
+
+Thread rule: a constant.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from postdate.sidecar.errors import HaltReason
+
+
+class Advice(NamedTuple):
+    """`meaning`: what has happened. `action`: what to do, as sentences for the person who runs it."""
+
+    meaning: str
+    action: str
+
+
+ADVICE: Final[dict[HaltReason, Advice]] = {
+    HaltReason.TOPIC_RECREATED: Advice(
+        "a topic of this shard was deleted and created anew, so offsets mean other records",
+        "If that was not meant, stop the deployment and find out what is gone. If it was, delete and create all topics"
+        " of this request topic anew, then rebuild the shard",
+    ),
+    HaltReason.REQUESTS_TRUNCATED: Advice(
+        "the request topic ends before requests that were read: its end was lost, and its offsets are given out again",
+        "Find out which broker lost data. Produce to the partition until it has passed the end of the range, then"
+        " resume and accept its loss. Do not rebuild: it would forget that offsets were used twice",
+    ),
+    HaltReason.REQUESTS_LOST: Advice(
+        "retention deleted requests before they were read",
+        "Raise retention.ms of the request topic. To go on, resume and accept the loss of the range",
+    ),
+    HaltReason.LOW_WATER_OUTSIDE: Advice(
+        "the local index is gone, and retention deleted requests that were still pending",
+        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss",
+    ),
+    HaltReason.DISPATCH_LOG_TRUNCATED: Advice(
+        "the dispatch log ends before records that were seen: its end was lost",
+        "Find out which broker lost data. Keep this shard's directory: only it knows the lost fates. To go on with it,"
+        " resume and accept the loss; do not rebuild",
+    ),
+    HaltReason.DISPATCH_LOG_EMPTY: Advice(
+        "the dispatch log holds no record of a shard that was served before",
+        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss of the"
+        " requests that are there now",
+    ),
+    HaltReason.FATES_MISSING: Advice(
+        "the local index is gone, and records of the dispatch log that a rebuild needs were deleted",
+        "Put the shard's directory back if there is a copy of it, and resume. Else resume and accept the loss",
+    ),
+    HaltReason.SEQ_BROKEN: Advice(
+        "a dispatch-log record is missing, or somebody else wrote one",
+        "Stop every sidecar of the request topic and run postdate audit. Nothing can be accepted here: serve new"
+        " requests from a new request topic, and send again what the audit names as missing",
+    ),
+    HaltReason.NEWER_FORMAT: Advice(
+        "a newer Postdate has served this shard",
+        "Run that version here; it takes the shard over when it starts",
+    ),
+    HaltReason.FOREIGN_RECORD: Advice(
+        "somebody else has written into a topic of Postdate's own",
+        "Find out who, and take the permission away. To pass over the record, resume and accept its range",
+    ),
+    HaltReason.TOPIC_RULES: Advice(
+        "a topic or a partition that the shard needs does not exist",
+        "Run postdate topics create --allow-existing, then resume",
+    ),
+    HaltReason.RECOVERY_STALLED: Advice(
+        "somebody's transaction stays open on a topic of Postdate's own and hides what lies behind it",
+        "End it (kafka-transactions.sh finds and aborts it), then resume",
+    ),
+    HaltReason.INTERNAL: Advice(
+        "a mistake of Postdate's own stopped the shard",
+        "Report it with the log; resume tries again",
+    ),
+}

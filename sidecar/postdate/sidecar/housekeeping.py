@@ -1,0 +1,74 @@
+"""What a delivering shard does beside taking in and delivering, each at its interval.
+
+Sync the timer log, move the wheel and confirm it, raise the low-water mark, look after failing targets, pass the
+markers at the end of the requests, give disk space back. None of it is needed for a delivery to be right.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.draft import read_up_to
+from postdate.sidecar.gate import Gate
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.ingest import pass_markers
+from postdate.sidecar.limits import (
+    CONFIRM_INTERVAL_MS,
+    GATE_LOOK_INTERVAL_MS,
+    RECLAIM_INTERVAL_MS,
+    RECLAIM_QUIET_MS,
+    SETTLE_MS,
+    TEND_INTERVAL_MS,
+)
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.takeover import end_of_requests
+from postdate.wheel.index import TimerIndex
+
+
+class Housekeeping:
+    """The duties of one shard, and when each is due next."""
+
+    def __init__(self, ctx: ShardContext, inbox: Inbox, gate: Gate, dispatcher: Dispatcher) -> None:
+        self._ctx = ctx
+        self._inbox = inbox
+        self._gate = gate
+        self._dispatcher = dispatcher
+        self._due_at: dict[str, float] = {}
+
+    def tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
+        """Do what is due. `now_ms` is the broker's time, `steady` the local steady clock."""
+        if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
+            index.sync()
+            index.advance(now_ms)
+        if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
+            index.confirm(now_ms)
+            index.forget_endings(self._ctx.clock.wall_ms())
+            index.raise_low_water()
+        if self._every("tend", TEND_INTERVAL_MS, steady):
+            self._dispatcher.tend(index, now_ms)
+        if self._every("settle", SETTLE_MS, steady) and self._inbox.position_if_empty() > read_up_to(index):
+            pass_markers(self._ctx, index)
+        look = self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady)
+        if look and reached(index, self._inbox) >= end_of_requests(self._ctx):
+            self._gate.read(now_ms)
+        if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms):
+            index.reclaim()
+
+    def _is_quiet(self, index: TimerIndex, now_ms: int) -> bool:
+        """True where nothing waits and nothing will be due for a while: then nobody is kept waiting."""
+        if not self._inbox.empty:
+            return False
+        next_due = index.next_due_ms()
+        return next_due is None or next_due >= now_ms + RECLAIM_QUIET_MS
+
+    def _every(self, what: str, interval_ms: float, steady: float) -> bool:
+        if steady < self._due_at.get(what, 0.0):
+            return False
+        self._due_at[what] = steady + interval_ms
+        return True
+
+
+def reached(index: TimerIndex, inbox: Inbox) -> int:
+    """The offset below which every request has been taken in, markers at the end included."""
+    return max(read_up_to(index), inbox.position_if_empty())

@@ -1,0 +1,93 @@
+"""The status of a shard as others on this machine may read it: `status.json` in its directory.
+
+A small file that the shard writes anew, whole, now and then; `postdate shard status` reads it beside the mapped wheel,
+whether the process runs or not. It is for people and tools. One thing in it is read by a shard, too: the loss for which
+it halted, since a log that was truncated and has grown again shows nothing of that by itself.
+
+Thread rule: functions; a file has one writer, the shard that acts for the directory.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from postdate.sidecar.errors import HaltReason, Loss
+from postdate.sidecar.limits import SHARD_FILE_SIZE_BYTES_MAX
+from postdate.sidecar.states import State
+
+STATUS_NAME: Final = "status.json"
+
+BESIDE: Final = ".beside-"
+"""In the name of a directory that is used while another process holds the shard's own."""
+
+
+class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """What a shard says of itself. Unknown fields are ignored, missing ones have their defaults."""
+
+    v: int = 1
+    requests: str
+    partition: int
+    cluster_id: str
+    state: State
+    instance: str
+    process_id: int
+    written_ms: int
+    """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
+    since_ms: int = 0
+    """Since when it is in this state, likewise."""
+    reason: HaltReason | None = None
+    """Why it halted; stays until it has taken over again, whatever state it is in."""
+    why: str = ""
+    loss: Loss | None = None
+    """What it would give up if it went on in spite of its halt."""
+    accepted: list[Loss] = []
+    """What was accepted for the next takeover."""
+    next_request: int | None = None
+    next_dispatch: int | None = None
+    low_water: int | None = None
+    seq: int = 0
+    takeover: int = 0
+    pending: int = 0
+    lag: int | None = None
+    """Offsets of the request topic behind R; None where Kafka did not say."""
+    skew_ms: float | None = None
+    """Local clock minus the broker's; None before the first sample."""
+
+
+_decoder = msgspec.json.Decoder(ShardStatus)
+
+
+def write_status(directory: Path, status: ShardStatus) -> None:
+    """Replace the file at once: a reader sees the old one or the new one. Raises OSError."""
+    write_whole(directory / STATUS_NAME, msgspec.json.encode(status))
+
+
+def read_status(directory: Path) -> ShardStatus | None:
+    """What the shard of a directory last said; None where there is nothing to read."""
+    data = read_bounded(directory / STATUS_NAME)
+    try:
+        return None if data is None else _decoder.decode(data)
+    except msgspec.MsgspecError:
+        return None
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Create or replace a small file in one step, in a directory that is made where it is missing. Raises OSError."""
+    os.makedirs(path.parent, mode=0o700, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    fresh.write_bytes(data)
+    os.replace(fresh, path)
+
+
+def read_bounded(path: Path) -> bytes | None:
+    """The content of a small file; None where there is none, or where it cannot be read or is none of ours."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SHARD_FILE_SIZE_BYTES_MAX + 1)
+    except OSError:
+        return None
+    return data if len(data) <= SHARD_FILE_SIZE_BYTES_MAX else None
