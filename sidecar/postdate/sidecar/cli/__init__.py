@@ -19,6 +19,7 @@ from postdate.sidecar.cli import (
     pending,
     run,
     send,
+    shard,
     topics,
     version,
 )
@@ -41,6 +42,7 @@ for command in (
     dev.dev,
     topics.topics,
     run.run,
+    shard.shard,
     send.send,
     controls.cancel,
     controls.reschedule,
