@@ -206,10 +206,16 @@ def test_send_as_json_says_when_the_message_is_due_by_the_brokers_clock(bootstra
     assert record.key == b"i"
 
 
-def test_send_beyond_half_of_what_the_request_topic_keeps_is_refused(bootstrap: str, requests: str) -> None:
-    result = call(bootstrap, "send", "--requests", requests, "--topic", "t", "--delay", "4d")
-    assert result.exit_code == Exit.USAGE
-    assert "beyond-horizon" in result.stderr
+def test_send_beyond_the_horizon_is_refused(bootstrap: str, requests: str, tmp_path: Path) -> None:
+    """Where long delays are not stored, the horizon is at most half of what the request topic keeps."""
+    arguments = ["send", "--requests", requests, "--topic", "t", "--delay"]
+    assert call(bootstrap, *arguments, "4d").exit_code == Exit.OK
+    config = tmp_path / "postdate.toml"
+    config.write_text(f'[[request_topics]]\nname = "{requests}"\nstore_after_ms = 0\n')
+    for refused in ([*arguments, "1000d"], [*arguments, "4d", "--config", str(config)]):
+        result = call(bootstrap, *refused)
+        assert result.exit_code == Exit.USAGE
+        assert "beyond-horizon" in result.stderr
 
 
 def test_send_to_a_request_topic_that_does_not_exist_says_how_to_make_it(bootstrap: str) -> None:
