@@ -200,16 +200,18 @@ def _start(filters: Filters, after: Place | None, part: Partition) -> bytes:
     return max(first, after.key + b"\0" if part <= after.part else after.key)
 
 
-def _slices(shard: AskedShard, filters: Filters, start: bytes) -> Iterator[tuple[list[bytes], list[Entry]]]:
-    """Keys and entries from `start` on, a slice at a time, until there are none."""
+def _slices(
+    shard: AskedShard, filters: Filters, start: bytes, wanted: int = limits.SLICE_ENTRIES_MAX
+) -> Iterator[tuple[list[bytes], list[Entry]]]:
+    """Keys and entries from `start` on, a slice at a time, until there are none; no larger than what is `wanted`."""
+    most = limits.SLICE_ENTRIES_MAX if filters.targets else min(wanted, limits.SLICE_ENTRIES_MAX)
     before = entry_key(min(filters.until_ms, DUE_MS_MAX), 0)
 
     def scan(index: TimerIndex) -> tuple[list[bytes], list[bytes]]:
         if filters.state == PARKED:
-            keys = index.scan_parked_keys(start, limits.SLICE_ENTRIES_MAX // 4)
-            return keys, [index.parked(key) or b"" for key in keys]
+            return _scan_parked(index, start, most)
         first = _before(max(start, index.messages_from))
-        return index.scan(first, before, limits.SLICE_ENTRIES_MAX, limits.SLICE_SIZE_BYTES_MAX)
+        return index.scan(first, before, most, limits.SLICE_SIZE_BYTES_MAX)
 
     while True:
         keys, values = shard.ask(scan)
@@ -217,6 +219,18 @@ def _slices(shard: AskedShard, filters: Filters, start: bytes) -> Iterator[tuple
             return
         yield keys, [decode_entry(value) for value in values]
         start = keys[-1] + b"\0"
+
+
+def _scan_parked(index: TimerIndex, start: bytes, most: int) -> tuple[list[bytes], list[bytes]]:
+    keys = index.scan_parked_keys(start, most)
+    values: list[bytes] = []
+    size_bytes = 0
+    for key in keys:
+        values.append(index.parked(key) or b"")
+        size_bytes += len(values[-1])
+        if size_bytes >= limits.SLICE_SIZE_BYTES_MAX:
+            break
+    return keys[: len(values)], values
 
 
 def _before(start: bytes) -> bytes:
@@ -232,7 +246,7 @@ def _matches(
     """Up to `limit` wanted entries of one shard, and the last key looked at where there may be more behind it."""
     matches: list[Found] = []
     looked = payload_bytes = 0
-    for keys, entries in _slices(shard, filters, start):
+    for keys, entries in _slices(shard, filters, start, limit):
         for key, entry in zip(keys, entries, strict=True):
             if filters.take(key, entry):
                 payload_bytes += len(entry.value or b"") if keep_payload else 0

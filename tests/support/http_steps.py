@@ -1,0 +1,83 @@
+"""Asking over HTTP in tests: one request, its status and what came back; and the samples of a page of metrics."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said."""
+
+    status: int
+    text: str
+    headers: Mapping[str, str]
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A port of this machine."""
+
+    port: int
+    token: str = ""
+
+    def get(self, path: str, **headers: str) -> Answer:
+        return self.ask("GET", path, None, headers)
+
+    def post(self, path: str, body: object, **headers: str) -> Answer:
+        return self.ask("POST", path, body if isinstance(body, bytes) else json.dumps(body).encode(), headers)
+
+    def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
+        """Raises OSError: nobody listens."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        try:
+            connection.request(method, path, body, {**given, **headers})
+            answer = connection.getresponse()
+            return Answer(answer.status, answer.read().decode(), dict(answer.getheaders()))
+        finally:
+            connection.close()
+
+    def listens(self) -> bool:
+        try:
+            self.get("/healthz")
+        except OSError:
+            return False
+        return True
+
+    def samples(self) -> Samples:
+        """Every sample of /metrics by name and labels."""
+        answer = self.get("/metrics")
+        assert answer.status == 200, answer.text
+        families = text_string_to_metric_families(answer.text)
+        return {
+            (sample.name, frozenset(sample.labels.items())): sample.value
+            for family in families
+            for sample in family.samples
+        }
+
+
+def value_of(samples: Samples, name: str, **labels: str) -> float:
+    """The sample of this name that has these labels, or the sum of those that have them; 0 where there is none."""
+    wanted = set(labels.items())
+    return sum(value for (sample, given), value in samples.items() if sample == name and wanted <= given)
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment."""
+    with socket.create_server(("127.0.0.1", 0)) as bound:
+        port: int = bound.getsockname()[1]
+        return port

@@ -1,0 +1,194 @@
+"""Goal: pages of what is pending hold every wanted entry once and in order, however they are cut; counts agree.
+
+Method: real timer indexes, several as the shards of one process, filled at random; each page is compared with the
+sorted list of what was put.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.sidecar.http import limits, pending
+from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
+from postdate.wheel.entry import Entry, Kind, encode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, parked_key, split_key
+from postdate.wheel.options import IndexOptions
+
+Answer = TypeVar("Answer")
+SHARDS, ENTRIES = 3, 80
+Put = tuple[int, int, int, str]
+"""(due, offset, shard, target)"""
+
+
+class IndexShard:
+    """A shard that answers at once."""
+
+    def __init__(self, part: Partition, index: TimerIndex) -> None:
+        self.part = part
+        self.index = index
+        self.slices = 0
+
+    def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
+        self.slices += 1
+        return question(self.index)
+
+
+def entry(due_ms: int, target: str, kind: Kind = Kind.DELIVER, caller_id: bytes = b"") -> Entry:
+    return Entry(kind, False, due_ms, due_ms, target, b"k", b"v" * 50, [("h", b"x")], id=caller_id, accepted_ms=5)
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[list[IndexShard]]:
+    opened = []
+    for number in range(SHARDS):
+        identity = Identity("cluster", "requests", "log", number)
+        index = TimerIndex.open(tmp_path / str(number), identity, IndexOptions(), 1_000)
+        opened.append(IndexShard(Partition("requests", number), index))
+    yield opened
+    for shard in opened:
+        shard.index.close()
+
+
+def fill(shards: list[IndexShard], seed: int = 1) -> list[Put]:
+    """Entries with few different due times, so that many are equal across shards; returned in the order of pages."""
+    chance = random.Random(seed)
+    put: list[Put] = []
+    for number, shard in enumerate(shards):
+        changes = shard.index.changes()
+        for offset in range(ENTRIES):
+            due_ms, target = 10_000 + chance.randrange(40), chance.choice(["orders", "mails"])
+            changes.insert(entry_key(due_ms, offset), encode_entry(entry(due_ms, target)))
+            put.append((due_ms, offset, number, target))
+        changes.insert(entry_key(0, ENTRIES), encode_entry(entry(0, "", Kind.APPLIED)))
+        changes.next_request = ENTRIES + 1
+        shard.index.write(changes)
+    return sorted(put)
+
+
+def as_put(found: pending.Found) -> Put:
+    key, part, shown = found
+    return shown.due, split_key(key)[1], part.index, shown.target
+
+
+def walk(shards: list[IndexShard], filters: Filters, limit: int) -> list[Put]:
+    """All pages one after the other."""
+    seen: list[Put] = []
+    after: Place | None = None
+    asked: list[AskedShard] = list(shards)
+    for _ in range(10_000):
+        page = pending.page(asked, filters, after, limit, keep_payload=False)
+        assert len(page.entries) <= limit
+        seen += map(as_put, page.entries)
+        if page.cursor is None:
+            return seen
+        after = Place.decode(page.cursor)
+    raise AssertionError("the pages never end")
+
+
+@pytest.mark.parametrize("limit", [1, 7, 100, 1_000])
+def test_the_pages_hold_everything_once_and_in_order(shards: list[IndexShard], limit: int) -> None:
+    put = fill(shards)
+    assert walk(shards, Filters(), limit) == put
+
+
+@pytest.mark.parametrize("looks_max", [10, 64, 100_000])
+def test_filters_find_what_matches_however_little_is_looked_at_for_a_page(
+    shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch, looks_max: int
+) -> None:
+    monkeypatch.setattr(limits, "PAGE_LOOKS_MAX", looks_max)
+    monkeypatch.setattr(limits, "SLICE_ENTRIES_MAX", 10)
+    put = fill(shards)
+    filters = Filters(10_005, 10_030, frozenset({"mails"}))
+    wanted = [each for each in put if 10_005 <= each[0] < 10_030 and each[3] == "mails"]
+    assert wanted
+    assert walk(shards, filters, 13) == wanted
+    assert pending.count(list(shards), filters) == (len(wanted), True)
+
+
+def test_a_cursor_holds_while_entries_end(shards: list[IndexShard]) -> None:
+    put = fill(shards)
+    first = pending.page(list(shards), Filters(), None, 50, keep_payload=False)
+    for shard in shards:  # everything up to the middle of the first page, and what it ended with, is delivered
+        keys, values = shard.index.scan_due(10_003, 1_000)
+        changes = shard.index.changes()
+        for key, value in zip(keys, values, strict=True):
+            changes.delete(key, len(value))
+        shard.index.write(changes)
+    assert first.cursor is not None
+    rest = pending.page(list(shards), Filters(), Place.decode(first.cursor), 1_000, keep_payload=False)
+    expected = [each for each in put[50:] if each[0] >= 10_003]
+    assert list(map(as_put, rest.entries)) == expected
+
+
+def test_counting_keys_stops_at_its_bound_and_says_so(
+    shards: list[IndexShard], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = fill(shards)
+    window = Filters(10_010, 10_020)
+    wanted = sum(10_010 <= each[0] < 10_020 for each in put)
+    monkeypatch.setattr(limits, "SLICE_KEYS_MAX", 8)
+    assert pending.count(list(shards), window) == (wanted, True)
+    monkeypatch.setattr(limits, "COUNTED_KEYS_MAX", 16)
+    found, exact = pending.count(list(shards), window)
+    assert not exact
+    assert 16 * SHARDS <= found < wanted
+
+
+def test_one_slice_is_one_bounded_scan(shards: list[IndexShard]) -> None:
+    fill(shards)
+    for shard in shards:
+        shard.slices = 0
+    pending.page(list(shards), Filters(), None, 1, keep_payload=False)
+    assert [shard.slices for shard in shards] == [1] * SHARDS
+
+
+def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> None:
+    shard = shards[0]
+    changes = shard.index.changes()
+    for offset, target in enumerate(["b", "a", "b"]):
+        key = parked_key(target, 100 - offset, offset)
+        changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
+        changes.places[offset] = key
+    changes.next_request = 3
+    shard.index.write(changes)
+    seen = walk(shards, Filters(state=PARKED), 2)
+    assert [(target, due_ms) for due_ms, _, _, target in seen] == [("a", 99), ("b", 98), ("b", 100)]
+    assert pending.count(list(shards), Filters(state=PARKED, targets=frozenset({"b"}))) == (2, True)
+    found = pending.find_offset(shard, 1)
+    assert found is not None
+    assert pending.as_json(shard.part, *found, payload=False)["state"] == "parked"
+
+
+def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(shards: list[IndexShard]) -> None:
+    shard = shards[1]
+    changes = shard.index.changes()
+    key = entry_key(500, 3)
+    changes.insert(key, encode_entry(entry(500, "orders", caller_id=b"order-9")))
+    changes.ids[b"order-9"] = key
+    changes.firsts.append((3, (500).to_bytes(8, "little")))
+    changes.next_request = 4
+    shard.index.write(changes)
+    by_id, by_offset = pending.find_id(shard, b"order-9"), pending.find_offset(shard, 3)
+    assert by_id is not None
+    assert by_id == by_offset
+    shown = pending.as_json(shard.part, *by_id, payload=False)
+    assert shown["origin"] == "requests/1/3"
+    assert (shown["id"], shown["due_ms"], shown["state"]) == ("order-9", 500, "waiting")
+    assert "payload" not in shown
+    assert pending.as_json(shard.part, *by_id, payload=True)["payload"]["key"] == "aw=="
+    assert pending.find_id(shard, b"order-8") is None
+    assert pending.find_offset(shard, 2) is None
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24", "WzEsMl0", "W251bGwsIDEsIDJd", "ü"])
+def test_a_cursor_that_is_none_is_refused(cursor: str) -> None:
+    with pytest.raises(BadQuery, match="cursor"):
+        Place.decode(cursor)

@@ -1,0 +1,303 @@
+"""Goal: probes say what is so, in words; the API answers who may ask, refuses who may not, and never by accident.
+
+Method: the real server on a port of this machine, over a process whose poll loop and shards the test sets up; requests
+go over real connections.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.sidecar.clock import SystemClock
+from postdate.sidecar.config import Config, HttpConfig
+from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.http import server
+from postdate.sidecar.http.app import make_app
+from postdate.sidecar.http.metrics import METRICS
+from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.inquiries import Inquiries
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.states import State, Stateful
+from support.http_steps import Client, free_port
+from support.sidecars import wait_until
+
+TOKEN = "a-token-of-some-length"  # noqa: S105
+PART = Partition("postdate.requests", 0)
+
+
+@dataclass
+class Scene:
+    """A poll loop as the test wants it, and the server over it."""
+
+    stack: ExitStack
+    shards: dict[Partition, SimpleNamespace] = field(default_factory=dict)
+    counts: dict[Partition, ShardCounts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.poller = SimpleNamespace(shards=self.shards, turned_at=time.monotonic(), is_member=True, is_stopping=False)
+
+    def process(self, config: HttpConfig) -> Process:
+        kafka = SimKafka(SimBroker())
+        poller = cast(Poller, self.poller)
+        return Process(Config(http=config), poller, self.counts, {}, kafka, kafka.admin(), SystemClock())
+
+    def serve(self, token_file: Path | None = None, host: str = "127.0.0.1") -> Client:
+        config = HttpConfig(port=free_port(), host=host, token_file=token_file)
+        self.stack.enter_context(running(HttpServer(self.process(config))))
+        client = Client(config.port)
+        wait_until(client.listens, "the server listens", 30)
+        return client
+
+    def hold(self, part: Partition, state: State, why: str = "", since_s: float = 0.0) -> None:
+        """A shard in this state since so long ago."""
+        counts = self.counts[part] = ShardCounts()
+        clock = SystemClock()
+        shard = Stateful(
+            counts.states, SimpleNamespace(steady_ms=lambda: clock.steady_ms() - since_s * 1000, wall_ms=int)
+        )
+        shard.state = state
+        inquiries = SimpleNamespace(inquiries=Inquiries())
+        held = SimpleNamespace(state=state, why=why, ctx=inquiries)
+        self.shards[part] = SimpleNamespace(shard=held, inbox=Inbox())
+
+
+@contextmanager
+def running(http: HttpServer) -> Iterator[None]:
+    http.start()
+    try:
+        yield
+    finally:
+        http.stop()
+
+
+@pytest.fixture
+def scene() -> Iterator[Scene]:
+    with ExitStack() as stack:
+        yield Scene(stack)
+
+
+@pytest.fixture(scope="module")
+def allowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """One server for all questions that are wrong, asked with the right token."""
+    path = tmp_path_factory.mktemp("http") / "token"
+    path.write_text(TOKEN)
+    with ExitStack() as stack:
+        yield Client(Scene(stack).serve(path).port, TOKEN)
+
+
+@pytest.fixture
+def token_file(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(f"{TOKEN}\n")
+    return path
+
+
+# ---- probes ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_process_without_shards_is_alive_and_ready(scene: Scene) -> None:
+    client = scene.serve()
+    assert (client.get("/healthz").status, client.get("/readyz").text) == (200, "ready\n")
+
+
+def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
+    scene.poller.turned_at -= 61
+    client = scene.serve()
+    for path in ("/healthz", "/readyz"):
+        answer = client.get(path)
+        assert answer.status == 503
+        assert "poll loop has not turned for 6" in answer.text
+
+
+def test_readiness_says_what_is_missing(scene: Scene) -> None:
+    scene.poller.is_member, scene.poller.is_stopping = False, True
+    answer = scene.serve().get("/readyz")
+    assert (answer.status, answer.text) == (503, "the process is stopping\nnot a member of the group postdate\n")
+
+
+@pytest.mark.parametrize(
+    ("state", "since_s", "status"),
+    [
+        (State.RECOVERING, 10, 200),
+        (State.RECOVERING, 301, 503),
+        (State.FENCING, 301, 503),
+        (State.RUNNING, 301, 200),
+        (State.CATCHING_UP, 301, 200),
+        (State.HALTED, 301, 200),
+    ],
+)
+def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
+    scene: Scene, state: State, since_s: float, status: int
+) -> None:
+    scene.hold(PART, state, "because", since_s)
+    answer = scene.serve().get("/readyz")
+    assert answer.status == status, answer.text
+    assert ("note: postdate.requests/0 is " in answer.text) == (state not in (State.RUNNING, State.CATCHING_UP))
+    assert ("because" in answer.text) == (state not in (State.RUNNING, State.CATCHING_UP))
+
+
+# ---- who may ask -----------------------------------------------------------------------------------------------------
+
+
+def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scene, token_file: Path) -> None:
+    client = scene.serve(token_file)
+    assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "not_asked": []}
+    assert client.get("/api/v1/pending/count").json["count"] == 0
+    for path in ("/api/v1/cancel", "/api/v1/reschedule"):
+        assert client.post(path, {"id": "x"}).status == 401
+        refused = client.post(path, {"id": "x"}, Authorization=f"Bearer {TOKEN}x")
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        assert client.post(path, {"id": "x"}, Authorization=TOKEN).status == 401
+        told = Client(client.port, TOKEN).post(path, {"id": "x"})
+        assert told.status != 401, told.text  # it goes on to ask the cluster, which has no such topic
+
+
+def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: Scene, token_file: Path) -> None:
+    client = scene.serve(token_file, host="0.0.0.0")  # noqa: S104
+    assert client.get("/api/v1/pending").status == 401
+    assert Client(client.port, TOKEN).get("/api/v1/pending").status == 200
+    assert [client.get(path).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3
+
+
+def test_without_a_token_file_nothing_can_be_changed(scene: Scene) -> None:
+    refused = scene.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
+    assert (refused.status, "http.token_file" in refused.text) == (403, True)
+
+
+def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, token_file: Path) -> None:
+    client = Client(scene.serve(token_file).port, TOKEN)
+    token_file.write_text("another-token-of-some-length")
+    assert client.post("/api/v1/cancel", {}).status == 401
+    token_file.write_text("short")
+    assert Client(client.port, "short").post("/api/v1/cancel", {}).status == 503
+    token_file.unlink()
+    assert client.post("/api/v1/cancel", {}).status == 503
+
+
+def test_a_page_of_somebody_else_cannot_read_through_a_browser_here(scene: Scene) -> None:
+    client = scene.serve()
+    assert client.get("/api/v1/pending", Host="evil.example:8080").status == 421
+    assert client.get("/api/v1/pending", Host="[::1]:8080").status == 200
+
+
+# ---- what is asked ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("query", "clause"),
+    [
+        ("frm=1", "unknown parameter frm"),
+        ("from=tomorrow", "from is neither"),
+        ("from=5&until=5", "from must be before until"),
+        ("limit=0", "limit takes a number from 1"),
+        ("limit=1001", "to 1000"),
+        ("state=gone", "state takes"),
+        ("topic=other", "not served here"),
+        ("partition=x", "partition takes a number"),
+        ("target=no/topic", "is not a topic name"),
+        ("cursor=zzz", "cursor"),
+        ("origin=x", "is not an origin"),
+        ("id=a&origin=r/0/0", "give one of id and origin"),
+        ("payload=true", "http.payloads is never"),
+    ],
+)
+def test_a_wrong_question_is_told_why(allowed: Client, query: str, clause: str) -> None:
+    answer = allowed.get(f"/api/v1/pending?{query}")
+    assert answer.status == 400
+    assert clause in answer.json["error"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "clause"),
+    [
+        (b"x" * 20_000, 413, "longer than"),
+        (b"{", 400, "not JSON"),
+        (b"[]", 400, "JSON object"),
+        (b"{}", 400, "one of id and origin"),
+        (b'{"id":"a","origin":"b"}', 400, "one of id and origin"),
+        (b'{"origin":"b"}', 400, "is not an origin"),
+        (b'{"id":"a","topic":"other"}', 400, "not served here"),
+        (b'{"id":"a","delay":"5s"}', 400, "unknown field delay"),
+        (b'{"id":["a"]}', 400, "takes a text"),
+    ],
+)
+def test_a_wrong_change_is_told_why(allowed: Client, body: bytes, status: int, clause: str) -> None:
+    answer = allowed.post("/api/v1/cancel", body)
+    assert (answer.status, clause in answer.json["error"]) == (status, True), answer.text
+
+
+def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: Scene) -> None:
+    scene.hold(PART, State.HALTED, "seq-broken: a record was lost")
+    client = scene.serve()
+    unable = {"topic": PART.topic, "partition": 0, "state": "HALTED", "why": "seq-broken: a record was lost"}
+    assert client.get("/api/v1/pending").json["not_asked"] == [unable]
+    assert client.get("/api/v1/requests/postdate.requests/1/5").status == 404
+
+
+# ---- descriptions, ports ---------------------------------------------------------------------------------------------
+
+
+def test_the_description_names_every_path_and_method(scene: Scene) -> None:
+    app = make_app(scene.process(HttpConfig()))
+    served = set()
+    for route in app.routes:
+        path = re.sub(r"\{(\w+):path\}", r"{\1}", route.path)  # type: ignore[attr-defined]
+        served |= {(path, method.lower()) for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
+    assert {(path, method) for path, methods in describe()["paths"].items() for method in methods} == served
+    assert scene.serve().get("/api/v1/openapi.json").json == describe()
+
+
+def test_every_reference_of_the_description_leads_somewhere() -> None:
+    described = describe()
+    names = re.findall(r"#/components/schemas/(\w+)", str(described["paths"]) + str(described["components"]))
+    assert set(names) == set(described["components"]["schemas"])
+
+
+def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
+    scene.hold(PART, State.RUNNING)
+    text = scene.serve().get("/metrics").text
+    typed = dict(re.findall(r"^# TYPE (postdate_\w+) (\w+)$", text, re.MULTILINE))
+    assert typed == {metric.name: metric.shape.value for metric in METRICS}
+    for metric in METRICS:
+        assert f"# HELP {metric.name} {metric.help}\n" in text
+
+
+def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "HTTP_BIND_RETRY_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = HttpConfig(port=taken.getsockname()[1])
+        http: AbstractContextManager[None] = running(HttpServer(scene.process(config)))
+        scene.stack.enter_context(http)
+    wait_until(Client(config.port).listens, "the server has the port", 30)
+
+
+def test_an_address_that_is_not_this_machines_is_a_mistake(scene: Scene) -> None:
+    with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
+        HttpServer(scene.process(HttpConfig(host="192.0.2.1", port=8080))).start()
+
+
+def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])))
+        http.start()
+        ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
+        http.stop()
+        wait_until(ended, "the thread has ended", 30)
