@@ -105,7 +105,9 @@ class Desk:
 
     # ---- what people are told --------------------------------------------------------------------------------------
 
-    def tell(self, state: State, why: str, index: TimerIndex | None, at_once: bool = False) -> None:
+    def tell(
+        self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
+    ) -> None:
         """Lay out the status where that is due. `index` None: what is known of it stays as it was told last.
 
         Costs a comparison where it is not. Raises WheelError where the index fails.
@@ -120,7 +122,7 @@ class Desk:
             self._lag = self._ask_lag(index)
         elif not changed and not at_once and not self._moved(index):
             return
-        self._write(self._status(state, why, index))
+        self._write(msgspec.structs.replace(self._status(state, why, index), served=served))
 
     def _moved(self, index: TimerIndex | None) -> bool:
         told = self._told

@@ -386,13 +386,14 @@ class Shard(Stateful):
 
     def close(self) -> None:
         """Let go in good order: no transaction is open between turns, so the index is synced and closed."""
+        left = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
         self.state = State.DRAINING
         if self._tenure is not None:
             self._tenure.producer.destroy()
             self._tenure = None
-        if self._index is not None:
+        if self._index is not None or left is State.HALTED:
             try:
-                self._desk.tell(State.UNASSIGNED, "", self._index, at_once=True)
+                self._desk.tell(left, self.why, self._index, at_once=True, served=False)
             except WheelError as fault:
                 log.warning("shard %s: its status cannot be told: %s", self.ctx.name, fault)
         self._drop_index()

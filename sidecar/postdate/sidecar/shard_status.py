@@ -35,6 +35,8 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     state: State
     instance: str
     process_id: int
+    served: bool = True
+    """False where the process has let go of it in good order."""
     written_ms: int
     """By the local clock, epoch ms; a shard that is served writes at least every STATUS_AGE_MS_MAX."""
     since_ms: int = 0

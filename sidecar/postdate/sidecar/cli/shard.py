@@ -202,4 +202,4 @@ def _ask(found: FoundShard, instruction: Instruction) -> None:
 
 def _is_silent(found: FoundShard, now_ms: int | None = None) -> bool:
     age_ms = found.age_ms(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
-    return age_ms is None or age_ms > STATUS_SILENT_MS_MAX or found.state is State.UNASSIGNED
+    return age_ms is None or age_ms > STATUS_SILENT_MS_MAX or found.status is None or not found.status.served
