@@ -121,6 +121,7 @@ def test_requests_that_do_not_schedule_are_told_apart() -> None:
 def test_time_is_added_up_by_state_and_a_takeover_lasts_until_delivery() -> None:
     times, clock = StateTimes(), Hand()
     shard = Stateful(times, clock)
+    clock.ms = 1_000
     for state, ms in [(State.OPENING, 10), (State.FENCING, 20), (State.RECOVERING, 5), (State.CATCHING_UP, 7)]:
         shard.state = state
         clock.ms += ms

@@ -157,14 +157,16 @@ def test_parked_entries_are_listed_apart_by_target(shards: list[IndexShard]) -> 
         key = parked_key(target, 100 - offset, offset)
         changes.insert_parked(key, encode_entry(entry(100 - offset, target)))
         changes.places[offset] = key
+    changes.ids[b"its-id"] = entry_key(98, 2)  # where it was before it was parked
     changes.next_request = 3
     shard.index.write(changes)
     seen = walk(shards, Filters(state=PARKED), 2)
     assert [(target, due_ms) for due_ms, _, _, target in seen] == [("a", 99), ("b", 98), ("b", 100)]
     assert pending.count(list(shards), Filters(state=PARKED, targets=frozenset({"b"}))) == (2, True)
-    found = pending.find_offset(shard, 1)
-    assert found is not None
-    assert pending.as_json(shard.part, *found, payload=False)["state"] == "parked"
+    for found in (pending.find_offset(shard, 2), pending.find_id(shard, b"its-id")):
+        assert found is not None
+        shown = pending.as_json(shard.part, *found, payload=False)
+        assert (shown["state"], shown["origin"]) == ("parked", "requests/0/2")
 
 
 def test_an_entry_is_found_by_id_and_by_offset_and_shown_without_its_payload(shards: list[IndexShard]) -> None:

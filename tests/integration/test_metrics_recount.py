@@ -1,0 +1,174 @@
+"""Goal: metrics say what the topics say, after deliveries, cancels, reschedules, long delays and dead letters; probes
+follow a start, a halt and a stop.
+
+Method: real sidecars and a real broker. What happened is counted anew from dispatch logs, dead letters and request
+topics by a reader that shares nothing with the sidecar, and must be what /metrics says.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from postdate.connectors.wire.dispatch_log import BEAT, DELIVERED, FATES
+from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
+from postdate.sidecar.states import State
+from support.bed import Bed
+from support.http_steps import Client, Samples, free_port, value_of
+from support.oracle import Outcome, Sent, gather
+from support.sidecars import Sidecar
+
+_FAR = b"30m"
+_LATE_MS_MAX = 60_000
+
+
+def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
+    sidecar = bed.new_sidecar()
+    sidecar.http = {"port": free_port()}
+    sidecar.start()
+    sidecar.wait_for_shards(shards)
+    return sidecar, Client(int(str(sidecar.http["port"])))
+
+
+class Traffic:
+    """Requests of every kind, and what each should become."""
+
+    def __init__(self, bed: Bed, requests: str, target: str) -> None:
+        self._sender, self._requests, self._target = bed.sender(), requests, target.encode()
+        self.delivered: list[Sent] = []
+        self.dead: list[Sent] = []
+        self.silent: list[Sent] = []
+        self.held: list[Sent] = []
+        self.outcomes: Counter[str] = Counter()
+
+    def ask(self, into: list[Sent], outcome: str, key: bytes, *headers: tuple[str, bytes]) -> None:
+        given: Headers = list(headers)
+        self.outcomes[outcome] += 1
+        into.append(self._sender.send(self._requests, Sent(self._target.decode(), key, b"v", given)))
+
+    def send(self) -> None:
+        """What ends, in the order in which controls need it; ids are keys, so that controls find them."""
+        to, now_ms = (TOPIC, self._target), int(time.time() * 1000)
+        for number in range(40):
+            self.ask(self.delivered, "schedule", b"%d" % number, to, (AT, b"%d" % (now_ms + number * 25)))
+        for number in range(12):
+            name = b"id-%d" % number
+            into = self.silent if number < 8 else self.delivered
+            self.ask(into, "schedule", name, to, (ID, name), (DELAY, _FAR))
+        for number in range(8):
+            self.ask(self.silent, "cancel", b"id-%d" % number, (ACTION, b"cancel"), (ID, b"id-%d" % number))
+        for number in range(8, 12):
+            name = b"id-%d" % number
+            self.ask(self.silent, "reschedule", name, (ACTION, b"reschedule"), (ID, name), (DELAY, b"300ms"))
+        for number in range(5):
+            self.ask(self.dead, "refused", b"%d" % number, to)  # says no time
+        for number in range(3):
+            self.ask(self.dead, "schedule", b"%d" % number, (TOPIC, b"nowhere"), (DELAY, b"0"))
+        for number in range(4):
+            self.ask(self.held, "schedule", b"%d" % number, to, (DELAY, _FAR))
+        for number in range(2):
+            self.ask(self.held, "schedule", b"%d" % number, to, (DELAY, b"2h"))  # stored
+        self._sender.flush()
+
+
+def recounted(outcome: Outcome) -> dict[str, Counter[str]]:
+    """What the topics say, in the shape of the metrics."""
+    records = [record for _, record in outcome.log]
+    return {
+        "postdate_fates_total": Counter(fate[2] for record in records for fate in record.fates),
+        "postdate_dead_letters_total": outcome.reasons(),
+        "postdate_transactions_total": Counter("committed" for record in records if record.kind in (FATES, BEAT)),
+    }
+
+
+def counted(samples: Samples, name: str, requests: str) -> Counter[str]:
+    """A metric's values by its other label, without the zeros."""
+    found: Counter[str] = Counter()
+    for (sample, labels), value in samples.items():
+        if sample == name and ("topic", requests) in labels:
+            (kind,) = (text for label, text in labels if label != "topic")
+            found[kind] += int(value)
+    return +found
+
+
+def eventually(check: Callable[[], None]) -> None:
+    """Returns when `check` passes; its last failure is the test's."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            check()
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
+    requests, target = bed.new_requests(2), bed.new_target()
+    _, client = start(bed, 2)
+    traffic = Traffic(bed, requests, target)
+    traffic.send()
+    ended = len(traffic.delivered) + len(traffic.dead) + len(traffic.silent)
+    bed.wait_for_ends(ended)
+
+    def agrees() -> None:
+        outcome = gather(bed.bootstrap, [requests], [target])
+        samples = client.samples()
+        for name, expected in recounted(outcome).items():
+            assert counted(samples, name, requests) == expected, name
+        assert counted(samples, "postdate_requests_total", requests) == traffic.outcomes
+        assert value_of(samples, "postdate_pending_entries") == len(traffic.held)
+        assert value_of(samples, "postdate_pending_by_horizon", topic=requests) == len(traffic.held)
+        assert value_of(samples, "postdate_pending_by_horizon", horizon="1h") == len(traffic.held) - 2
+        assert value_of(samples, "postdate_overdue_entries") == 0
+        assert value_of(samples, "postdate_next_request_offset") == ended + len(traffic.held)
+        _judge_lateness(samples, outcome, traffic)
+
+    eventually(agrees)
+    samples = client.samples()
+    assert value_of(samples, "postdate_takeovers_total") == 2
+    assert value_of(samples, "postdate_shard_state", state="RUNNING") == 2
+    assert value_of(samples, "postdate_fates_total", fate="stored") == 2
+    assert value_of(samples, "postdate_ready") == value_of(samples, "postdate_group_member") == 1
+    assert abs(value_of(samples, "postdate_clock_skew_seconds", partition="0")) < 60  # one machine, one clock
+
+
+def _judge_lateness(samples: Samples, outcome: Outcome, traffic: Traffic) -> None:
+    """As many values as deliveries, none less late than the broker's own time of the record that says so."""
+    appended = {origin: ends[0][1] for origin, ends in outcome.fates.items() if ends[0][0] == DELIVERED}
+    assert value_of(samples, "postdate_lateness_seconds_count") == len(appended) == len(traffic.delivered)
+    due = {}
+    for sent in traffic.delivered:
+        at = dict(sent.headers).get(AT)
+        if at is not None:
+            due[sent.origin] = max(int(at), sent.appended_ms)
+    least_ms = sum(appended[origin] - due_ms for origin, due_ms in due.items())
+    total_ms = value_of(samples, "postdate_lateness_seconds_sum") * 1000
+    assert least_ms <= total_ms <= least_ms + len(appended) * _LATE_MS_MAX
+
+
+def test_probes_follow_a_start_a_halt_and_a_stop(bed: Bed) -> None:
+    """A stranger's record in the dispatch log halts its shard alone; the process goes on, and says so."""
+    requests = bed.new_requests(2)
+    stranger = bed.sender()
+    stranger.send(f"{requests}.dispatch-log", Sent("", None, b"not Postdate's", []), 1)
+    stranger.flush()
+    sidecar, client = start(bed, 1)
+
+    def halted() -> None:
+        answer = client.get("/readyz")
+        assert (answer.status, answer.text.splitlines()[0]) == (200, "ready")
+        assert f"note: {requests}/1 is HALTED: foreign-record: " in answer.text
+        samples = client.samples()
+        assert value_of(samples, "postdate_shard_state", state=State.HALTED, partition="1") == 1
+        assert value_of(samples, "postdate_shard_state", state=State.RUNNING, partition="0") == 1
+
+    eventually(halted)
+    assert client.get("/healthz").text == "alive\n"
+    (unable,) = client.get("/api/v1/pending").json["not_asked"]
+    assert (unable["partition"], unable["state"]) == (1, "HALTED")
+    assert sidecar.stop() == 0
+    assert not client.listens()

@@ -1,0 +1,154 @@
+"""Goal: an operator finds every message that is held, whoever holds it, follows one from acceptance to its end, and
+stops or moves it, over HTTP and from the command line.
+
+Method: two real sidecars share the partitions of a request topic on a real broker; what they list is compared with what
+was sent, and what a control did with the topics.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.wire.headers import AT, DELAY, ID, TOPIC, Headers
+from postdate.sidecar.cli import postdate as program
+from support.bed import Bed
+from support.http_steps import Client, free_port
+from support.oracle import Sent
+from support.sidecars import wait_until
+
+_TOKEN = "the-token-of-this-test"  # noqa: S105
+_HOUR_MS = 3_600_000
+SECRETS = (b"a-secret-value", b"a-secret-key", b"a-secret-header")
+
+
+@pytest.fixture
+def clients(bed: Bed) -> list[Client]:
+    """Two processes with two shards each."""
+    bed.new_requests(4)
+    bed.new_target()
+    token_file = bed.directory / "token"
+    token_file.write_text(_TOKEN)
+    found = []
+    for _ in range(2):
+        sidecar = bed.new_sidecar()
+        sidecar.http = {"port": free_port(), "token_file": str(token_file)}
+        sidecar.start()
+        found.append(Client(int(str(sidecar.http["port"])), _TOKEN))
+    for sidecar in bed.sidecars:
+        sidecar.wait_for_shards(2)
+    return found
+
+
+def send(bed: Bed, count: int, due_ms: int) -> list[Sent]:
+    """Messages due a second apart, spread over the partitions by their ids, which are their keys."""
+    sender, sent = bed.sender(), []
+    (requests,), (target,) = bed.requests, bed.targets
+    for number in range(count):
+        name = b"order-%d" % number
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % (due_ms + number * 1000)), (ID, name)]
+        given.append(("h", SECRETS[2]))
+        given.append(("postdate-key", SECRETS[1]))
+        sent.append(sender.send(requests, Sent(target, name, SECRETS[0], given, due_ms + number * 1000)))
+    sender.flush()
+    return sent
+
+
+def command(*arguments: str, exit_code: int = 0) -> Result:
+    """What `postdate pending` does, run in this process."""
+    result = CliRunner().invoke(program, ["pending", *arguments])
+    assert result.exit_code == exit_code, result.stderr
+    return result
+
+
+def urls(clients: list[Client]) -> list[str]:
+    return [part for client in clients for part in ("--url", f"http://127.0.0.1:{client.port}")]
+
+
+def listed(clients: list[Client], *options: str) -> list[dict[str, Any]]:
+    """What `postdate pending list` prints for all processes together."""
+    lines = command("list", *urls(clients), "--output", "json", "--all", *options).stdout.splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def life(clients: list[Client], origin: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(command("get", *urls(clients), origin, "--output", "json").stdout)
+    return told
+
+
+def counted(clients: list[Client], *options: str) -> int:
+    return int(command("count", *urls(clients), *options).stdout)
+
+
+def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, clients: list[Client]) -> None:
+    (requests,), (target,) = bed.requests, bed.targets
+    due_ms = int(time.time() * 1000) + _HOUR_MS // 2
+    sent = send(bed, 30, due_ms)
+    wait_until(lambda: counted(clients) == len(sent), "everything is held")
+    every = listed(clients)
+    assert [(entry["due_ms"], entry["id"], entry["origin"], entry["target"]) for entry in every] == [
+        (each.due_ms, each.id.decode(), each.origin.decode(), target) for each in sent
+    ]
+    window = ["--from", str(due_ms + 5_000), "--until", str(due_ms + 10_000)]
+    assert [entry["id"] for entry in listed(clients, *window)] == [f"order-{number}" for number in range(5, 10)]
+    assert counted(clients, *window) == 5
+    assert counted(clients, "--target", "another") == 0
+    assert [entry["origin"] for entry in listed(clients, "--id", "order-7")] == [sent[7].origin.decode()]
+    assert listed(clients, "--origin", sent[8].origin.decode())[0]["id"] == "order-8"
+    assert "there is more than these 3" in command("list", *urls(clients), "--max", "3").stderr
+
+    moved, stopped = sent[3].origin.decode(), sent[4].origin.decode()
+    by_origin = clients[0].post("/api/v1/reschedule", {"origin": moved, "delay": "0s"})
+    by_id = clients[1].post("/api/v1/cancel", {"id": "order-4"})
+    assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
+    bed.wait_for_ends(4)
+    wait_until(lambda: life(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
+    told = life(clients, moved)
+    assert (told["state"], [event["fate"] for event in told["events"]]) == ("delivered", ["moved", "delivered"])
+    assert told["events"][0]["by"] == by_origin.json["origin"]
+    assert told["request"]["target"] == target
+    assert life(clients, by_id.json["origin"])["state"] == "applied"
+    assert life(clients, sent[5].origin.decode())["state"] == "waiting"
+    assert counted(clients) == len(sent) - 2
+    assert "nothing is known" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
+    _assert_no_payload(bed, clients, every)
+
+
+def _assert_no_payload(bed: Bed, clients: list[Client], every: list[dict[str, Any]]) -> None:
+    """No answer, metric or log line holds a key, a value or a header of a message."""
+    shown = [json.dumps(every), *(sidecar.all_logs() for sidecar in bed.sidecars)]
+    for client in clients:
+        shown += [client.get(path).text for path in ("/metrics", "/readyz", "/api/v1/pending")]
+    for secret in SECRETS:
+        assert secret.decode() not in "".join(shown)
+        assert _TOKEN not in "".join(shown)
+
+
+def test_looking_through_a_backlog_holds_up_nobody(bed: Bed, clients: list[Client]) -> None:
+    """While the whole backlog is listed and counted over and over, what falls due leaves."""
+    (requests,), (target,) = bed.requests, bed.targets
+    sender = bed.sender()
+    to = (TOPIC, target.encode())
+    for number in range(20_000):
+        sender.send(requests, Sent(target, b"%d" % number, b"x" * 100, [to, (DELAY, b"30m")]))
+    sender.flush()
+    wait_until(lambda: counted(clients) == 20_000, "everything is held")
+    now_ms = int(time.time() * 1000)
+    due = []
+    for number in range(40):
+        given: Headers = [to, (AT, b"%d" % (now_ms + number * 50))]
+        due.append(sender.send(requests, Sent(target, b"%d" % number, b"due", given, now_ms + number * 50)))
+    sender.flush()
+    looks = 0
+    while looks < 3 or time.time() * 1000 < now_ms + 2_000:
+        for client in clients:
+            answer = client.get("/api/v1/pending?limit=1000&target=another")
+            assert answer.status == 200, answer.text
+            assert client.get("/api/v1/pending/count?until=2100-01-01T00:00:00Z").status == 200
+        looks += 1
+    bed.wait_for_ends(len(due))
+    bed.judge(due)
