@@ -129,11 +129,17 @@ def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
 
     eventually(agrees)
     samples = client.samples()
+    eventually(lambda: _assert_no_lag(client))
     assert value_of(samples, "postdate_takeovers_total") == 2
     assert value_of(samples, "postdate_shard_state", state="RUNNING") == 2
     assert value_of(samples, "postdate_fates_total", fate="stored") == 2
     assert value_of(samples, "postdate_ready") == value_of(samples, "postdate_group_member") == 1
     assert abs(value_of(samples, "postdate_clock_skew_seconds", partition="0")) < 60  # one machine, one clock
+
+
+def _assert_no_lag(client: Client) -> None:
+    lags = [value for (name, _), value in client.samples().items() if name == "postdate_request_lag"]
+    assert lags == [0, 0]
 
 
 def _judge_lateness(samples: Samples, outcome: Outcome, traffic: Traffic) -> None:

@@ -22,6 +22,7 @@ from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
 from postdate.sidecar.http.process import Process, not_ready
 from postdate.sidecar.inquiries import Figures
+from postdate.sidecar.shard_status import read_status
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
@@ -118,6 +119,9 @@ class ProcessCollector(Collector):
         yield metrics.CONTROLS, figures.controls
         yield metrics.NEXT_REQUEST, figures.next_request
         yield metrics.LOW_WATER, figures.low_water
+        status = read_status(figures.directory)
+        if status is not None and status.lag is not None:
+            yield metrics.LAG, status.lag
         yield metrics.WHEEL_REBUILDS, figures.wheel_rebuilds
         yield metrics.TIMER_LOG_BYTES, _size_bytes(figures.directory / LOG_NAME)
         yield metrics.WHEEL_BYTES, _size_bytes(figures.directory / WHEEL_NAME)
@@ -136,6 +140,7 @@ _OF_FIGURES = (
     metrics.PARKED,
     metrics.CONTROLS,
     metrics.NEXT_REQUEST,
+    metrics.LAG,
     metrics.LOW_WATER,
     metrics.HEAD_ROOM,
     metrics.TIMER_LOG_BYTES,

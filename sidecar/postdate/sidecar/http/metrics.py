@@ -195,6 +195,14 @@ NEXT_REQUEST: Final = Metric(
     "R: everything below it was read and is durable here; also the group's committed offset.",
     "Behind the end of the topic: intake is slow, or paused because the inbox is full.",
 )
+LAG: Final = Metric(
+    "postdate_request_lag",
+    Shape.GAUGE,
+    "",
+    _SHARD,
+    "Offsets of the request topic behind R: requests that were not read yet, as Kafka said in the last 10 s.",
+    "Grows: intake is slower than the requests come; use more partitions or processes.",
+)
 LOW_WATER: Final = Metric(
     "postdate_low_water_offset",
     Shape.GAUGE,
