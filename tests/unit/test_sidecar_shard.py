@@ -7,7 +7,6 @@ thread would, and looks at what read_committed readers see.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,15 @@ from typing import Any
 import pytest
 
 from postdate.connectors.kafka.errors import Retriable
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.connectors.kafka.seam import NewTopic, Partition
 from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import Headers
-from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import decode_verdict
 from postdate.sidecar import store_reading
-from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
+from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.dispatcher import Suspect
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
-from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.states import State
 from postdate.wheel.errors import Corrupt
+from support.shard_bench import OWN, Bench, R
 
 
 def _has_ended(bench: Bench, count: int) -> bool:
@@ -42,108 +33,6 @@ def _suspect(bench: Bench) -> Suspect:
     """As if Kafka had refused the entry a moment ago: its next attempt, alone, is due."""
     now = bench.kafka.clock.steady_ms()
     return Suspect(now, now, 100.0, (Reason.RECORD_REFUSED, "refused"))
-
-
-R = "requests"
-OWN = OwnTopics.of(R)
-_BUDGET_MS = 2_000
-
-
-class Bench:
-    """A cluster, and shards of its one request partition, one after the other, on one disk."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.broker = SimBroker()
-        self.kafka = SimKafka(self.broker)
-        self.admin = self.kafka.admin()
-        self.time = self.broker.time
-        stamped = {"message.timestamp.type": "LogAppendTime"}
-        sized = {"max.message.bytes": "1114124"}
-        own = [NewTopic(name, 1, 1, stamped | sized) for name in sorted(OWN.names() - {R})]
-        self.admin.create_topics([NewTopic(R, 1, 1, stamped), NewTopic("orders", 1, 1, {}), *own])
-        self.shards = 0
-
-    def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
-        """A shard that has taken over. A former one on the same disk must have been closed."""
-        self.shards += 1
-        dispatch = DispatchConfig(retry_budget_ms=_BUDGET_MS)
-        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=dispatch)
-        ctx = ShardContext(
-            config=config,
-            topic=config.request_topic(R),
-            own=OWN,
-            rules=rules_of(config, R),
-            partition=0,
-            cluster_id=self.broker.cluster_id,
-            directory=self.directory / "0",
-            kafka=self.kafka,
-            admin=self.admin,
-            clock=self.kafka.clock,
-            instance=instance or f"instance-{self.shards}",
-            stopping=lambda: False,
-        )
-        made = Shard(ctx, Inbox(), TransactionPace(TransactionBudget(10_000), 0.0))
-        self.until(made, lambda: made.state is State.RUNNING)
-        return made
-
-    def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:
-        """Turns, and what the poll thread does, until the condition holds."""
-        deadline = self.time.now_ms + within_ms
-        while not reached():
-            assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
-            wait_ms = shard.turn()
-            self._poll(shard)
-            self.time.wait(max(wait_ms, 1.0) if wait_ms < 1_000 else 50.0)
-
-    def _poll(self, shard: Shard) -> None:
-        inbox = shard.inbox
-        start = inbox.start_at
-        if start >= 0:
-            inbox.started(start)
-            self._position = start
-        if shard.state in (State.CATCHING_UP, State.RUNNING):
-            reader = self.kafka.log_reader(Partition(R, 0), self._position, Isolation.READ_COMMITTED)
-            records = reader.read(1_000, 0.0)
-            self._position = reader.position()
-            if records:
-                inbox.offer(records)
-            inbox.note_position(self._position)
-
-    def ask(self, *headers: tuple[str, bytes], key: bytes | None = b"k", value: bytes | None = b"v") -> int:
-        """A request; its offset."""
-        producer = self.kafka.plain_producer()
-        offsets: list[int] = []
-        producer.produce(R, value, key, list(headers), 0, lambda fault, offset, _: offsets.append(offset))
-        assert producer.flush(10) == 0
-        return offsets[0]
-
-    def schedule(self, due_ms: float, *headers: tuple[str, bytes], target: bytes = b"orders") -> int:
-        return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers)
-
-    def read(self, topic: str) -> list[Record]:
-        reader = self.kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
-        found = reader.read(100_000, 0.0)
-        reader.close()
-        return found
-
-    def log(self) -> list[DispatchRecord]:
-        return [decode_record(record.value) for record in self.read(OWN.dispatch_log)]
-
-    def fates(self) -> list[list[tuple[int, str]]]:
-        """The fates of each transaction that has any: (request offset, fate)."""
-        return [[(fate[0], fate[2]) for fate in said.fates] for said in self.log() if said.fates]
-
-    def letters(self) -> list[tuple[bytes, bytes | None]]:
-        """(reason, value) of each dead letter."""
-        found = []
-        for record in self.read(OWN.dead_letters):
-            headers: Headers = record.headers or []
-            found.append((dict(headers)["postdate-dead-reason"] or b"", record.value))
-        return found
-
-    def ended(self) -> int:
-        return sum(len(fates) for fates in self.fates())
 
 
 @pytest.fixture

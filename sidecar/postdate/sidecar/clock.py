@@ -7,7 +7,9 @@ estimate of the broker's time that
 
 - never runs ahead of the broker: a report takes time to arrive, so each sample is too small, never too large;
 - ignores every step of the local wall clock: ``CLOCK_BOOTTIME`` only counts forward, also while the machine sleeps;
-- lags by the quickest delivery report of the hour, about a millisecond.
+- lags by the quickest delivery report of the hour, about a millisecond;
+- is doubted where a request bears a time well ahead of it: then the broker's clock has been set forward, and a record
+  of our own must tell the time anew, or everything would be late by that step until the next one is written.
 
 Thread rule: a `BrokerClock` belongs to one shard thread. A `Clock` is shared and has no state.
 """
@@ -18,7 +20,8 @@ import time
 from collections import deque
 from typing import Protocol
 
-from postdate.sidecar.limits import CLOCK_SAMPLE_AGE_MS_MAX, CLOCK_SAMPLES_MAX
+from postdate.connectors.kafka.seam import Record
+from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_DOUBT_MS, CLOCK_SAMPLE_AGE_MS_MAX, CLOCK_SAMPLES_MAX
 
 
 class Clock(Protocol):
@@ -56,9 +59,12 @@ class BrokerClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._samples: deque[tuple[float, float]] = deque()  # (taken at, append time - steady), differences falling
+        self._doubted = False
+        self._doubt_at = 0.0
 
     def sample(self, append_ms: int, reported_at: float) -> None:
         """Learn that the broker appended at `append_ms` a record whose report came at steady time `reported_at`."""
+        self._doubted = False
         difference = append_ms - reported_at
         while self._samples and self._samples[-1][1] <= difference:
             self._samples.pop()
@@ -66,21 +72,30 @@ class BrokerClock:
         if len(self._samples) > CLOCK_SAMPLES_MAX:
             self._samples.popleft()
 
+    def hear(self, record: Record) -> None:
+        """A request was read now. Another broker may have stamped it, by another clock: so its time is no sample, but
+        reason for a new one where it is far ahead. At most one in CLOCK_DOUBT_MS."""
+        if not record.log_append or not self._samples or record.timestamp_ms <= self.now_ms() + CLOCK_AHEAD_MS_MAX:
+            return
+        steady = self._clock.steady_ms()
+        if steady >= self._doubt_at:
+            self._doubted, self._doubt_at = True, steady + CLOCK_DOUBT_MS
+
     def known(self) -> bool:
-        """True when a sample of the last hour exists: without one nothing may be dispatched."""
+        """True when a sample of the last hour exists that nothing speaks against: without one nothing may be
+        dispatched."""
         self._expire()
-        return bool(self._samples)
+        return bool(self._samples) and not self._doubted
 
     def now_ms(self) -> int:
         """The broker's time, epoch milliseconds, never ahead of it.
 
-        REQUIRES: `known()`.
+        REQUIRES: a sample.
         """
-        self._expire()
         return int(self._samples[0][1] + self._clock.steady_ms())
 
     def skew_ms(self) -> float:
-        """Local wall clock minus the broker's, for a metric. REQUIRES: `known()`."""
+        """Local wall clock minus the broker's, for a metric. REQUIRES: a sample."""
         return self._clock.wall_ms() - (self._samples[0][1] + self._clock.steady_ms())
 
     def forget(self) -> None:

@@ -39,6 +39,11 @@ CLOCK_SAMPLES_MAX: Final = 4_096
 # The estimate of the broker's clock drifts with the local oscillator, a few ppm: some milliseconds in an hour.
 CLOCK_SAMPLE_AGE_MS_MAX: Final = 3_600_000
 
+# A request that a broker stamped this far ahead of what its time was taken for: its clock was set. Brokers of one
+# cluster differ by less; where they do not, a record is written for nothing once in a while.
+CLOCK_AHEAD_MS_MAX: Final = 500
+CLOCK_DOUBT_MS: Final = 10_000
+
 # An idle shard writes at least this often, so that the dispatch log never runs empty by retention.
 BEAT_INTERVAL_MS_MAX: Final = 21_600_000
 

@@ -224,10 +224,10 @@ class Shard(Stateful):
             used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
-            if used < len(records):
-                self.inbox.put_back(records[used:])
+                self._broker_clock.hear(records[used - 1])
             self.next_request = read_up_to(index)
             if used < len(records):
+                self.inbox.put_back(records[used:])
                 return False
         if self.state is State.CATCHING_UP and self._gate.reached(reached(index, self.inbox)):
             self.state = State.RUNNING

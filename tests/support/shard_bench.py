@@ -1,0 +1,133 @@
+"""One shard of a simulated cluster, turned by the test: no thread, no process, and time passes only where it waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from postdate.connectors.kafka.errors import OffsetOutOfRange
+from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
+from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka
+from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.connectors.wire.requests import Headers
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.states import State
+
+R = "requests"
+OWN = OwnTopics.of(R)
+BUDGET_MS = 2_000
+
+
+class Bench:
+    """A cluster, and shards of its one request partition, one after the other, on one disk."""
+
+    def __init__(self, directory: Path, clock: Callable[[SimBroker], SimClock] | None = None) -> None:
+        """`clock`: that of the machine on which the shards run; by default it is right."""
+        self.directory = directory
+        self.broker = SimBroker()
+        self.kafka = SimKafka(self.broker, clock=clock(self.broker) if clock is not None else None)
+        self.admin = self.kafka.admin()
+        self.time = self.broker.time
+        stamped = {"message.timestamp.type": "LogAppendTime"}
+        sized = {"max.message.bytes": "1114124"}
+        own = [NewTopic(name, 1, 1, stamped | sized) for name in sorted(OWN.names() - {R})]
+        self.admin.create_topics([NewTopic(R, 1, 1, stamped), NewTopic("orders", 1, 1, {}), *own])
+        self.shards = 0
+
+    def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
+        """A shard that has taken over. A former one on the same disk must have been closed."""
+        made = self.new_shard(topic, instance)
+        self.until(made, lambda: made.state is State.RUNNING)
+        return made
+
+    def new_shard(
+        self, topic: RequestTopicConfig | None = None, instance: str = "", group_id: str = "postdate", place: str = "0"
+    ) -> Shard:
+        """A shard that has not begun. `place`: its directory below that of the bench."""
+        self.shards += 1
+        dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS)
+        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=dispatch, group_id=group_id)
+        ctx = ShardContext(
+            config=config,
+            topic=config.request_topic(R),
+            own=OWN,
+            rules=rules_of(config, R),
+            partition=0,
+            cluster_id=self.broker.cluster_id,
+            directory=self.directory / place,
+            kafka=self.kafka,
+            admin=self.admin,
+            clock=self.kafka.clock,
+            instance=instance or f"instance-{self.shards}",
+            stopping=lambda: False,
+        )
+        made = Shard(ctx, Inbox(), TransactionPace(TransactionBudget(10_000), 0.0))
+        return made
+
+    def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:
+        """Turns, and what the poll thread does, until the condition holds."""
+        deadline = self.time.now_ms + within_ms
+        while not reached():
+            assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
+            wait_ms = shard.turn()
+            self._poll(shard)
+            self.time.wait(max(wait_ms, 1.0) if wait_ms < 1_000 else 50.0)
+
+    def _poll(self, shard: Shard) -> None:
+        inbox = shard.inbox
+        start = inbox.start_at
+        if start >= 0:
+            inbox.started(start)
+            self._position = start
+        if shard.state in (State.CATCHING_UP, State.RUNNING):
+            reader = self.kafka.log_reader(Partition(R, 0), self._position, Isolation.READ_COMMITTED)
+            try:
+                records = reader.read(1_000, 0.0)
+            except OffsetOutOfRange as fault:
+                shard.partition_fault(fault)
+                return
+            self._position = reader.position()
+            if records:
+                inbox.offer(records)
+            inbox.note_position(self._position)
+
+    def ask(self, *headers: tuple[str, bytes], key: bytes | None = b"k", value: bytes | None = b"v") -> int:
+        """A request; its offset."""
+        producer = self.kafka.plain_producer()
+        offsets: list[int] = []
+        producer.produce(R, value, key, list(headers), 0, lambda fault, offset, _: offsets.append(offset))
+        assert producer.flush(10) == 0
+        return offsets[0]
+
+    def schedule(self, due_ms: float, *headers: tuple[str, bytes], target: bytes = b"orders") -> int:
+        return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers)
+
+    def read(self, topic: str) -> list[Record]:
+        reader = self.kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
+        found = reader.read(100_000, 0.0)
+        reader.close()
+        return found
+
+    def log(self) -> list[DispatchRecord]:
+        return [decode_record(record.value) for record in self.read(OWN.dispatch_log)]
+
+    def fates(self) -> list[list[tuple[int, str]]]:
+        """The fates of each transaction that has any: (request offset, fate)."""
+        return [[(fate[0], fate[2]) for fate in said.fates] for said in self.log() if said.fates]
+
+    def letters(self) -> list[tuple[bytes, bytes | None]]:
+        """(reason, value) of each dead letter."""
+        found = []
+        for record in self.read(OWN.dead_letters):
+            headers: Headers = record.headers or []
+            found.append((dict(headers)["postdate-dead-reason"] or b"", record.value))
+        return found
+
+    def ended(self) -> int:
+        return sum(len(fates) for fates in self.fates())

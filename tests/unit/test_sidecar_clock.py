@@ -1,0 +1,156 @@
+"""Goal: nothing leaves before its time by the broker's clock, whatever any clock does, and nothing is held for long.
+
+Method: the real shard over the simulated broker; the machine's wall clock is stepped, its steady clock drifts, and the
+broker's clock is stepped, while messages wait. Never early is judged by what the broker stamped: the append time of the
+dispatch-log record that names a message is not before its due time (I6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.kafka.sim import SimBroker, SimClock
+from postdate.connectors.wire.dispatch_log import DELIVERED, decode_record
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
+from postdate.sidecar.shard import Shard
+from support.shard_bench import OWN, Bench
+
+_HOUR_MS = 3_600_000.0
+#: ms, by the broker's clock. A record that was stamped too early is tried again after a tenth of a second.
+_LATE_MS_MAX = 1_000
+
+
+def _lateness(bench: Bench) -> list[int]:
+    """Append time minus due time of each delivery, in the order of the log."""
+    found: list[int] = []
+    for record in bench.read(OWN.dispatch_log):
+        found += [record.timestamp_ms - fate[1] for fate in decode_record(record.value).fates if fate[2] == DELIVERED]
+    return found
+
+
+def _deliver(bench: Bench, shard: Shard, in_ms: float, disturb: Callable[[], None] = lambda: None) -> int:
+    """One message that is due after `in_ms` by the broker's clock; half way there something happens to a clock."""
+    already, due_ms = len(_lateness(bench)), bench.broker.now_ms() + in_ms
+    bench.schedule(due_ms)
+    bench.until(shard, lambda: bench.broker.now_ms() >= due_ms - in_ms / 2, in_ms + 60_000)
+    disturb()
+    bench.until(shard, lambda: len(_lateness(bench)) == already + 1, 3 * _HOUR_MS)
+    return _lateness(bench)[-1]
+
+
+@pytest.mark.parametrize("by_ms", [_HOUR_MS, -_HOUR_MS, -10_000.0, 10_000.0])
+def test_a_step_of_the_local_clock_moves_no_delivery(tmp_path: Path, by_ms: float) -> None:
+    bench = Bench(tmp_path)
+    shard = bench.shard()
+    late_ms = _deliver(bench, shard, 4_000, lambda: bench.kafka.clock.step(by_ms))
+    assert 0 <= late_ms < _LATE_MS_MAX
+    assert shard.ctx.counts.skew_ms == pytest.approx(by_ms, abs=50)
+    shard.close()
+
+
+@pytest.mark.parametrize("by_ms", [_HOUR_MS, 10_000.0])
+def test_what_is_due_by_a_broker_that_went_forward_leaves(tmp_path: Path, by_ms: float) -> None:
+    """By its clock the time has passed. Nothing of ours tells the time anew; the request does, by its own stamp."""
+    bench = Bench(tmp_path)
+    shard = bench.shard()
+    bench.broker.skew_ms += by_ms
+    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
+    shard.close()
+
+
+@pytest.mark.parametrize("by_ms", [-120_000.0, -10_000.0, -300.0])
+def test_a_broker_that_goes_back_makes_everybody_wait(tmp_path: Path, by_ms: float) -> None:
+    """As after a failover to a broker whose clock is behind: what was learned of the time is worth nothing then."""
+    bench = Bench(tmp_path)
+    shard = bench.shard()
+
+    def go_back() -> None:
+        bench.broker.skew_ms += by_ms
+
+    assert 0 <= _deliver(bench, shard, 4_000, go_back) < _LATE_MS_MAX
+    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
+    assert shard.ctx.counts.skew_ms == pytest.approx(-by_ms, abs=50)
+    shard.close()
+
+
+@pytest.mark.parametrize("rate", [1.01, 0.99, 1.0005, 0.9995])
+def test_a_local_clock_that_runs_fast_or_slow_is_never_early(tmp_path: Path, rate: float) -> None:
+    bench = Bench(tmp_path, clock=lambda broker: _drifting(broker, rate))
+    shard = bench.shard()
+    late = [_deliver(bench, shard, wait_ms) for wait_ms in (500, 20_000, 2_000, 60_000, 700)]
+    assert min(late) >= 0
+    assert max(late) < max(_LATE_MS_MAX, 60_000 * abs(rate - 1) * 1.1 + 200)
+    shard.close()
+
+
+def _drifting(broker: SimBroker, rate: float) -> SimClock:
+    return SimClock(broker.time, rate=rate)
+
+
+class _Steady:
+    """A clock that the test sets."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_000.0
+        self.wall = 5_000_000
+
+    def steady_ms(self) -> float:
+        return self.now_ms
+
+    def wall_ms(self) -> int:
+        return self.wall
+
+
+def test_the_quickest_report_of_the_last_hour_decides() -> None:
+    clock = _Steady()
+    broker = BrokerClock(clock)
+    assert not broker.known()
+    broker.sample(100_000, reported_at=1_000.0)
+    broker.sample(100_040, reported_at=1_090.0)  # 50 ms slower than the first: it says less
+    clock.now_ms = 1_100.0
+    assert broker.now_ms() == 100_100
+    broker.sample(100_130, reported_at=1_120.0)
+    clock.now_ms = 1_120.0
+    assert broker.now_ms() == 100_130
+    assert broker.skew_ms() == 5_000_000 - 100_130
+
+
+def test_a_sample_counts_for_an_hour() -> None:
+    clock = _Steady()
+    broker = BrokerClock(clock)
+    broker.sample(100_000, reported_at=1_000.0)
+    clock.now_ms = 1_000.0 + CLOCK_SAMPLE_AGE_MS_MAX
+    assert broker.known()
+    clock.now_ms += 1.0
+    assert not broker.known()
+
+
+def test_a_clock_that_was_seen_to_go_back_is_learned_anew() -> None:
+    clock = _Steady()
+    broker = BrokerClock(clock)
+    broker.sample(100_000, reported_at=1_000.0)
+    broker.forget()
+    assert not broker.known()
+    broker.sample(90_000, reported_at=1_000.0)
+    assert broker.now_ms() == 90_000
+
+
+def test_a_request_from_the_future_is_reason_to_ask_for_the_time_but_not_again_and_again() -> None:
+    clock = _Steady()
+    broker = BrokerClock(clock)
+    broker.sample(100_000, reported_at=1_000.0)
+    ahead, just = 100_000 + CLOCK_AHEAD_MS_MAX + 1, 100_000 + CLOCK_AHEAD_MS_MAX
+    broker.hear(Record(0, just, True, None, None, []))
+    broker.hear(Record(0, ahead, False, None, None, []))  # stamped by its producer: that says nothing
+    assert broker.known()
+    broker.hear(Record(0, ahead, True, None, None, []))
+    assert not broker.known()
+    assert broker.now_ms() == 100_000
+    broker.sample(100_000, reported_at=1_000.0)
+    broker.hear(Record(0, ahead, True, None, None, []))
+    assert broker.known()
