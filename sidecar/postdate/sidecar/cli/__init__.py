@@ -20,6 +20,7 @@ from postdate.sidecar.cli import (
     run,
     send,
     shard,
+    top,
     topics,
     version,
 )
@@ -43,6 +44,7 @@ for command in (
     topics.topics,
     run.run,
     shard.shard,
+    top.top,
     send.send,
     controls.cancel,
     controls.reschedule,

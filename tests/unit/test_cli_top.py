@@ -1,0 +1,102 @@
+"""Goal: `postdate top` shows what the wheels hold and how the shards stand, without a process that answers.
+
+Method: real timer indexes and status files in a data directory; the screen is rendered to text, and for the live one
+two looks with known distance.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from postdate.sidecar.cli import postdate
+from postdate.sidecar.cli.top import Look, Row, screen
+from postdate.sidecar.shard_status import ShardStatus, write_status
+from postdate.sidecar.states import State
+from postdate.wheel.options import IndexOptions
+from support.timer_indexes import finish_wheel, open_index, put_entries
+
+HOUR_MS = 3_600_000
+Make = Callable[[int, State, str, int], None]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """Lays out shards as a running process does: an open index with entries, and a status told a while ago."""
+    opened = []
+
+    def made(partition: int, state: State, why: str, age_ms: int) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        directory = tmp_path / "cluster-1" / "requests" / str(partition)
+        index = open_index(directory, IndexOptions(), now_ms)
+        opened.append(index)
+        put_entries(index, [(now_ms - 60_000, 0), (now_ms + HOUR_MS // 2, 1), (now_ms + 30 * HOUR_MS, 2)])
+        finish_wheel(index, now_ms)
+        told = ShardStatus(
+            requests="requests",
+            partition=partition,
+            cluster_id="cluster-1",
+            state=state,
+            instance="it",
+            process_id=1,
+            written_ms=now_ms - age_ms,
+            why=why,
+            next_request=3,
+            pending=3,
+            lag=7,
+        )
+        write_status(directory, told)
+
+    yield made
+    for index in opened:
+        index.close()
+
+
+def shown(tmp_path: Path, *options: str) -> str:
+    result = CliRunner().invoke(postdate, ["top", "--data", str(tmp_path), *options], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def test_one_look_shows_every_shard_and_the_load_ahead(tmp_path: Path, make: Make) -> None:
+    make(0, State.RUNNING, "", 0)
+    make(1, State.HALTED, "seq-broken: [look]", 0)
+    make(2, State.RUNNING, "", HOUR_MS)
+    lines = [line.split() for line in shown(tmp_path).splitlines()]
+    assert ["requests/0", "RUNNING", "3", "1", "0", "now", "-", "-", "7"] in lines
+    assert ["requests/1", "HALTED", "3", "1", "0", "now", "-", "-", "7"] in lines
+    assert ["requests/2", "not", "served", "3", "1", "0", "now", "-", "-", "-"] in lines
+    assert [line[:2] for line in lines if line[:1] in (["overdue"], ["later"])] == [["overdue", "3"], ["later", "3"]]
+    assert ["within", "1h", "3"] in [line[:3] for line in lines]
+    assert ["requests/1:", "seq-broken:", "[look]"] in lines
+
+
+def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
+    make(5, State.CATCHING_UP, "", 0)
+    (line,) = shown(tmp_path, "--output", "json").splitlines()
+    told = json.loads(line)
+    assert (told["shard"], told["state"], told["pending"], told["lag"]) == ("requests/5", "CATCHING_UP", 3, 7)
+    assert (told["horizons"]["overdue"], told["horizons"]["1h"], told["horizons"]["later"]) == (1, 1, 1)
+
+
+def test_a_directory_without_shards_is_an_empty_screen(tmp_path: Path) -> None:
+    assert "shard" in shown(tmp_path)
+
+
+def test_between_two_looks_it_says_how_fast_requests_come_and_go() -> None:
+    def row(next_request: int, pending: int) -> Row:
+        return Row("requests/0", State.RUNNING, "", pending, 1_500, next_request, 0, {"overdue": 0, "parked": 0})
+
+    before = Look(10.0, {"requests/0": row(100, 40)})
+    now = Look(12.0, {"requests/0": row(160, 20)})
+    text = io.StringIO()
+    Console(file=text, width=120).print(screen(now, before))
+    line = next(line.split() for line in text.getvalue().splitlines() if line.startswith("requests/0"))
+    assert line == ["requests/0", "RUNNING", "20", "0", "0", "1.5", "s", "30", "40", "0"]
