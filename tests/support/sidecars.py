@@ -59,6 +59,7 @@ class Sidecar:
     group_id: str
     dispatch: Mapping[str, int] = field(default_factory=dict)
     consumer: Mapping[str, str] = field(default_factory=lambda: QUICK_SESSION)
+    producer: Mapping[str, str] = field(default_factory=dict)
     allow: Sequence[str] = ("*",)
     static: bool = False
     topic: Mapping[str, object] = field(default_factory=dict)
@@ -151,6 +152,8 @@ class Sidecar:
         served = [f"{name} = {json.dumps(value)}" for name, value in self.http.items()]
         text = "\n".join(["[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
+        text += "[kafka.producer]\n"
+        text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.producer.items())
         for topic in self.requests:
             text += f"[[request_topics]]\nname = {json.dumps(topic)}\n"
             settings = {"allow": list(self.allow), **self.topic, **self.topics.get(topic, {})}

@@ -79,9 +79,11 @@ class Columns:
                 self.of[name].extend(array(code, [empty]) * _ROWS_AT_ONCE)
             self.size += _ROWS_AT_ONCE
 
-    def ints(self, name: str, start: int = 0) -> Ints:
-        """A copy of a column from `start` on."""
-        return np.array(self.of[name][start : self.size], dtype=np.int64)
+    def ints(self, name: str, start: int = 0, end: int | None = None) -> Ints:
+        """A copy of a column from `start` on, to the end of its rows or to `end`."""
+        code, _ = _COLUMNS[name]
+        whole = np.frombuffer(self.of[name], dtype=np.uint8 if code == "B" else np.int64)
+        return whole[start : self.size if end is None else end].astype(np.int64)  # a copy: the rows can grow again
 
 
 @dataclass(frozen=True)
@@ -192,14 +194,16 @@ class Book:
     def asked(self) -> int:
         """Requests filed so far."""
         with self.lock:
-            return sum(len(columns.of["kind"]) - columns.of["kind"].count(0) for columns in self.parts.values())
+            return sum(int((columns.ints("kind", 0, columns.end) > 0).sum()) for columns in self.parts.values())
 
     def pending(self) -> int:
         """Requests filed so far that have no end yet."""
         with self.lock:
-            return sum(
-                int(((columns.ints("kind") > 0) & (columns.ints("ends") == 0)).sum()) for columns in self.parts.values()
-            )
+            count = 0
+            for columns in self.parts.values():
+                span = (columns.low, columns.end)
+                count += int(((columns.ints("kind", *span) > 0) & (columns.ints("ends", *span) == 0)).sum())
+            return count
 
     def newest_ms(self) -> int:
         """When the last request that was filed was taken by the broker; 0 before the first."""

@@ -69,9 +69,7 @@ def run_step(scene: Scene, fault: Fault) -> Step:
         scene.wrong.append(f"no recovery: {error}")
     outage_ms, recovery_ms = scene.book.outage_ms(begun_ms, scene.ended_ms)
     wrong = [*scene.wrong, *scene.look_through_logs()]
-    calm_from_ms = now_ms()
-    scene.wait(CALM_S)
-    return Step(fault, what, lasted_s, recovery_ms, outage_ms, (calm_from_ms, now_ms()), wrong)
+    return Step(fault, what, lasted_s, recovery_ms, outage_ms, (now_ms(), now_ms()), wrong)
 
 
 def run_course(scene: Scene, minutes: float, kills_between: float, tell: Tell) -> list[Step]:
@@ -83,6 +81,8 @@ def run_course(scene: Scene, minutes: float, kills_between: float, tell: Tell) -
         if time.monotonic() >= until and not missing:
             break
         step = run_step(scene, fault)
+        scene.wait(CALM_S)
+        step.calm_ms = (step.calm_ms[0], now_ms())
         steps.append(step)
         missing.discard(fault.name)
         tell(

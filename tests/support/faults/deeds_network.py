@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from support.faults.deed import fault
 from support.faults.proxy import END_TXN
-from support.faults.scene import Scene
-
-#: s. What a transaction is given by the coordinator, and a member by the group here.
-_TRANSACTION_S, _SESSION_S = 10.0, 6.0
-#: The broker's answer to a request of a producer that was fenced: INVALID_PRODUCER_EPOCH, PRODUCER_FENCED.
-FENCED_CODES = (47, 90)
-_CARRIED_OUT = 0
+from support.faults.scene import SESSION_S, Scene
 
 
 @fault("held EndTxn", 13)
@@ -32,20 +26,20 @@ def held_end(scene: Scene) -> str:
 @fault("short cut", 14)
 def short_cut(scene: Scene) -> str:
     """Shorter than a session and than a transaction may last."""
-    return _cut(scene, scene.chance.uniform(1.0, _SESSION_S - 2), True, True)
+    return _cut(scene, scene.chance.uniform(1.0, min(scene.transaction_s - 1, SESSION_S - 2)), True, True)
 
 
 @fault("long cut", 14)
 def long_cut(scene: Scene) -> str:
-    """Longer than both: shards move, transactions are ended by the coordinator."""
-    return _cut(scene, _TRANSACTION_S + scene.chance.uniform(1.0, 5.0), True, True)
+    """Longer than a transaction may last: the coordinator ends it. Longer than a session, too, by default."""
+    return _cut(scene, scene.transaction_s * scene.chance.uniform(1.1, 1.5), True, True)
 
 
 @fault("cut one way", 14)
 def cut_one_way(scene: Scene) -> str:
     """Requests arrive and answers do not, or requests do not."""
     up = scene.chance.random() < 0.3
-    return _cut(scene, scene.chance.uniform(1.0, _TRANSACTION_S + 3), up, not up)
+    return _cut(scene, scene.chance.uniform(1.0, scene.transaction_s + 3), up, not up)
 
 
 def _cut(scene: Scene, seconds: float, to_broker: bool, to_client: bool) -> str:

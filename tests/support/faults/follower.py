@@ -23,7 +23,9 @@ class Follower:
     """The one reader of a book."""
 
     def __init__(self, bootstrap: str, book: Book, targets: Sequence[str]) -> None:
-        self._book = book
+        self._bootstrap, self._book = bootstrap, book
+        self._ends: dict[tuple[str, int], int] = {}
+        self._at_end = threading.Event()
         self._own = OwnTopics.of(book.requests)
         self._stopping = threading.Event()
         self.failure: BaseException | None = None
@@ -39,8 +41,14 @@ class Follower:
             }
         )
         topics = [*targets, self._own.requests, self._own.dispatch_log, self._own.dead_letters, self._own.verdicts]
-        known = self._consumer.list_topics(timeout=15).topics
-        self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
+        self._parts: list[tuple[str, int]] = []
+
+        def all_known() -> bool:
+            known = self._consumer.list_topics(timeout=15).topics
+            self._parts = [(topic, index) for topic in topics if topic in known for index in known[topic].partitions]
+            return {topic for topic, _ in self._parts} == {*topics}
+
+        wait_until(all_known, f"the broker knows {topics}")
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
 
@@ -49,17 +57,19 @@ class Follower:
 
     def to_end(self, timeout_s: float = 120.0) -> None:
         """Returns when everything that is on the topics now has been filed."""
-        ends = {part: self._consumer.get_watermark_offsets(TopicPartition(*part), 15)[1] for part in self._parts}
+        asking = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "follower", "log_level": 0})
+        try:
+            ends = {part: asking.get_watermark_offsets(TopicPartition(*part), 30)[1] for part in self._parts}
+        finally:
+            asking.close()
+        self._ends = {part: end for part, end in ends.items() if end > 0}
 
         def reached() -> bool:
             if self.failure is not None:
                 raise self.failure
-            positions = self._consumer.position([TopicPartition(*part) for part in self._parts])
-            return all(p.offset >= ends[p.topic, p.partition] or ends[p.topic, p.partition] == 0 for p in positions)
+            return self._at_end.is_set()
 
         wait_until(reached, "everything is read", timeout_s)
-        with self._book.lock:  # what was being filed is filed
-            return
 
     def close(self) -> None:
         self._stopping.set()
@@ -71,11 +81,14 @@ class Follower:
         try:
             while not self._stopping.is_set():
                 messages = self._consumer.consume(_RECORDS_AT_ONCE, 0.05)
-                if not messages:
-                    continue
-                with self._book.lock:
-                    for message in messages:
-                        self._file(message)
+                if messages:
+                    with self._book.lock:
+                        for message in messages:
+                            self._file(message)
+                elif self._ends:  # position() passes markers and aborted records; only this thread may ask
+                    positions = self._consumer.position([TopicPartition(*part) for part in self._ends])
+                    if all(place.offset >= self._ends[place.topic, place.partition] for place in positions):
+                        self._at_end.set()
         except Exception as error:
             self.failure = error
             self._book.wrong.append(f"{time.time():.0f}: the reader stopped: {type(error).__name__}: {error}")

@@ -115,7 +115,7 @@ class Load:
                 heapq.heappush(self._later, _Later(at_ms, id_, chance.choice(_CHANGED), later_ms))
             return
         headers: Headers = [("trace", b"%x" % chance.getrandbits(64)), (TOPIC, chance.choice(plan.targets).encode())]
-        headers.append((AT, b"%d" % due_ms) if chance.random() < 0.5 else (DELAY, b"%d" % delay_ms))
+        headers.append((AT, b"%d" % due_ms) if delay_ms < 0 or chance.random() < 0.5 else (DELAY, b"%d" % delay_ms))
         if chance.random() < 0.1:
             headers += [("twice", b"1"), ("twice", None)]
         filler = b"." * chance.choice((10, 50, 100, 200, 400))

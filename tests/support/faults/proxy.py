@@ -14,7 +14,7 @@ Thread rule: one thread of its own serves all connections; the methods may be ca
 from __future__ import annotations
 
 import random
-import selectors
+import select
 import socket
 import struct
 import threading
@@ -158,13 +158,7 @@ class Proxy:
     def _run(self) -> None:
         while not self._closing:
             readers, writers, wait_s = self._wanted()
-            with selectors.DefaultSelector() as selector:
-                for file in readers | writers:
-                    mask = (selectors.EVENT_READ if file in readers else 0) | (
-                        selectors.EVENT_WRITE if file in writers else 0
-                    )
-                    selector.register(file, mask)
-                ready: dict[object, int] = {key.fileobj: mask for key, mask in selector.select(wait_s)}
+            ready = set(select.select(readers, writers, (), wait_s)[0])
             if self._wake_in in ready:
                 with suppress(BlockingIOError):
                     self._wake_in.recv(4096)
@@ -179,22 +173,22 @@ class Proxy:
         for link in list(self._links):
             self._end(link)
 
-    def _wanted(self) -> tuple[set[socket.socket], set[socket.socket], float]:
+    def _wanted(self) -> tuple[list[socket.socket], list[socket.socket], float]:
         """What to wait for, and for how long at most."""
         now, wait_s = time.monotonic(), 0.5
-        readers: set[socket.socket] = {self._wake_in, self._listener}
-        writers: set[socket.socket] = set()
+        readers = [self._wake_in, self._listener]
+        writers: list[socket.socket] = []
         for link in self._links:
             if link.kept is not None:
-                readers.add(link.broker)
+                readers.append(link.broker)
                 continue
             for pipe in (link.up, link.down):
                 if self._cut_up if pipe.to_broker else self._cut_down:
                     continue
                 if not pipe.ended and pipe.waiting_bytes < _WAITING_BYTES_MAX:
-                    readers.add(pipe.source)
+                    readers.append(pipe.source)
                 if pipe.waiting and pipe.waiting[0][0] <= now:
-                    writers.add(pipe.sink)
+                    writers.append(pipe.sink)
                 elif pipe.waiting:
                     wait_s = min(wait_s, pipe.waiting[0][0] - now)
         return readers, writers, wait_s
@@ -214,7 +208,7 @@ class Proxy:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._links.add(_Link(client, broker))
 
-    def _serve_links(self, ready: dict[object, int]) -> None:
+    def _serve_links(self, ready: set[socket.socket]) -> None:
         for link in list(self._links):
             try:
                 if link.kept is not None:
@@ -225,14 +219,14 @@ class Proxy:
             except OSError:
                 self._end(link)
 
-    def _serve_pipe(self, link: _Link, pipe: _Pipe, ready: dict[object, int]) -> None:
+    def _serve_pipe(self, link: _Link, pipe: _Pipe, ready: set[socket.socket]) -> None:
         if pipe.held is not None and pipe.held.released:
             pipe.held = None
             behind, pipe.behind = pipe.behind, []
             for frame in behind:
                 self._push(pipe, frame)
         cut = self._cut_up if pipe.to_broker else self._cut_down
-        if not cut and not pipe.ended and ready.get(pipe.source, 0) & selectors.EVENT_READ:
+        if not cut and not pipe.ended and pipe.source in ready:
             try:
                 data = pipe.source.recv(_CHUNK_BYTES)
             except BlockingIOError:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,13 +22,16 @@ from support.faults.follower import Follower
 from support.faults.load import Load, Plan
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.faults.proxy import Proxy
-from support.sidecars import PATIENCE_S, Sidecar, wait_until
+from support.sidecars import PATIENCE_S, Sidecar
 
 PARTITIONS = 4
+#: s. What the coordinator gives a transaction by default, and the group a member here.
+TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: What no fault may make a sidecar say.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
 #: s. A long cut, the transactions that it left open, a session time-out and a takeover, on a machine that is busy.
 RECOVERY_S = 120.0
+_LOOK_S = 0.2
 #: ms. Long delays begin early here, so that some of the load passes through the store.
 STORE_AFTER_MS = 12_000
 
@@ -47,6 +50,7 @@ class Scene:
     static: Sidecar
     dynamic: Sidecar
     extras: list[Sidecar]
+    transaction_s: float = TRANSACTION_S
     strangers: int = 0
     """Requests that others than the load have committed."""
     ended_ms: int = 0
@@ -109,7 +113,7 @@ class Scene:
             now = now_ms()
             return now > since + OVERDUE_MS and self.book.newest_ms() > since and not self.book.overdue(now)
 
-        wait_until(recovered, f"nothing is overdue; {self.book.overdue(now_ms())} are, by partition", timeout_s)
+        _wait_until(recovered, "nothing is overdue", timeout_s, lambda: f"{self.book.overdue(now_ms())} are")
 
     def look_through_logs(self) -> list[str]:
         """What members have logged since the last look that they never should."""
@@ -127,11 +131,20 @@ class Scene:
         self.mend()
         self.load.stop()
         asked = self.load.acknowledged + self.strangers
-        wait_until(lambda: self.book.asked() >= asked, f"{asked} requests are read", timeout_s)
-        wait_until(lambda: self.book.pending() == 0, "every request has ended", timeout_s)
+        book = self.book
+        _wait_until(lambda: book.asked() >= asked, f"{asked} requests are read", timeout_s, lambda: f"{book.asked()}")
+        _wait_until(lambda: book.pending() == 0, "all have ended", timeout_s, lambda: f"{book.pending()} have not")
         exits = [member.stop() for member in self.base]
         self.follower.to_end()
         return exits
+
+
+def _wait_until(condition: Callable[[], bool], what: str, timeout_s: float, otherwise: Callable[[], str]) -> None:
+    """As `sidecars.wait_until`, but looks seldom: what it looks at takes the book's lock."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}; {otherwise()}"
+        time.sleep(_LOOK_S)
 
 
 def now_ms() -> int:
@@ -139,8 +152,14 @@ def now_ms() -> int:
 
 
 @contextmanager
-def new_scene(directory: Path, seed: int, per_second: int, delay_ms_max: int = 20_000) -> Iterator[Scene]:
-    """A scene on a broker of its own; nothing runs yet but the broker."""
+def new_scene(
+    directory: Path,
+    seed: int,
+    per_second: int,
+    delay_ms_max: int = 20_000,
+    transaction_s: float = TRANSACTION_S,
+) -> Iterator[Scene]:
+    """A scene on a broker of its own; nothing runs yet but the broker. `transaction_s`: what a transaction may last."""
     chance = random.Random(seed)
     with proxied_broker(3, random.Random(seed + 1)) as broker:
         bed = Bed(broker.bootstrap, directory)
@@ -155,6 +174,7 @@ def new_scene(directory: Path, seed: int, per_second: int, delay_ms_max: int = 2
         for name in ("steady", "moving", "third", "fourth"):
             member = bed.new_sidecar(name, dispatch={"retry_budget_ms": 3_000}, static=name == "steady", topic=settings)
             member.bootstrap = broker.way({"steady": 0, "moving": 1}.get(name, 2))
+            member.producer = {"transaction.timeout.ms": str(int(transaction_s * 1000))}
             member.data = None if name == "steady" else shared
             members.append(member)
         scene = Scene(
@@ -168,6 +188,7 @@ def new_scene(directory: Path, seed: int, per_second: int, delay_ms_max: int = 2
             members[0],
             members[1],
             members[2:],
+            transaction_s,
         )
         try:
             yield scene

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,7 @@ _AUDIT_S = 1_800.0
 @click.option("--audit/--no-audit", default=True, help="Have Spark judge it, too.")
 def main(minutes: float, seed: int, rate: int, report: Path | None, keep: Path | None, audit: bool) -> None:
     """Soak."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever ends it ends what it has started
     seed = seed or random.SystemRandom().randrange(1, 10**6)
     click.echo(f"seed {seed}: {minutes:g} min, {rate} requests/s")
     if keep is not None:

@@ -1,0 +1,129 @@
+"""Goal: faults of network, broker, disk, members and other clients lose, repeat and change nothing, and it goes on.
+
+Method: one scene for all: processes behind proxies, four partitions, a steady load with controls and bad requests in
+it. Each test does one fault to it, waits until nothing is overdue, and prints for how long nothing that was due was
+delivered, by what Kafka holds. The last test judges what came of it all. POSTDATE_FAULTS_SEED gives back the seed that
+is printed; `make soak` does all faults for as long as one likes. The aims for changes of the group stand in
+docs/testing.md; what is asserted allows for a machine that does ten other things.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.faults.course import run_step
+from support.faults.deed import FAULTS
+from support.faults.deeds_process import is_stopped, wait_for_all_shards
+from support.faults.judgement import judge
+from support.faults.scene import Scene, new_scene, now_ms
+from support.sidecars import wait_until
+
+_PER_SECOND = 100
+_DELAY_MS_MAX = 3_000
+#: s. Cuts that outlast a transaction are shorter with it.
+_TRANSACTION_S = 3.0
+#: ms. What a member that died is waited for here.
+_SESSION_MS = 6_000
+#: ms. A machine that is busy: starting a process alone may take as long.
+_SLACK_MS = 60_000
+
+pytestmark = pytest.mark.timeout(600)
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    seed = int(os.environ.get("POSTDATE_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10**6)
+    print(f"seed {seed}")
+    directory: Path = tmp_path_factory.mktemp("scene")
+    with new_scene(directory, seed, _PER_SECOND, _DELAY_MS_MAX, _TRANSACTION_S) as made:
+        made.start()
+        yield made
+
+
+@pytest.mark.parametrize("name", ["held EndTxn", "short cut", "long cut", "id taken", "broker killed", "disk full"])
+def test_it_goes_on_by_itself_after(scene: Scene, name: str) -> None:
+    step = run_step(scene, FAULTS[name])
+    print(f"{name}: {step.what}; recovery {step.recovery_ms} ms, outage {step.outage_ms} ms")
+    assert step.wrong == []
+
+
+def test_a_planned_hand_over_between_members_of_one_machine(scene: Scene) -> None:
+    """Another member joins and takes some of the shards, then leaves; it shares a data directory with one of them."""
+    third = scene.extras[0]
+    since_ms = now_ms()
+    third.start()
+    third.wait_for_shards(1)
+    _recover(scene, since_ms, "a member joins", 2_000)
+    since_ms = now_ms()
+    assert third.stop() == 0
+    _recover(scene, since_ms, "a member leaves", 2_000)
+
+
+def test_a_static_member_that_comes_back_keeps_its_shards(scene: Scene) -> None:
+    shards, since_ms = scene.static.shards(), now_ms()
+    scene.static.kill()
+    scene.static.start()
+    scene.static.wait_for_shards(shards)
+    _recover(scene, since_ms, "a static member is killed and comes back", 5_000)
+
+
+def test_a_member_that_dies_is_missed_after_its_session(scene: Scene) -> None:
+    since_ms = now_ms()
+    scene.dynamic.kill()
+    outage_ms = _recover(scene, since_ms, "a dynamic member dies", _SESSION_MS + 2_000)
+    assert outage_ms > 1_000, "nobody missed it: it had no shards"
+
+
+def test_no_partition_is_left_paused_by_a_storm_of_rebalances(scene: Scene) -> None:
+    """Members join, leave and die within a second of each other, while one is stopped in mid-recovery."""
+    stopped, since_ms = scene.dynamic, now_ms()
+    stopped.failpoints = "takeover.bounded=stop"
+    stopped.start()
+    wait_until(lambda: is_stopped(stopped), "a member stops in mid-recovery")
+    stopped.failpoints = ""
+    scene.extras[0].start()
+    scene.wait(scene.chance.uniform(0.0, 2.0))
+    stopped.resume()
+    for _ in range(4):
+        extra = scene.chance.choice(scene.extras)
+        if not extra.is_alive():
+            extra.start()
+        elif scene.chance.random() < 0.5:
+            assert extra.stop() == 0
+        else:
+            extra.kill()
+        scene.wait(scene.chance.uniform(0.2, 1.0))
+    for extra in scene.extras:
+        extra.kill()
+    _recover(scene, since_ms, "a storm of rebalances", 4 * _SESSION_MS)
+
+
+def test_all_that_was_asked_for_has_ended_once(scene: Scene) -> None:
+    """The last of this module: it judges the scene of the tests before it, and ends it."""
+    exits = scene.finish()
+    found = judge(scene.book)
+    print(
+        f"{found.requests} requests, {found.delivered} delivered, {found.dead} dead letters, {found.controls} "
+        f"controls, {len(scene.book.owners)} takeovers; lateness {found.late_ms}"
+    )
+    assert found.wrong == []
+    assert found.requests == scene.load.acknowledged + scene.strangers
+    assert exits == [0, 0]
+    assert scene.look_through_logs() == []
+    assert min(found.delivered, found.dead, found.controls, len(scene.book.owners)) > 0
+
+
+def _recover(scene: Scene, since_ms: int, what: str, aim_ms: int) -> int:
+    """For how long nothing that was due was delivered, once every partition is served and nothing is overdue."""
+    wait_for_all_shards(scene)
+    scene.fault_ends()
+    scene.recover()
+    outage_ms, _ = scene.book.outage_ms(since_ms, since_ms)
+    print(f"{what}: {outage_ms} ms without a delivery; the aim is {aim_ms} ms")
+    assert outage_ms < aim_ms + _SLACK_MS
+    return outage_ms
