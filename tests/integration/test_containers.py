@@ -33,8 +33,8 @@ PATIENCE_S = 90.0
 
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
-    with container_broker() as address:
-        yield address
+    with container_broker() as broker:
+        yield broker.bootstrap
 
 
 def test_what_was_committed_is_read_back_and_what_was_aborted_is_not(bootstrap: str) -> None:

@@ -39,8 +39,8 @@ def running_broker() -> Iterator[RunningBroker]:
     if given:
         yield RunningBroker(given, None)
     elif kind == "docker":
-        with container_broker() as bootstrap_servers:
-            yield RunningBroker(bootstrap_servers, None)
+        with container_broker() as contained:
+            yield RunningBroker(contained.bootstrap, None)
     else:
         with local_broker() as broker:
             yield RunningBroker(broker.bootstrap_servers, broker)

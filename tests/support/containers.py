@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
@@ -17,9 +18,17 @@ from support.programs import need_kafka_image
 _HOST = "127.0.0.1"
 
 
+@dataclass(frozen=True)
+class ContainerBroker:
+    """A broker in a container: its address, the same inside and outside, and what other containers join to reach it."""
+
+    bootstrap: str
+    network: str
+
+
 @contextmanager
-def container_broker() -> Iterator[str]:
-    """The address of a fresh broker in a container, which is removed at the end; skips where there can be none.
+def container_broker() -> Iterator[ContainerBroker]:
+    """A fresh broker in a container, which is removed at the end; skips where there can be none.
 
     The port is chosen before the container starts, because the broker must be told the address that it advertises.
     """
@@ -35,4 +44,4 @@ def container_broker() -> Iterator[str]:
 
     with container:
         wait_until_ready(_HOST, port, START_TIMEOUT_S, check_alive)
-        yield f"{_HOST}:{port}"
+        yield ContainerBroker(f"{_HOST}:{port}", f"container:{container.get_wrapped_container().id}")

@@ -9,11 +9,14 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from postdate.connectors.kafka.dev.docker import IMAGE, LOCAL_IMAGE, has_image
+
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def need_program(name: str, package: str) -> str:
@@ -44,12 +47,33 @@ def need_kafka_image() -> str:
     It is POSTDATE_KAFKA_IMAGE, else the first of apache/kafka and the one made on this machine that the engine has.
     Tests fetch nothing: `make test` has done so, by scripts/container-image.
     """
+    docker = _need_engine()
+    for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
+        if image and has_image(docker, image):
+            return image
+    pytest.skip("the Docker engine has no image of Kafka (scripts/container-image fetches or makes one)")
+
+
+def need_python_image() -> tuple[str, bool]:
+    """Returns the image that the Dockerfile is built on here, and whether the wheels in build/wheels fit it, so that no
+    network is needed; or skips the test, saying what is missing.
+
+    It is POSTDATE_PYTHON_IMAGE, else the first of the one that the Dockerfile names and the one made on this machine.
+    """
+    docker = _need_engine()
+    named = re.search(r"^ARG BASE=(\S+)$", (_ROOT / "Dockerfile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert named is not None
+    local = f"postdate-python:{sys.version_info.major}.{sys.version_info.minor}"
+    for image in (os.environ.get("POSTDATE_PYTHON_IMAGE"), named[1], local):
+        if image and has_image(docker, image):
+            return image, image == local
+    pytest.skip("the Docker engine has no image of Python (scripts/sidecar-image fetches or makes one)")
+
+
+def _need_engine() -> str:
     if os.environ.get("POSTDATE_TEST_CONTAINERS") == "no":
         pytest.skip("POSTDATE_TEST_CONTAINERS is no")
     docker = need_program("docker", "docker.io")
     if subprocess.run([docker, "version"], capture_output=True, check=False).returncode != 0:
         pytest.skip("no Docker engine answers (scripts/container-image starts one, where it may)")
-    for image in (os.environ.get("POSTDATE_KAFKA_IMAGE"), IMAGE, LOCAL_IMAGE):
-        if image and has_image(docker, image):
-            return image
-    pytest.skip("the Docker engine has no image of Kafka (scripts/container-image fetches or makes one)")
+    return docker

@@ -1,0 +1,200 @@
+"""Goal: the image of the sidecar, started as the chart's pods are, needs nothing that these do not give it, answers its
+probes, and delivers exactly once although one of two is killed.
+
+Method: the image is built from the Dockerfile, the chart rendered by Helm, and each container started by Docker with
+what the rendered pod says: user, read-only root, no capabilities, mounts, variables. Kafka is a container, too; what
+was delivered is judged from its topics by the oracle.
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postdate.connectors.wire.headers import AT, DELAY, DUE, TOPIC, Headers
+from postdate.sidecar.errors import Exit
+from support.bed import Bed, new_bed
+from support.broker import unique_name
+from support.containers import ContainerBroker, container_broker
+from support.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
+from support.oracle import Sent, gather
+from support.pods import Pod, docker, image_config
+from support.programs import need_python_image
+from support.sidecars import QUICK_SESSION, wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "postdate:test"
+#: Prints every place where this user may write, but for what the kernel shows.
+WRITABLE = """import os
+for directory, _, files in os.walk("/"):
+    if not directory.startswith(("/proc", "/sys", "/dev")):
+        for path in [directory, *(os.path.join(directory, name) for name in files)]:
+            if os.access(path, os.W_OK):
+                print(path)"""
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    """The image of this very source; `make engine` has built most of it."""
+    base, has_wheels = need_python_image()
+    offline = ["--build-arg", "PIP_OPTIONS=--no-index"] if has_wheels else []
+    docker("build", "--quiet", "--build-arg", f"BASE={base}", *offline, "--tag", IMAGE, str(ROOT), timeout_s=280)
+    return IMAGE
+
+
+@dataclass
+class Release:
+    """Pods of one release of the chart; `place`: where its values come from."""
+
+    helm: Helm
+    broker: ContainerBroker
+    requests: str
+    target: str
+    group_id: str = field(default_factory=lambda: unique_name("group"))
+    pods: list[Pod] = field(default_factory=list)
+    token: str = ""
+
+    def pod(self, name: str, workload: str, port: int = 8080, container: int = 0) -> Pod:
+        """A pod of the workload (kind and name), not started; `port`: for its HTTP, as all share one network."""
+        objects = self.helm.render(self._values(port))
+        files = {each["metadata"]["name"]: each["data"] for each in of_kind(objects, "ConfigMap")}
+        for secret in of_kind(objects, "Secret"):
+            texts = {key: base64.b64decode(value).decode() for key, value in secret["data"].items()}
+            files[secret["metadata"]["name"]] = texts
+            self.token = texts["token"]
+        spec = pod_specs(objects)[workload]
+        made = Pod(unique_name(name), spec, files, self.broker.network, container)
+        self.pods.append(made)
+        return made
+
+    def _values(self, port: int) -> dict[str, Any]:
+        return merged(
+            NEEDED,
+            {
+                "image": {"repository": IMAGE.partition(":")[0], "tag": IMAGE.partition(":")[2]},
+                "kafka": {"bootstrapServers": self.broker.bootstrap, "consumer": dict(QUICK_SESSION)},
+                "requestTopics": [{"name": self.requests, "allow": [self.target]}],
+                "config": {
+                    "group_id": self.group_id,
+                    "topics": {"partitions": 2, "replication_factor": 1, "min_insync_replicas": 1},
+                },
+                "http": {"port": port},
+                "tests": {"targetTopic": self.target, "delay": "1s"},
+            },
+        )
+
+
+@pytest.fixture
+def bed(tmp_path: Path) -> Iterator[tuple[Bed, ContainerBroker]]:
+    with container_broker() as broker, new_bed(broker.bootstrap, tmp_path) as made:
+        yield made, broker
+
+
+def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
+    config = image_config(image)
+    assert (config["User"], config["Entrypoint"], config["Cmd"]) == ("65532:65532", ["postdate"], ["run"])
+    assert not [variable for variable in config["Env"] if variable.startswith("POSTDATE_")]
+    bare = ["run", "--rm", "--network", "none", "--cap-drop", "ALL"]
+    said = docker(*bare, "--read-only", image, "version")
+    assert said.startswith("postdate ")
+    assert "pyspark not installed" in said
+    written = docker(*bare, "--entrypoint", "python", image, "-c", WRITABLE).split()
+    assert sorted(written) == ["/tmp", "/var/lib/postdate"]  # noqa: S108 - inside of the container
+    installed = docker(
+        *bare,
+        "--entrypoint",
+        "python",
+        image,
+        "-c",
+        "import os, sys; print(*os.listdir(os.path.dirname(sys.executable)))",
+    )
+    assert "postdate" in installed.split()
+    assert "pip" not in installed.split()
+
+
+def test_two_pods_deliver_exactly_once_although_one_is_killed(image: str, bed: tuple[Bed, ContainerBroker]) -> None:
+    made, broker = bed
+    target = made.new_target(3)
+    requests = unique_name("requests")
+    with running_helm() as helm:
+        release = Release(helm, broker, requests, target)
+        try:
+            _deliver(release, made)
+        finally:
+            for pod in release.pods:
+                pod.remove()
+
+
+def _deliver(release: Release, bed: Bed) -> None:
+    told = release.pod("topics", f"Job {RELEASE}-postdate-topics").run()
+    assert release.requests in told.split()
+    bed.requests.append(release.requests)
+    first, second = (release.pod(f"postdate-{n}", f"StatefulSet {RELEASE}-postdate", 8080 + n) for n in (0, 1))
+    first.start()
+    second.start()
+    for pod in (first, second):
+        _wait_for(pod, 1)
+        for kind in ("startup", "liveness", "readiness"):
+            assert pod.probe(kind)[0] == 200, pod.probe(kind)
+    _judge_http(second, release.token)
+    smoke = _helm_test(release)
+    asked = _traffic(bed, release, 300)
+    bed.wait_for_ends(100)
+    first.kill()
+    bed.wait_for_ends(len(asked) + 1)
+    (seen,) = [each for each in gather(*_places(bed)).delivered if each.origin == smoke.origin]
+    smoke.due_ms = int(seen.last(DUE))
+    outcome = bed.judge([*asked, smoke])
+    assert outcome.takeovers() >= 3, "two at the start, and that of the killed pod's shard"
+    assert second.stop() == Exit.OK, second.logs()[-2000:]
+
+
+def _places(bed: Bed) -> tuple[str, list[str], list[str]]:
+    return bed.bootstrap, bed.requests, bed.targets
+
+
+def _wait_for(pod: Pod, shards: int) -> None:
+    def reached() -> bool:
+        said = [line for line in pod.logs().splitlines() if line.startswith("running: ")]
+        return bool(said) and said[-1] == f"running: {shards} shards"
+
+    wait_until(reached, f"{pod.name} delivers for {shards} shards:\n{pod.logs()[-2000:]}", 120)
+
+
+def _judge_http(pod: Pod, token: str) -> None:
+    """Metrics for everybody, the API with the token of the secret only."""
+    base = "http://127.0.0.1:8081"
+    status, text = pod.ask(f"{base}/metrics")
+    assert (status, "postdate_build_info{" in text) == (200, True), text[:500]
+    path = f"{base}/api/v1/pending/count"
+    assert pod.ask(path)[0] == 401
+    assert pod.ask(path, token)[0] == 200, pod.ask(path, token)
+
+
+def _helm_test(release: Release) -> Sent:
+    """What `helm test` does; returns what it sent."""
+    told = release.pod("test", f"Pod {RELEASE}-postdate-test", container=1).run().splitlines()
+    assert told[1].startswith("delivered "), told
+    headers: Headers = [(TOPIC, release.target.encode()), (DELAY, b"1s")]
+    return Sent(release.target, None, b"a message of helm test", headers, origin=told[0].encode())
+
+
+def _traffic(bed: Bed, release: Release, count: int) -> list[Sent]:
+    """Messages that fall due over the next seconds, one behind the other."""
+    target = release.target.encode()
+    due_ms = int(time.time() * 1000) + 1000
+    asked = [
+        Sent(release.target, b"%d" % n, b"v%d" % n, [(TOPIC, target), (AT, b"%d" % (due_ms + 15 * n))], due_ms + 15 * n)
+        for n in range(count)
+    ]
+    sender = bed.sender()
+    for sent in asked:
+        sender.send(release.requests, sent)
+    sender.flush()
+    return asked
