@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 from postdate.sidecar.failpoints import NAMES
+from support.faults import damage
 from support.faults.deed import fault
 from support.faults.scene import PARTITIONS, STEP_PATIENCE_S, Scene
 from support.sidecars import Sidecar, wait_until
@@ -155,6 +156,9 @@ def _armed(scene: Scene, action: str, steps: tuple[str, ...]) -> tuple[Sidecar, 
     member, step = scene.one(), scene.chance.choice(steps)
     at = 1 if step.startswith("takeover") else scene.chance.randint(1, 40)
     member.kill()
+    if step == "takeover.record-applied":  # with its disk it has nothing to apply
+        for shard in damage.shards(member.data_dir):
+            damage.lose_disk(shard, scene.chance)
     member.failpoints = f"{step}={action}@{at}"
     member.start()
     return member, step, at

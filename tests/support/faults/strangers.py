@@ -13,9 +13,7 @@ from support.broker import unique_name
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
     """A producer that takes the id, so that whoever has it is fenced, and goes away without a transaction."""
-    producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "transaction.timeout.ms": 10_000}
-    )
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "log_level": 0})
     while True:
         try:
             producer.init_transactions(20)
@@ -35,6 +33,7 @@ def open_transaction(
             "bootstrap.servers": bootstrap,
             "transactional.id": unique_name("stranger"),
             "transaction.timeout.ms": 120_000,
+            "log_level": 0,
         }
     )
     producer.init_transactions(30)
