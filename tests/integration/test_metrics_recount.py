@@ -17,14 +17,14 @@ from postdate.sidecar.states import State
 from support.bed import Bed
 from support.http_steps import Client, Samples, free_port, value_of
 from support.oracle import Outcome, Sent, gather
-from support.sidecars import Sidecar
+from support.sidecars import QUICK_SESSION, Sidecar
 
 _FAR = b"30m"
 _LATE_MS_MAX = 60_000
 
 
 def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
-    sidecar = bed.new_sidecar()
+    sidecar = bed.new_sidecar(consumer={**QUICK_SESSION, "statistics.interval.ms": "500"})
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(shards)
@@ -130,6 +130,7 @@ def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
     eventually(agrees)
     samples = client.samples()
     eventually(lambda: _assert_no_lag(client))
+    eventually(lambda: _assert_broker(client))
     assert value_of(samples, "postdate_takeovers_total") == 2
     assert value_of(samples, "postdate_shard_state", state="RUNNING") == 2
     assert value_of(samples, "postdate_fates_total", fate="stored") == 2
@@ -140,6 +141,12 @@ def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
 def _assert_no_lag(client: Client) -> None:
     lags = [value for (name, _), value in client.samples().items() if name == "postdate_request_lag"]
     assert lags == [0, 0]
+
+
+def _assert_broker(client: Client) -> None:
+    samples = client.samples()
+    assert value_of(samples, "postdate_broker_up") == 1  # there is one, and it serves
+    assert value_of(samples, "postdate_broker_round_trip_seconds") > 0
 
 
 def _judge_lateness(samples: Samples, outcome: Outcome, traffic: Traffic) -> None:

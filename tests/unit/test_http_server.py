@@ -50,7 +50,9 @@ class Scene:
     counts: dict[Partition, ShardCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.poller = SimpleNamespace(shards=self.shards, turned_at=time.monotonic(), is_member=True, is_stopping=False)
+        self.poller = SimpleNamespace(
+            shards=self.shards, turned_at=time.monotonic(), is_member=True, is_stopping=False, statistics=()
+        )
 
     def process(self, config: HttpConfig) -> Process:
         kafka = SimKafka(SimBroker())

@@ -15,6 +15,7 @@ from typing import Final
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import GroupConsumer, Partition
+from postdate.connectors.kafka.statistics import BrokerStatistics
 from postdate.sidecar.limits import (
     CONFIRM_TIMEOUT_S,
     GROUP_COMMIT_INTERVAL_S,
@@ -57,6 +58,8 @@ class Poller:
         """When the last round began (monotonic, s): a poll loop that lives is never long about one."""
         self.is_member = False
         """True where the group coordinator has taken this process in; asked once a second."""
+        self.statistics: tuple[BrokerStatistics, ...] = ()
+        """What the consumer has last measured about its connections."""
         self._ask_member_at = 0.0
 
     def stop(self) -> None:
@@ -138,6 +141,7 @@ class Poller:
         if now >= self._ask_member_at:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
             self.is_member = bool(self._consumer.member_id())
+            self.statistics = self._consumer.statistics()
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
             self._commit_offsets()

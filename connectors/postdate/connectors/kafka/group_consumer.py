@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from msgspec import MsgspecError
 
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.admin import ConfluentAdmin
@@ -28,6 +29,7 @@ from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Un
 from postdate.connectors.kafka.records import MessageError, group_records
 from postdate.connectors.kafka.seam import GroupListener, Partition, Record
 from postdate.connectors.kafka.settings import KafkaSettings, log
+from postdate.connectors.kafka.statistics import BrokerStatistics, decode_statistics
 
 
 class _Start:
@@ -52,7 +54,8 @@ class ConfluentGroupConsumer:
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._listener: GroupListener | None = None
         conf = settings.group_consumer_conf(group_id, instance_id)
-        conf |= {"error_cb": self._on_error, "on_commit": _on_commit}
+        self._statistics: tuple[BrokerStatistics, ...] = ()
+        conf |= {"error_cb": self._on_error, "on_commit": _on_commit, "stats_cb": self._on_statistics}
         try:
             self._consumer: Consumer | None = Consumer(conf, logger=log)
         except KafkaException as error:
@@ -157,6 +160,9 @@ class ConfluentGroupConsumer:
     def member_id(self) -> str:
         return self._open().memberid() or ""
 
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        return self._statistics
+
     def close(self) -> None:
         consumer = self._consumer
         if consumer is None:
@@ -239,6 +245,12 @@ class ConfluentGroupConsumer:
 
     def _on_error(self, error: KafkaError) -> None:
         self._errors.append((None, classify(error, "reach the cluster", otherwise=Unreachable)))
+
+    def _on_statistics(self, text: str) -> None:
+        try:
+            self._statistics = decode_statistics(text)
+        except MsgspecError as error:
+            log.info("the client's statistics cannot be read: %s", error)
 
     def _open(self) -> Consumer:
         if self._consumer is None:

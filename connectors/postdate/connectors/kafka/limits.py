@@ -24,6 +24,9 @@ SESSION_TIMEOUT_MS = 15_000
 #: 3 s would be seconds in which nobody serves a moving shard.
 HEARTBEAT_INTERVAL_MS = 1_000
 
+#: ms. How often a member measures its connections: as often as metrics are usually asked for.
+STATISTICS_INTERVAL_MS = 10_000
+
 #: kB. What a consumer keeps fetched ahead; some 100,000 small records, half of what the client would take.
 FETCHED_AHEAD_KB_MAX = 32_768
 

@@ -25,6 +25,7 @@ import msgspec
 
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.statistics import BrokerStatistics
 
 Headers = list[tuple[str, bytes | None]]
 
@@ -160,6 +161,10 @@ class GroupConsumer(Protocol):
 
     def member_id(self) -> str:
         """The id the coordinator gave this member; empty before the first join."""
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        """What is measured about the connections to the brokers, at intervals of some seconds; empty before the first
+        one, and where nothing is measured. Does not wait."""
 
     def close(self) -> None:
         """Leaves the group (a static member does not), calling `revoked` for what is still held; blocks for at most

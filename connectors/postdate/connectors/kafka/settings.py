@@ -69,6 +69,7 @@ _CONSUMER: Properties = {
 _MEMBER: Properties = {
     "session.timeout.ms": limits.SESSION_TIMEOUT_MS,
     "heartbeat.interval.ms": limits.HEARTBEAT_INTERVAL_MS,
+    "statistics.interval.ms": limits.STATISTICS_INTERVAL_MS,
 }
 _PRODUCER: Properties = {
     "enable.idempotence": True,

@@ -17,6 +17,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.statistics import BrokerStatistics
 from postdate.sidecar.counts import Histogram, ShardCounts
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
@@ -51,6 +52,7 @@ class ProcessCollector(Collector):
         process = self._process
         yield _family(metrics.READY, [((), float(not not_ready(process)))])
         yield _family(metrics.MEMBER, [((), float(process.poller.is_member))])
+        yield from _brokers(process.poller.statistics)
         build = (_version("postdate"), platform.python_version(), _version("confluent-kafka"), _version("rocksdict"))
         yield _family(metrics.BUILD, [(build, 1.0)])
 
@@ -147,6 +149,14 @@ _OF_FIGURES = (
     metrics.WHEEL_BYTES,
     metrics.WHEEL_REBUILDS,
 )
+
+
+def _brokers(connections: Sequence[BrokerStatistics]) -> Iterator[Family]:
+    trips = [((each.name,), each.round_trip_ms / 1000) for each in connections if each.round_trip_ms >= 0]
+    yield _family(metrics.BROKER_UP, [((each.name,), float(each.is_up)) for each in connections])
+    yield _family(metrics.BROKER_ROUND_TRIP, trips)
+    yield _family(metrics.BROKER_TIMEOUTS, [((each.name,), each.timeouts) for each in connections])
+    yield _family(metrics.BROKER_DISCONNECTS, [((each.name,), each.disconnects) for each in connections])
 
 
 def _version(package: str) -> str:

@@ -34,6 +34,7 @@ class Metric(NamedTuple):
 
 _TOPIC = ("topic",)
 _SHARD = ("topic", "partition")
+_BROKER = ("broker",)
 
 LATENESS: Final = Metric(
     "postdate_lateness_seconds",
@@ -258,6 +259,38 @@ SKEW: Final = Metric(
     _SHARD,
     "This machine's clock minus the broker's, at the last transaction with fates.",
     "Large: mend the clocks. The broker's decides when a message leaves.",
+)
+BROKER_UP: Final = Metric(
+    "postdate_broker_up",
+    Shape.GAUGE,
+    "",
+    _BROKER,
+    "1 where the group consumer's connection to the broker stands; measured every 10 s, as all metrics of brokers.",
+    "0 for a broker that should serve: the broker, or the network to it.",
+)
+BROKER_ROUND_TRIP: Final = Metric(
+    "postdate_broker_round_trip_seconds",
+    Shape.GAUGE,
+    "seconds",
+    _BROKER,
+    "99th percentile of the time from a request of the group consumer to its answer, fetches that wait included.",
+    "Above a second: fetches wait half a second at most, the rest is the broker or the network.",
+)
+BROKER_TIMEOUTS: Final = Metric(
+    "postdate_broker_timeouts_total",
+    Shape.COUNTER,
+    "",
+    _BROKER,
+    "Requests of the group consumer that the broker did not answer in time.",
+    "Rises: the broker is overloaded or away; expect takeovers.",
+)
+BROKER_DISCONNECTS: Final = Metric(
+    "postdate_broker_disconnects_total",
+    Shape.COUNTER,
+    "",
+    _BROKER,
+    "Connections of the group consumer that ended; brokers close idle ones, too.",
+    "Rises steadily while there is traffic: the network, or a proxy that cuts connections.",
 )
 BUILD: Final = Metric(
     "postdate_build_info",

@@ -18,6 +18,7 @@ from postdate.connectors.kafka.seam import GroupListener, Isolation, Partition, 
 from postdate.connectors.kafka.sim.answers import code_of
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.statistics import BrokerStatistics
 
 
 class SimGroupConsumer:
@@ -96,6 +97,9 @@ class SimGroupConsumer:
 
     def member_id(self) -> str:
         return self._member_id
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        return ()
 
     def close(self) -> None:
         if self._closed:

@@ -1,0 +1,63 @@
+"""What the client library measures about its connections, as far as it tells an operator something.
+
+The library lays out some hundred figures as JSON at an interval (`statistics.interval.ms`); a few of them are decoded,
+the rest is passed over in C. Its meaning: librdkafka's STATISTICS.md. Pure functions.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+
+class BrokerStatistics(NamedTuple):
+    """One connection. `round_trip_ms`: of the 99th percentile of the last interval, -1 where nothing was asked."""
+
+    name: str
+    is_up: bool
+    round_trip_ms: float
+    timeouts: int
+    """Requests that were not answered in time, since the client was made."""
+    disconnects: int
+    """Connections that ended, likewise; brokers close idle ones, too."""
+
+
+class _Window(msgspec.Struct):
+    p99: int = 0
+    cnt: int = 0
+
+
+class _Broker(msgspec.Struct):
+    name: str
+    nodeid: int = -1
+    state: str = ""
+    rtt: _Window = msgspec.field(default_factory=_Window)
+    req_timeouts: int = 0
+    disconnects: int = 0
+
+
+class _Statistics(msgspec.Struct):
+    brokers: dict[str, _Broker] = {}
+
+
+_decoder = msgspec.json.Decoder(_Statistics)
+
+
+def decode_statistics(text: str) -> tuple[BrokerStatistics, ...]:
+    """The connections to brokers of the cluster, by name; those for finding it, and idle doubles, are left out.
+
+    Raises msgspec.MsgspecError: the library writes something else than it documents.
+    """
+    found = [
+        BrokerStatistics(
+            broker.name,
+            broker.state == "UP",
+            broker.rtt.p99 / 1000 if broker.rtt.cnt else -1.0,
+            broker.req_timeouts,
+            broker.disconnects,
+        )
+        for broker in _decoder.decode(text).brokers.values()
+        if broker.nodeid >= 0
+    ]
+    return tuple(sorted(found))

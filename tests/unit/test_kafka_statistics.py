@@ -1,0 +1,41 @@
+"""Goal: of the client library's statistics the connections that matter are read, whatever else is among them.
+
+Method: a cut of what the library writes, for one broker, its bootstrap double and the coordinator.
+"""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from postdate.connectors.kafka.statistics import BrokerStatistics, decode_statistics
+
+
+def _broker(name: str, nodeid: int, **figures: object) -> dict[str, object]:
+    return {"name": name, "nodeid": nodeid, "state": "UP", "tx": 5, "rtt": {"p99": 2_500, "cnt": 3}, **figures}
+
+
+def test_brokers_of_the_cluster_are_read_and_doubles_left_out() -> None:
+    brokers = [
+        _broker("b:9092/2", 2, req_timeouts=4, disconnects=1),
+        _broker("a:9092/bootstrap", -1),
+        _broker("a:9092/1", 1, state="DOWN", rtt={"p99": 0, "cnt": 0}),
+        _broker("GroupCoordinator", -1),
+    ]
+    text = json.dumps({"name": "x", "brokers": {str(each["name"]): each for each in brokers}, "topics": {}})
+    assert decode_statistics(text) == (
+        BrokerStatistics("a:9092/1", False, -1.0, 0, 0),
+        BrokerStatistics("b:9092/2", True, 2.5, 4, 1),
+    )
+
+
+def test_a_client_that_knows_no_broker_yet_says_nothing() -> None:
+    assert decode_statistics('{"name": "x"}') == ()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"brokers": 3}'])
+def test_something_else_is_an_error(text: str) -> None:
+    with pytest.raises(msgspec.MsgspecError):
+        decode_statistics(text)
