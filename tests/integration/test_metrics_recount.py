@@ -21,6 +21,7 @@ from support.sidecars import QUICK_SESSION, Sidecar
 
 _FAR = b"30m"
 _LATE_MS_MAX = 60_000
+_DAY_S = 86_400
 
 
 def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
@@ -131,6 +132,9 @@ def test_metrics_agree_with_a_recount_from_the_topics(bed: Bed) -> None:
     samples = client.samples()
     eventually(lambda: _assert_no_lag(client))
     eventually(lambda: _assert_broker(client))
+    rooms = [value for (name, _), value in samples.items() if name == "postdate_low_water_head_room_seconds"]
+    assert rooms  # something not stored is held, for less than a day of the seven that its request is kept
+    assert all(6 * _DAY_S < room <= 7 * _DAY_S for room in rooms)
     assert value_of(samples, "postdate_takeovers_total") == 2
     assert value_of(samples, "postdate_shard_state", state="RUNNING") == 2
     assert value_of(samples, "postdate_fates_total", fate="stored") == 2

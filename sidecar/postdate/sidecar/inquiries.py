@@ -49,6 +49,7 @@ class _Asked:
     def __init__(self, question: Question) -> None:
         self.question = question
         self.done = threading.Event()
+        self.is_wanted = True
         self.result: Any = None
         self.error: Exception | None = None
 
@@ -70,6 +71,7 @@ class Inquiries:
         self._waiting.append(asked)
         wake()
         if not asked.done.wait(timeout_s):
+            asked.is_wanted = False
             raise Unanswered(f"no answer within {timeout_s:g} s")
         if asked.error is not None:
             raise asked.error
@@ -82,8 +84,11 @@ class Inquiries:
         if steady_ms >= self._figures_at:
             self._figures_at = steady_ms + FIGURES_INTERVAL_MS
             self.figures = _figures(index)
-        if self._waiting:
-            self._answer(self._waiting.popleft(), index)
+        while self._waiting:
+            asked = self._waiting.popleft()
+            if asked.is_wanted:
+                self._answer(asked, index)
+                break
 
     def _answer(self, asked: _Asked, index: TimerIndex) -> None:
         try:

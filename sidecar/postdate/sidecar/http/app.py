@@ -30,6 +30,7 @@ from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.inquiries import Unanswered
+from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)
 
@@ -183,6 +184,8 @@ class _Pages:
             return JSONResponse({"error": str(error)}, 400)
         except Unanswered as error:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
+        except WheelError as error:
+            return JSONResponse({"error": f"the index of a shard cannot be read now: {error}"}, 503)
         except (KafkaFault, PostdateError) as error:
             return JSONResponse({"error": str(error)}, 502)
 

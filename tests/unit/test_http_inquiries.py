@@ -1,0 +1,132 @@
+"""Goal: whoever asks a shard about its index gets the answer, the error, or is told in time that there is none; the
+shard loses nothing by it.
+
+Method: a real timer index, whose owner is this test's thread; the asker is another.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.inquiries import Inquiries, Unanswered
+from postdate.wheel.entry import Entry, Kind, encode_entry
+from postdate.wheel.errors import Corrupt
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
+from support.timer_indexes import open_index
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TimerIndex]:
+    opened = open_index(tmp_path)
+    changes = opened.changes()
+    entry = Entry(Kind.DELIVER, False, 9_000, 9_000, "orders", None, b"v", [], accepted_ms=1_234)
+    changes.insert(entry_key(9_000, 7), encode_entry(entry))
+    changes.firsts.append((7, (9_000).to_bytes(8, "little")))
+    changes.next_request = 10
+    opened.write(changes)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def elsewhere() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def ask(
+    elsewhere: ThreadPoolExecutor, inquiries: Inquiries, question: Callable[[TimerIndex], int], timeout_s: float = 60.0
+) -> Future[int]:
+    """Asks on another thread; returns once the shard would have been woken."""
+    woken = threading.Event()
+    future = elsewhere.submit(inquiries.ask, question, woken.set, timeout_s)
+    assert woken.wait(60)
+    return future
+
+
+def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+    inquiries, threads = Inquiries(), []
+
+    def question(asked: TimerIndex) -> int:
+        threads.append(threading.current_thread())
+        return asked.count
+
+    future = ask(elsewhere, inquiries, question)
+    inquiries.serve(index, 0.0)
+    assert future.result(60) == 1
+    assert threads == [threading.current_thread()]
+
+
+def test_a_mistake_in_a_question_is_the_askers_alone(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+    inquiries = Inquiries()
+    future = ask(elsewhere, inquiries, lambda _: 1 // 0)
+    inquiries.serve(index, 0.0)
+    with pytest.raises(ZeroDivisionError):
+        future.result(60)
+
+
+def test_damage_that_a_question_meets_is_the_shards_affair_too(
+    index: TimerIndex, elsewhere: ThreadPoolExecutor
+) -> None:
+    inquiries = Inquiries()
+
+    def question(_: TimerIndex) -> int:
+        raise Corrupt("block checksum mismatch")
+
+    future = ask(elsewhere, inquiries, question)
+    with pytest.raises(Corrupt):
+        inquiries.serve(index, 0.0)
+    with pytest.raises(Corrupt):
+        future.result(60)
+
+
+def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
+    """A question that notes when it is answered."""
+
+    def question(_: TimerIndex) -> int:
+        notes.append(number)
+        return number
+
+    return question
+
+
+def test_who_has_given_up_is_not_answered_any_more(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
+    inquiries, answered = Inquiries(), list[int]()
+    with pytest.raises(Unanswered, match=r"within 0\.01 s"):
+        ask(elsewhere, inquiries, noting(answered, 1), 0.01).result(60)
+    future = ask(elsewhere, inquiries, noting(answered, 2))
+    inquiries.serve(index, 0.0)
+    assert future.result(60) == 2
+    assert answered == [2]
+
+
+def test_one_question_a_turn(index: TimerIndex) -> None:
+    inquiries, answered = Inquiries(), list[int]()
+    with ThreadPoolExecutor(3) as pool:
+        futures = [ask(pool, inquiries, noting(answered, number)) for number in range(3)]
+        for turn in range(1, 4):
+            inquiries.serve(index, 0.0)
+            assert answered == [*range(turn)]
+        assert [future.result(60) for future in futures] == [0, 1, 2]
+
+
+def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
+    inquiries = Inquiries()
+    inquiries.serve(index, 5_000.0)
+    figures = inquiries.figures
+    assert figures is not None
+    assert (figures.pending, figures.next_request, figures.low_water, figures.oldest_ms) == (1, 10, 7, 1_234)
+    changes = index.changes()
+    changes.delete(entry_key(9_000, 7), 10)
+    index.write(changes)
+    inquiries.serve(index, 5_999.0)
+    assert inquiries.figures is figures
+    inquiries.serve(index, 6_000.0)
+    assert inquiries.figures is not None
+    assert (inquiries.figures.pending, inquiries.figures.oldest_ms) == (0, -1)
