@@ -35,22 +35,16 @@ class Bed:
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
         """Creates a request topic with the topics beside it, as an operator would."""
-        name = unique_name("requests")
-        postdate(
-            "topics",
-            "create",
-            "-b",
-            self.bootstrap,
-            "--requests",
-            name,
-            "--partitions",
-            str(partitions),
-            "--replication-factor",
-            "1",
-            *options,
-        )
-        self.requests.append(name)
-        return name
+        return self.new_request_topics(1, partitions, *options)[0]
+
+    def new_request_topics(self, count: int, partitions: int = 1, *options: str) -> list[str]:
+        """Several of them, by one command."""
+        names = [unique_name("requests") for _ in range(count)]
+        named = [word for name in names for word in ("--requests", name)]
+        size = ("--partitions", str(partitions), "--replication-factor", "1")
+        postdate("topics", "create", "-b", self.bootstrap, *named, *size, *options)
+        self.requests += names
+        return names
 
     def new_target(self, partitions: int = 1, **config: str) -> str:
         name = unique_name("target")

@@ -47,7 +47,12 @@ class Bench:
         return made
 
     def new_shard(
-        self, topic: RequestTopicConfig | None = None, instance: str = "", group_id: str = "postdate", place: str = "0"
+        self,
+        topic: RequestTopicConfig | None = None,
+        instance: str = "",
+        group_id: str = "postdate",
+        place: str = "0",
+        partition: int = 0,
     ) -> Shard:
         """A shard that has not begun. `place`: its directory below that of the bench."""
         self.shards += 1
@@ -58,7 +63,7 @@ class Bench:
             topic=config.request_topic(R),
             own=OWN,
             rules=rules_of(config, R),
-            partition=0,
+            partition=partition,
             cluster_id=self.broker.cluster_id,
             directory=self.directory / place,
             kafka=self.kafka,
@@ -86,7 +91,7 @@ class Bench:
             inbox.started(start)
             self._position = start
         if shard.state in (State.CATCHING_UP, State.RUNNING):
-            reader = self.kafka.log_reader(Partition(R, 0), self._position, Isolation.READ_COMMITTED)
+            reader = self.kafka.log_reader(shard.ctx.requests, self._position, Isolation.READ_COMMITTED)
             try:
                 records = reader.read(1_000, 0.0)
             except OffsetOutOfRange as fault:
@@ -109,7 +114,8 @@ class Bench:
         return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers)
 
     def read(self, topic: str) -> list[Record]:
-        reader = self.kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
+        start = self.broker.log(Partition(topic, 0)).start
+        reader = self.kafka.log_reader(Partition(topic, 0), start, Isolation.READ_COMMITTED)
         found = reader.read(100_000, 0.0)
         reader.close()
         return found

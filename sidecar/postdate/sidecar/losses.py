@@ -48,7 +48,7 @@ class Acceptance:
             raise Halted(loss.reason, detail, loss)
         if accepted not in self.used:
             self.used.append(accepted)
-            log.error("shard %s: ACCEPTED LOSS of [%d, %d) of %s: %s", shard, loss.first, loss.end, loss.topic, detail)
+            log.error("shard %s: ACCEPTED LOSS of offsets %s of %s: %s", shard, accepted.range, loss.topic, detail)
         return accepted
 
     def skips(self, topic: str, offset: int) -> bool:

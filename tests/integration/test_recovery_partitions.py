@@ -1,0 +1,42 @@
+"""Goal: partitions that are added to a request topic are served, by the processes that run, with nobody's help.
+
+Method: a process serves a request topic of one partition; an administrator raises it to three, and nothing else. The
+process must take the new shards over, give the topics beside the request topic the partitions that they lack, and
+deliver what is asked for there.
+"""
+
+from __future__ import annotations
+
+import time
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.connectors.wire.topics import OwnTopics
+from support.bed import Bed
+from support.oracle import Sent
+from support.sidecars import QUICK_SESSION
+
+_ADDED = 3
+
+
+def test_added_partitions_are_served_without_a_restart(bed: Bed) -> None:
+    requests, target = bed.new_requests(1), bed.new_target()
+    sidecar = bed.new_sidecar(consumer={**QUICK_SESSION, "topic.metadata.refresh.interval.ms": "1000"})
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
+    admin.add_partitions({requests: _ADDED})
+    sidecar.wait_for_shards(_ADDED)
+    asked, sender = [], bed.sender()
+    for index in range(30):
+        due_ms = int(time.time() * 1000) + 10 * index
+        given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+        asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms), index % _ADDED))
+    sender.flush()
+    bed.wait_for_ends(len(asked))
+    assert {len(info.partitions) for info in admin.describe(OwnTopics.of(requests).names()).values()} == {_ADDED}
+    admin.close()
+    assert sidecar.stop() == 0
+    bed.judge(asked)
+    assert "HALTED" not in sidecar.all_logs()
