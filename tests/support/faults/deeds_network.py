@@ -77,8 +77,8 @@ def connections_reset(scene: Scene) -> str:
 def broker_restarted(scene: Scene) -> str:
     """In good order, with the sidecars cut off for a moment before.
 
-    Else Kafka itself loses the end of what is being committed just then: a node that shuts down alone has no leaders left
-    to write markers to, and its coordinator takes a partition without a leader for a deleted one (Kafka 4.3.1).
+    Else Kafka itself loses the end of what is being committed just then: a lone node that shuts down has no leaders to
+    write markers to, and its coordinator takes a partition without a leader for a deleted one (seen with Kafka 4.3.1).
     """
     for member in scene.base:
         scene.proxy_of(member).cut()
