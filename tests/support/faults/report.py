@@ -14,11 +14,11 @@ from support.faults.judgement import Judgement
 
 #: Rows of the table of faults that no soak covers, and what does.
 ELSEWHERE: dict[int, str] = {
-    10: "a blocked revocation: simulated schedules; a process stopped for longer than its session is here (4)",
-    12: "the coordinator away during EndTxn: simulated schedules; the killed and the paused broker are here (11)",
-    24: "requests or fates deleted above the low-water mark: a halt, tests of recovery in tests/integration",
-    25: "topics created anew, partitions added: a halt and new shards, tests of recovery in tests/integration",
-    26: "clocks that are wrong: simulated schedules, by the injected clock",
+    10: "a revocation that blocks: simulated schedules; a process stopped for longer than its session is row 4 here",
+    12: "the coordinator away during EndTxn: simulated schedules; the broker killed and paused is row 11 here",
+    24: "requests or fates deleted: the shard halts, tests/integration/test_recovery_halts.py",
+    25: "topics created anew, partitions added: test_recovery_halts.py, test_recovery_partitions.py beside it",
+    26: "clocks that are wrong: tests/unit/test_sidecar_clock.py and simulated schedules, by the injected clock",
 }
 #: Rows that are part of the load all the time.
 IN_THE_LOAD: dict[int, str] = {
