@@ -20,6 +20,7 @@ from support.helm import NEEDED, Helm, Refused, Values, merged
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = (CHART / "values.schema.json").read_text(encoding="utf-8")
 
+OAUTH = {"mechanism": "OAUTHBEARER", "existingSecret": "s", "username": "u", "tokenEndpointUrl": "https://id"}
 MISTAKES: list[tuple[Values, str]] = [
     ({"replicas": 3}, "additional properties 'replicas' not allowed"),
     ({"replicaCount": -1}, "at '/replicaCount': minimum"),
@@ -52,6 +53,10 @@ MISTAKES: list[tuple[Values, str]] = [
     ({"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Keep"}}, "at '/persistentVolumeClaimRetentionPolicy"),
     ({"image": {"digest": "latest"}}, "at '/image/digest'"),
     ({"audit": {"enabled": True, "mode": "spark-submit"}}, "audit.master is required"),
+    (
+        {"audit": {"enabled": True}, "kafka": {"sasl": OAUTH}},
+        "audit.mode=local knows no OAUTHBEARER",
+    ),
     ({"audit": {"schedule": "daily"}}, "at '/audit/schedule'"),
     ({"metrics": {"prometheusRule": {"latenessSeconds": 0}}}, "at '/metrics/prometheusRule/latenessSeconds'"),
 ]

@@ -172,9 +172,10 @@ def _judge_http(pod: Pod, token: str) -> None:
     base = "http://127.0.0.1:8081"
     status, text = pod.ask(f"{base}/metrics")
     assert (status, "postdate_build_info{" in text) == (200, True), text[:500]
-    path = f"{base}/api/v1/pending/count"
-    assert pod.ask(path)[0] == 401
-    assert pod.ask(path, token)[0] == 200, pod.ask(path, token)
+    assert pod.ask(f"{base}/api/v1/pending/count")[0] == 401
+    assert pod.ask(f"{base}/api/v1/pending/count", token)[0] == 200
+    command = ["postdate", "pending", "count", "--url", base, "--token-file", "/etc/postdate/api/token"]
+    assert docker("exec", pod.name, *command) == "0"
 
 
 def _helm_test(release: Release) -> Sent:

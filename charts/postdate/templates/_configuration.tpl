@@ -125,6 +125,9 @@ token_file = "/etc/postdate/api/token"
 {{- if and (or .Values.kafka.tls.ca.existingSecret .Values.kafka.tls.client.existingSecret) (not .Values.kafka.tls.enabled) -}}
 {{- fail "kafka.tls names secrets, and kafka.tls.enabled is false" -}}
 {{- end -}}
+{{- if and (eq .Values.audit.mode "local") .Values.audit.enabled (eq $sasl.mechanism "OAUTHBEARER") -}}
+{{- fail "audit.mode=local knows no OAUTHBEARER: use audit.mode=spark-submit with audit.javaProperties" -}}
+{{- end -}}
 {{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
 {{- fail "audit.master is required with audit.mode=spark-submit" -}}
 {{- end -}}

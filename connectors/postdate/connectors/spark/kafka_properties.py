@@ -7,6 +7,7 @@ left out, since the Java client would only warn of it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from postdate.connectors.spark.errors import AuditUsageError
 
@@ -27,9 +28,15 @@ _LOGIN_MODULES = {
 def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
     """The settings for a Java client that reaches the same cluster in the same way.
 
-    Raises AuditUsageError for a user name with a mechanism that takes none.
+    Raises AuditUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
+    for tokens of an identity provider, which the two kinds of clients get by settings that have nothing in common.
     """
-    found: dict[str, str] = {}
+    if any(name.startswith("sasl.oauthbearer.") for name in librdkafka):
+        raise AuditUsageError(
+            "sasl.oauthbearer.…: a Java client gets its tokens by other settings. Give them by spark-submit and -F FILE"
+            " (docs/audit.md)."
+        )
+    found = _own_certificate(librdkafka)
     for name, value in librdkafka.items():
         if name in ("sasl.username", "sasl.password"):
             continue
@@ -43,6 +50,25 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
         found["sasl.jaas.config"] = _login(
             found.get("sasl.mechanism", "PLAIN"), librdkafka["sasl.username"], librdkafka.get("sasl.password", "")
         )
+    return found
+
+
+def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
+    """What we show to the brokers (mutual TLS): two files there, two texts here."""
+    files = {
+        "ssl.keystore.certificate.chain": librdkafka.get("ssl.certificate.location"),
+        "ssl.keystore.key": librdkafka.get("ssl.key.location"),
+    }
+    found = {"ssl.keystore.type": "PEM"} if any(files.values()) else {}
+    for name, path in files.items():
+        if path is None:
+            continue
+        try:
+            found[name] = Path(path).read_text(encoding="ascii")
+        except (OSError, ValueError) as error:
+            raise AuditUsageError(f"{path} cannot be read as a PEM file: {error}") from error
+    if "ssl.key.password" in librdkafka:
+        found["ssl.key.password"] = librdkafka["ssl.key.password"]
     return found
 
 

@@ -1,0 +1,70 @@
+"""Goal: the audit reaches a cluster in the way that the sidecar does, though Spark's client has other names for it.
+
+Method: settings of librdkafka, translated; what has no translation is refused rather than forgotten.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.kafka_properties import java_properties
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "module"),
+    [("PLAIN", "plain.Plain"), ("SCRAM-SHA-256", "scram.Scram"), ("SCRAM-SHA-512", "scram.Scram")],
+)
+def test_a_user_and_password_become_a_login_module(mechanism: str, module: str) -> None:
+    given = {
+        "sasl.mechanism": mechanism,
+        "sasl.username": "u",
+        "sasl.password": 'p"\\',
+        "security.protocol": "SASL_SSL",
+    }
+    assert java_properties(given) == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.jaas.config": f"org.apache.kafka.common.security.{module}LoginModule required "
+        'username="u" password="p\\"\\\\";',
+    }
+
+
+def test_the_certificates_of_mutual_tls_become_pem_stores(tmp_path: Path) -> None:
+    (tmp_path / "crt").write_text("certificate")
+    (tmp_path / "key").write_text("key")
+    given = {
+        "ssl.ca.location": "/ca.crt",
+        "ssl.certificate.location": str(tmp_path / "crt"),
+        "ssl.key.location": str(tmp_path / "key"),
+        "ssl.key.password": "hunter2",
+    }
+    assert java_properties(given) == {
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": "/ca.crt",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.certificate.chain": "certificate",
+        "ssl.keystore.key": "key",
+        "ssl.key.password": "hunter2",
+    }
+
+
+def test_what_only_librdkafka_knows_is_left_out() -> None:
+    assert java_properties({"linger.ms": "5", "statistics.interval.ms": "1", "client.rack": "a"}) == {
+        "client.rack": "a"
+    }
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sasl.oauthbearer.method": "oidc"}, "by other settings"),
+        ({"ssl.certificate.location": "/no/such/file"}, "/no/such/file cannot be read as a PEM file"),
+        ({"sasl.username": "u", "sasl.mechanism": "GSSAPI"}, "does not go with the mechanism GSSAPI"),
+    ],
+)
+def test_what_cannot_be_translated_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(AuditUsageError, match=said):
+        java_properties(given)
