@@ -31,7 +31,7 @@ TESTS = Path(__file__).resolve().parents[1]
 SEEDS = range(1, 301)
 
 #: Schedules within which each mutation must be caught.
-MUTATION_SEEDS = range(1, 61)
+MUTATION_SEEDS = range(1, 151)
 
 #: What a run must have met, or it proves nothing.
 MUST_BE_REACHED = {
@@ -50,6 +50,18 @@ MUST_BE_REACHED = {
     "fate replaced",
     "fate applied",
     "fate moved",
+    "fate stored",
+    "entry read from STORE",
+    "in STORE alone",
+    "tombstone written",
+    "store compacted",
+    "requests deleted",
+    "mark final",
+    "mark stored",
+    "mark moved",
+    "mark stored and moved",
+    "I3 looked at",
+    "broker's clock stepped far",
     "kill",
     "pause",
     "stop",
@@ -67,6 +79,7 @@ MUST_BE_REACHED = {
     "clock stepped",
     "broker's clock stepped",
     "wheel rebuilt",
+    "takeover.store-applied",
     "unknown outcome",
     "recycled",
     "fault end-copied",

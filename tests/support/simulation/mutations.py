@@ -28,6 +28,7 @@ from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
+from support.simulation.mutations_fates import FATE_MUTATIONS
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -204,4 +205,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 1: controls apart": (_controls_apart, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),
     "rule 4: messages first": (_messages_first, "controls"),
+    **FATE_MUTATIONS,
 }

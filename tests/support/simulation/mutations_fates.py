@@ -99,13 +99,14 @@ def _controls_not_needed(world: World) -> AbstractContextManager[object]:
 
     honest = Tenure.run
 
-    def run(self: Tenure, messages: Any, fates: Any, kind: str, read: int, low: int, **more: Any) -> int:
+    def run(self: Tenure, messages: Any, fates: Any, kind: str, read: int, low: int, *rest: Any, **more: Any) -> int:
         actor = next(actor for actor in reversed(world.stack) if isinstance(actor, ShardActor))
         index = actor.shard._index
         assert index is not None
-        offsets = [split_key(key)[1] for key in index.scan_keys(entry_key(CONTROL_DUE + 1, 0), None, 1 << 30)]
-        low = max(low, min(offsets, default=read)) if not index.parked_count else low
-        return honest(self, messages, fates, kind, read, low, **more)
+        if not index.parked_count:
+            keys = index.scan_keys(entry_key(CONTROL_DUE + 1, 0), None, 1 << 30)
+            low = max(low, min((split_key(key)[1] for key in keys), default=read))
+        return honest(self, messages, fates, kind, read, low, *rest, **more)
 
     return patch.object(Tenure, "run", run)
 
@@ -209,9 +210,9 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 5: marked as stored, taken for ended": (_marked_is_skipped, "store"),
     "fates looked up under the first due time": (_first_due_only, "moves"),
     "gate always open": (_gate_open, "outage"),
-    "low-water mark passes controls": (_controls_not_needed, "controls"),
+    "low-water mark passes controls": (_controls_not_needed, "moves"),
     "no tombstones": (_no_tombstone, "store"),
-    "moved, not stored anew": (_moved_not_rewritten, "store"),
+    "moved, not stored anew": (_moved_not_rewritten, "moves"),
     "all of STORE is taken": (_all_of_the_store, "store"),
     "half a rebuild is gone on with": (_interrupted_rebuild, "store"),
     "an id freed for another": (_id_taken_away, "controls"),

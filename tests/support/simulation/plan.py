@@ -47,8 +47,9 @@ class Plan:
         self.theme = drawn if theme is None else theme
         self.partitions = choose.choice([1, 1, 2])
         # Without a group everybody is assigned everything, and they fence each other all the time.
-        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 0.9}.get(self.theme, 0.2)
+        self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice([30_000.0] if self.theme == "moves" else [4_000.0, 12_000.0, 30_000.0])
+        self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
@@ -57,7 +58,7 @@ class Plan:
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
         world.replayed_max = choose.choice([1, 200])
-        world.store_records_max = choose.choice([1, 3, 1_000])
+        world.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
         world.tail_offsets = choose.choice([1, 64])
         world.on_exit = self._start_later
 
@@ -65,12 +66,13 @@ class Plan:
         """Topics, machines, processes, and the events to come."""
         world, choose = self.world, self.random
         self._create_topics()
-        for number in range(choose.choice([2, 3] if self.theme == "moves" else [1, 2, 2, 3])):
+        world.readers_differ = self.relay
+        for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
             world.new_machine(f"m{number}")
-        for machine in world.machines:
+        for machine in world.machines[: 1 if self.relay else None]:
             self.start(machine)
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
-        if choose.random() < 0.4:
+        if choose.random() < 0.4 and not self.relay:
             world.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
             world.pause_rate = choose.choice([0.0005, 0.003])
@@ -95,6 +97,8 @@ class Plan:
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
         world.trace(f"start {machine.name}.{self._numbers}")
+        if self.relay and not self.events.at_peace:
+            self.events.hand_over(machine)
 
     def _another(self, machine: Machine) -> bool:
         """True where another machine has a process already."""
@@ -142,15 +146,12 @@ class Plan:
         elif self.theme == "outage":
             for _ in range(5):
                 self._plan(self.events.outage)
-        elif self.theme == "moves":
-            for step in ("ingest.written", "dispatch.committed", "dispatch.written"):
-                for _ in range(4):
-                    world.ambushes[step, choose.randrange(2, 60)] = choose.choice(["kill", "pause"])
         elif self.theme == "store":
             for _ in range(4):
-                self._plan(choose.choice([self.events.empty_out, self.events.lose_power, self.events.delete_requests]))
+                self._plan(choose.choice([self.events.empty_out, self.events.empty_out, self.events.lose_power]))
                 self._plan(self.events.compact_store)
-            world.ambushes[STORE_APPLIED, choose.randrange(1, 6)] = "kill"
+            for _ in range(3):
+                world.ambushes[STORE_APPLIED, choose.randrange(1, 8)] = "kill"
         elif self.theme == "clocks":
             for _ in range(6):
                 self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
@@ -206,6 +207,8 @@ class Plan:
 
     def _start_later(self, machine: Machine) -> None:
         """Who has ended is started again, as any supervisor would."""
-        time = self.world.time
-        wait_ms = self.random.choice([1.0, 300.0, 5_000.0, 20_000.0])
+        time, machines = self.world.time, self.world.machines
+        wait_ms = self.random.choice([1.0, 300.0, 2_000.0] if self.relay else [1.0, 300.0, 5_000.0, 20_000.0])
+        if self.relay:
+            machine = machines[(machines.index(machine) + 1) % len(machines)]
         time.at(time.now_ms + wait_ms, functools.partial(self.start, machine))

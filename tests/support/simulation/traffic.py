@@ -68,14 +68,14 @@ class Traffic:
         self._partitions = partitions
         self._count = 0
         self._strangers = 0
-        controls = {"controls": 4, "moves": 4, "store": 2}.get(theme, 1)
+        controls = {"controls": 4, "store": 2}.get(theme, 1)
         self._moves = theme == "moves"
         self._kinds: list[tuple[int, Callable[[Asked], None]]] = [
-            (8 if self._moves else 40, self._plain),
-            (12 if self._moves else 12 * controls, self._with_id),
+            (40, self._plain),
+            (12 * controls, self._with_id),
             (14 * controls, self._control_by_id),
             (9 * controls, self._control_by_origin),
-            (12 if theme == "store" else 0, self._long),
+            (30 if theme == "store" else 0, self._long),
             (5, self._with_grace),
             (8, self._malformed),
             (4, self._troubled),
@@ -108,11 +108,18 @@ class Traffic:
             asked.headers += [("same", None), ("same", b"\xff\x00")]
         asked.target_key = asked.key
         weights, kinds = zip(*self._kinds, strict=True)
-        choose.choices(kinds, weights)[0](asked)
+        kind = choose.choices(kinds, weights)[0]
+        if self._moves and choose.random() < 0.8:  # some messages, and then what moves them, more than once
+            kind = self._control_by_id if self._window() % 2 else self._with_id
+        kind(asked)
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
             self._append(asked)
+
+    def _window(self) -> int:
+        """Which two seconds these are."""
+        return int(self._broker.time.now_ms // 2_000)
 
     def _append(self, asked: Asked) -> None:
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
@@ -145,7 +152,10 @@ class Traffic:
         headers = asked.headers
         assert headers is not None
         way = choose.randrange(4)
-        if way == 0:
+        if self._moves:  # what is pending must stay so for some time
+            asked.delay_ms = choose.randrange(5_000, 15_000)
+            headers.append(("postdate-delay", b"%d" % asked.delay_ms))
+        elif way == 0:
             asked.delay_ms = choose.choice([0, 1, choose.randrange(400), choose.randrange(15_000)])
             headers.append(("postdate-delay", b"%d" % asked.delay_ms))
         elif way == 1:
@@ -189,7 +199,9 @@ class Traffic:
 
     def _identify(self, asked: Asked) -> None:
         assert asked.headers is not None
-        asked.id = b"id-%d" % self._random.randrange(2 if self._moves else 4)
+        asked.id = b"id-%d" % self._random.randrange(4)
+        if self._moves:
+            asked.id = b"id-%d-%d" % (self._window() // 2, self._random.randrange(2))
         asked.headers.append(("postdate-id", asked.id))
 
     def _control(self, asked: Asked) -> None:

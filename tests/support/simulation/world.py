@@ -10,6 +10,7 @@ No threads, no real time: the same seed gives the same run, and `digest` says so
 from __future__ import annotations
 
 import hashlib
+import shutil
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -56,11 +57,12 @@ class World:
         self.kill_rate = 0.0
         self.pause_rate = 0.0
         self.switch_rate = 0.1
-        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, pause, cut
+        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, burn, pause, cut
         self.steps = 0
         self.rest_ms = 0.0
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
+        self.readers_differ = False  # some machines read one request at a time
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
@@ -91,6 +93,15 @@ class World:
         self.reached["kill"] += 1
         self.trace(f"kill {process.name}")
         self.exited(process)
+
+    def lose_disk(self, machine: Machine) -> None:
+        """The machine dies, and what it had on its disk is gone."""
+        process = self.process_on(machine)
+        if process is not None:
+            self.kill(process)
+        self.reached["disk lost"] += 1
+        shutil.rmtree(machine.directory)
+        machine.directory.mkdir()
 
     def exited(self, process: Process) -> None:
         """The process is no more."""
@@ -186,6 +197,8 @@ class World:
         self.reached["ambush"] += 1
         if ambush == "kill":
             self.kill(process)
+        elif ambush == "burn":
+            self.lose_disk(process.machine)
         elif ambush == "pause":
             self.pause(process, self.random.uniform(200.0, 40_000.0))
         else:
