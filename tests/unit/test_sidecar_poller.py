@@ -93,3 +93,22 @@ def test_a_shard_that_does_not_deliver_is_told_nothing(bench: _Bench) -> None:
     for _ in range(50):
         bench.poller._serve()
     assert bench.looks == 0
+
+
+def test_who_holds_shards_is_a_member_and_who_holds_none_asks(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def member_id() -> str:
+        asked.append("member")
+        return answer
+
+    answer = ""
+    monkeypatch.setattr(bench.poller._consumer, "member_id", member_id)
+    bench.rounds_until(lambda: bench.poller.is_member)
+    bench.rounds_until(lambda: bench.monotonic() > 5)
+    assert bench.poller.shards
+    assert not asked
+    bench.poller.shards.clear()
+    bench.rounds_until(lambda: not bench.poller.is_member)
+    answer = "member-1"
+    bench.rounds_until(lambda: bench.poller.is_member)

@@ -57,7 +57,7 @@ class Poller:
         self.turned_at = time.monotonic()
         """When the last round began (monotonic, s): a poll loop that lives is never long about one."""
         self.is_member = False
-        """True where the group coordinator has taken this process in; asked once a second."""
+        """True where the group coordinator has taken this process in; looked at once a second."""
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """What the consumer has last measured about its connections."""
         self._ask_member_at = 0.0
@@ -140,7 +140,7 @@ class Poller:
         self.turned_at = now = time.monotonic()
         if now >= self._ask_member_at:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
-            self.is_member = bool(self._consumer.member_id())
+            self.is_member = bool(self.shards or self._consumer.member_id())  # asking waits for the library's thread
             self.statistics = self._consumer.statistics()
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
