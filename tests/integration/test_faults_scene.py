@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,7 +95,7 @@ def test_no_partition_is_left_paused_by_a_storm_of_rebalances(scene: Scene) -> N
         if not extra.is_alive():
             extra.start()
         elif scene.chance.random() < 0.5:
-            assert extra.stop() == 0
+            assert extra.stop() in (0, -signal.SIGTERM)  # the signal itself ends one that has only begun to start
         else:
             extra.kill()
         scene.wait(scene.chance.uniform(0.2, 1.0))

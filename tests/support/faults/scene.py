@@ -30,7 +30,7 @@ TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: What no fault may make a sidecar say.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
 #: s. A long cut, the transactions that it left open, a session time-out and a takeover, on a machine that is busy.
-RECOVERY_S = 120.0
+RECOVERY_S = 300.0
 _LOOK_S = 0.2
 #: ms. Long delays begin early here, so that some of the load passes through the store.
 STORE_AFTER_MS = 12_000
