@@ -1,8 +1,8 @@
 """A disk of a few MiB that can be filled and emptied again: a tmpfs where mounting is allowed, else a limit on files.
 
-Without the right to mount, the process is forbidden to make any file larger than it is allowed to be (RLIMIT_FSIZE, by
-`prlimit` on the running process): its writes fail then as well, with EFBIG where a full disk gives ENOSPC. `means` says
-which it is.
+Without the right to mount, the process is forbidden to make a file larger than some (RLIMIT_FSIZE, by `prlimit` on the
+running process): its writes fail then as well, with EFBIG where a full disk gives ENOSPC, once a file has grown so far.
+Its log is a file, too, which is why the limit is not nothing. `means` says which it is.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SIZE_MIB = 24
+#: Larger than the log of a process that has just started, smaller than a timer log is after some seconds of load.
+LIMIT_BYTES = 256 * 1024
 _BALLAST = "ballast"
 
 
@@ -36,7 +38,7 @@ class SmallDisk:
             with ballast.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, size + disk.f_bavail * disk.f_frsize - left_bytes)
         elif pid is not None:
-            resource.prlimit(pid, resource.RLIMIT_FSIZE, (left_bytes, resource.RLIM_INFINITY))
+            resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES + left_bytes, resource.RLIM_INFINITY))
 
     def free(self, pid: int | None) -> None:
         if self.means == "tmpfs":
