@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
@@ -306,6 +307,24 @@ def test_a_file_that_is_no_status_is_none(tmp_path: Path, bench: Bench) -> None:
     assert read_status(tmp_path / "new") is None
     (tmp_path / "new" / "status.json").write_bytes(b"x" * 100_000)
     assert read_status(tmp_path / "new") is None
+    shard.close()
+
+
+def test_a_loss_is_on_disk_before_the_status_that_names_it_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a loss of power leaves an empty file, and a truncated log that has grown since would show nothing."""
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(descriptor) or sync(descriptor))  # type: ignore[func-returns-value]
+    shard = bench.shard()
+    told = read_status(bench.directory / "0")
+    assert told is not None
+    before = len(synced)
+    write_status(bench.directory / "0", told)
+    assert len(synced) == before
+    write_status(bench.directory / "0", msgspec.structs.replace(told, loss=Loss(HaltReason.REQUESTS_LOST, R, 0, 1)))
+    assert len(synced) == before + 2  # the file, and the directory that names it
     shard.close()
 
 

@@ -37,7 +37,7 @@ _decoder = msgspec.json.Decoder(Instruction)
 def instruct(directory: Path, instruction: Instruction) -> Path:
     """Leave an instruction for the shard of a directory, in place of an earlier one; its file. Raises OSError."""
     path = directory / INSTRUCTION_NAME
-    write_whole(path, msgspec.json.encode(instruction))
+    write_whole(path, msgspec.json.encode(instruction), durable=True)
     return path
 
 

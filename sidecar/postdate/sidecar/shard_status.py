@@ -64,8 +64,11 @@ _decoder = msgspec.json.Decoder(ShardStatus)
 
 
 def write_status(directory: Path, status: ShardStatus) -> None:
-    """Replace the file at once: a reader sees the old one or the new one. Raises OSError."""
-    write_whole(directory / STATUS_NAME, msgspec.json.encode(status))
+    """Replace the file at once: a reader sees the old one or the new one. Raises OSError.
+
+    One that names a loss survives a loss of power: the shard itself relies on it. The others are for people.
+    """
+    write_whole(directory / STATUS_NAME, msgspec.json.encode(status), durable=status.loss is not None)
 
 
 def read_status(directory: Path) -> ShardStatus | None:
@@ -77,12 +80,23 @@ def read_status(directory: Path) -> ShardStatus | None:
         return None
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Create or replace a small file in one step, in a directory that is made where it is missing. Raises OSError."""
+def write_whole(path: Path, data: bytes, durable: bool) -> None:
+    """Create or replace a small file in one step, in a directory that is made where it is missing; `durable`: so that a
+    loss of power leaves the old one or the new one, and no empty one. Raises OSError."""
     os.makedirs(path.parent, mode=0o700, exist_ok=True)
     fresh = path.with_name(f"{path.name}.new")
-    fresh.write_bytes(data)
+    with fresh.open("wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(fresh, path)
+    if durable:
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
 
 def read_bounded(path: Path) -> bytes | None:
