@@ -96,11 +96,11 @@ class Play:
 
     def change_index(self, sidecar: Sidecar, change: Callable[[Changes, TimerIndex], None]) -> None:
         """Change a position of the closed index, as if the log had once been longer."""
-        live = self.admin.describe([self.requests, self.own.dispatch_log])
-        ids = live[self.requests].topic_id, live[self.own.dispatch_log].topic_id
-        index = TimerIndex.open(
-            self.directory(sidecar), Identity(self.admin.cluster_id(), *ids, 0), IndexOptions(), int(time.time() * 1000)
-        )
+        live = self.admin.describe([self.requests, self.own.dispatch_log, self.own.store])
+        ids = [live[name].topic_id for name in (self.requests, self.own.dispatch_log, self.own.store)]
+        requests, dispatch_log, store = ids
+        identity = Identity(self.admin.cluster_id(), requests, dispatch_log, 0, store)
+        index = TimerIndex.open(self.directory(sidecar), identity, IndexOptions(), int(time.time() * 1000))
         changes = index.changes()
         change(changes, index)
         index.write(changes)

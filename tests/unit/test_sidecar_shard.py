@@ -178,7 +178,7 @@ def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
     monkeypatch.setattr(store_reading, "take_stored", strike)
     shard = bench.shard(topic)
     assert struck
-    assert [path.name for path in (bench.directory).glob("0.*")] == ["0.old-1"]
+    assert list(bench.directory.glob("0.*")) == []  # a half of an index is of no use to anybody
     bench.until(shard, lambda: len(bench.read("orders")) == 2, 90_000)
     assert {record.key: record.value for record in bench.read(OWN.store)} == {b"0": None, b"1": None, b"2": None}
     shard.close()

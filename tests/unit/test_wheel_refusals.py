@@ -124,7 +124,13 @@ def test_close_releases_the_lock_although_scans_were_made(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("cluster_id", "x"), ("request_topic_id", "x"), ("dispatch_log_topic_id", "x"), ("partition", 9)],
+    [
+        ("cluster_id", "x"),
+        ("request_topic_id", "x"),
+        ("dispatch_log_topic_id", "x"),
+        ("store_topic_id", "x"),
+        ("partition", 9),
+    ],
 )
 def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int) -> None:
     open_index(tmp_path).close()

@@ -16,9 +16,9 @@ import msgspec
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Isolation
-from postdate.sidecar.errors import Halted, HaltReason, Loss
+from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
 from postdate.sidecar.instructions import take_instruction
-from postdate.sidecar.limits import INSTRUCTION_INTERVAL_MS, STATUS_AGE_MS_MAX, STATUS_INTERVAL_MS
+from postdate.sidecar.limits import INSTRUCTION_INTERVAL_MS, LAG_PAUSE_MS, STATUS_AGE_MS_MAX, STATUS_INTERVAL_MS
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_status import ShardStatus, read_status, write_status
@@ -39,7 +39,7 @@ class Desk:
         self._opened = False
         self._accepted: tuple[Loss, ...] = ()
         self._told: ShardStatus | None = None
-        self._look_at = self._change_at = self._repeat_at = 0.0
+        self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = 0.0
         self._lag: int | None = None
         self.reason: HaltReason | None = None
         self.loss: Loss | None = None
@@ -68,6 +68,13 @@ class Desk:
         """The loss for which the shard halted last, where it has not taken over since; also an earlier process."""
         self._open()
         return self.loss
+
+    def may_rebuild(self) -> bool:
+        """False where nobody but this index knows fates that Kafka has lost: a rebuild would deliver them again."""
+        if self.reason not in IRREPLACEABLE:
+            return True
+        log.error("shard %s: not rebuilt: halted as %s, only its index knows what is done", self._ctx.name, self.reason)
+        return False
 
     # ---- what people ask -------------------------------------------------------------------------------------------
 
@@ -119,7 +126,7 @@ class Desk:
         self._change_at = steady + STATUS_INTERVAL_MS
         if steady >= self._repeat_at:
             self._repeat_at = steady + STATUS_AGE_MS_MAX
-            self._lag = self._ask_lag(index)
+            self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
         elif not changed and not at_once and not self._moved(index):
             return
         self._write(msgspec.structs.replace(self._status(state, why, index), served=served))
@@ -139,6 +146,7 @@ class Desk:
         try:
             return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED)[part] - read, 0)
         except KafkaFault:
+            self._ask_lag_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
             return None
 
     def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:

@@ -91,7 +91,7 @@ def _start_without_records(
     low, emptied = req_start, bounds.start == bounds.end > 0
     if emptied or ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
         end = _end_of_all(ctx)
-        loss = Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end)
+        loss = Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start)
         low = acceptance.take(
             ctx.name,
             loss,
@@ -106,13 +106,13 @@ def _start_without_records(
 def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptance, req_start: int) -> int:
     """L, the first request that is still needed; where retention was quicker, the first that is still there."""
     req_end = _end_of_all(ctx)
-    low = last.low_water
-    if low > req_end:
+    low, read = last.low_water, max(last.low_water, last.next_request)
+    if read > req_end:
         raise Halted(
             HaltReason.REQUESTS_TRUNCATED,
-            f"{ctx.name} ends at offset {req_end}, but requests up to {low} were read: the topic was truncated, or "
+            f"{ctx.name} ends at offset {req_end}, but requests up to {read} were read: the topic was truncated, or "
             "created anew while its dispatch log was kept",
-            Loss(HaltReason.REQUESTS_TRUNCATED, ctx.own.requests, req_end, low),
+            Loss(HaltReason.REQUESTS_TRUNCATED, ctx.own.requests, req_end, read),
         )
     if low >= req_start:
         return low
@@ -164,7 +164,7 @@ def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: 
     if oldest.log_append:
         certain = ctx.admin.offset_for_time(ctx.requests, oldest.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
         end = end if certain is None else max(certain, low)
-    loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq)
+    loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
     return acceptance.take(
         ctx.name,
         loss,

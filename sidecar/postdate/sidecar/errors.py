@@ -74,12 +74,16 @@ class HaltReason(StrEnum):
     INTERNAL = "internal"
 
 
+IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
+"""Halted so, a shard must keep its index: it alone knows what Kafka has lost, and a rebuild would deliver it again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """What a shard would give up if it went on: the records at offsets [first, end) of its partition of `topic`.
 
-    `seq`: that of the last dispatch-log record when the loss was found. What was accepted holds only as long as nobody
-    has written another.
+    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. What was
+    accepted holds only as long as nobody has written another, and no older one has been deleted.
     """
 
     reason: HaltReason
@@ -87,6 +91,7 @@ class Loss:
     first: int
     end: int
     seq: int = 0
+    since: int = 0
 
     @property
     def range(self) -> str:

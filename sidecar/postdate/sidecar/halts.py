@@ -20,8 +20,9 @@ class Advice(NamedTuple):
 ADVICE: Final[dict[HaltReason, Advice]] = {
     HaltReason.TOPIC_RECREATED: Advice(
         "a topic of this shard was deleted and created anew, so offsets mean other records",
-        "If that was not meant, stop the deployment and find out what is gone. If it was, delete and create all topics"
-        " of this request topic anew, then rebuild the shard",
+        "If that was not meant, stop the deployment and find out what is gone: what the request or the store topic held"
+        " may be in this index alone. If it was, delete and create all topics of this request topic anew, then"
+        " rebuild the shard",
     ),
     HaltReason.REQUESTS_TRUNCATED: Advice(
         "the request topic ends before requests that were read: its end was lost, and its offsets are given out again",

@@ -16,6 +16,7 @@ from postdate.sidecar.ingest import pass_markers
 from postdate.sidecar.limits import (
     CONFIRM_INTERVAL_MS,
     GATE_LOOK_INTERVAL_MS,
+    MARKERS_QUIET_MS,
     RECLAIM_INTERVAL_MS,
     RECLAIM_QUIET_MS,
     SETTLE_MS,
@@ -47,20 +48,21 @@ class Housekeeping:
             index.raise_low_water()
         if self._every("tend", TEND_INTERVAL_MS, steady):
             self._dispatcher.tend(index, now_ms)
-        if self._every("settle", SETTLE_MS, steady) and self._inbox.position_if_empty() > read_up_to(index):
-            pass_markers(self._ctx, index)
+        at_markers = self._inbox.position_if_empty() > read_up_to(index)
+        if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
+            pass_markers(self._ctx, index)  # reads from Kafka, some 0.2 s
         look = self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady)
         if look and reached(index, self._inbox) >= end_of_requests(self._ctx):
             self._gate.read(now_ms)
-        if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms):
+        if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):
             index.reclaim()
 
-    def _is_quiet(self, index: TimerIndex, now_ms: int) -> bool:
-        """True where nothing waits and nothing will be due for a while: then nobody is kept waiting."""
+    def _is_quiet(self, index: TimerIndex, now_ms: int, for_ms: int) -> bool:
+        """True where nothing waits and nothing will be due for `for_ms`: then nobody is kept waiting."""
         if not self._inbox.empty:
             return False
         next_due = index.next_due_ms()
-        return next_due is None or next_due >= now_ms + RECLAIM_QUIET_MS
+        return next_due is None or next_due >= now_ms + for_ms
 
     def _every(self, what: str, interval_ms: float, steady: float) -> bool:
         if steady < self._due_at.get(what, 0.0):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -72,11 +73,18 @@ class Inquiries:
         wake()
         if not asked.done.wait(timeout_s):
             asked.is_wanted = False
+            with suppress(ValueError):  # the shard has just taken it
+                self._waiting.remove(asked)
             raise Unanswered(f"no answer within {timeout_s:g} s")
         if asked.error is not None:
             raise asked.error
         answer: Answer = asked.result
         return answer
+
+    @property
+    def waits(self) -> bool:
+        """True where a question waits for the shard."""
+        return bool(self._waiting)
 
     def serve(self, index: TimerIndex, steady_ms: float) -> None:
         """Answer one question, and lay out the figures anew once a second. Costs a comparison or two where there is

@@ -140,6 +140,9 @@ RECLAIM_QUIET_MS: Final = 5_000
 STATUS_INTERVAL_MS: Final = 2_000
 STATUS_AGE_MS_MAX: Final = 10_000
 
+# After a question for the lag that Kafka did not answer: it held the shard up for as long as an admin request may take.
+LAG_PAUSE_MS: Final = 600_000
+
 # What has said nothing for longer is taken for gone: three times what a living shard takes, at most.
 STATUS_SILENT_MS_MAX: Final = 30_000
 
@@ -182,6 +185,9 @@ PACE_MS_MAX: Final = 10.0
 # A shard at rest says in the dispatch log what has ended since its last record, and looks behind the markers it is at.
 SETTLE_MS: Final = 60_000
 MARKERS_READ_S: Final = 0.2
+
+# It is done only where nothing is due for so long: nobody waits for it.
+MARKERS_QUIET_MS: Final = 1_000
 
 # With the gate "always", and nothing new to read: how often to ask whether the end of the topic was reached.
 GATE_LOOK_INTERVAL_MS: Final = 100

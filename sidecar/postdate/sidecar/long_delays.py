@@ -43,6 +43,7 @@ class Sweep:
         """`age_ms`: the age at which a pending request is stored; 0: never."""
         self._age_ms = age_ms
         self._next = 0
+        self._of: TimerIndex | None = None
 
     def step(self, index: TimerIndex, now_ms: int) -> int:
         """Look at a bounded number of requests; returns how many entries will be stored by the next transaction.
@@ -51,10 +52,12 @@ class Sweep:
         """
         if not self._age_ms:
             return 0
+        if index is not self._of:  # one that was rebuilt holds again what was about to be stored
+            self._of, self._next = index, 0
         first = index.unstored_from(self._next)
         if first is None:
             return 0
-        draft, found = Draft(index), 0
+        draft, found, looked = Draft(index), 0, self._next
         for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
             if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
@@ -65,7 +68,8 @@ class Sweep:
                     break
                 draft.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
                 found += 1
-            self._next = offset + 1
+            looked = offset + 1
         if found:
             index.write(draft.changes)
+        self._next = looked
         return found

@@ -18,14 +18,15 @@ from postdate.sidecar.errors import Halted, HaltReason, Loss
 log = logging.getLogger(__name__)
 
 # Here the end of the range is the end of the request topic at the time, which moves on; what came since is safe as long
-# as the dispatch log has no newer record: nobody can have ended it.
+# as the dispatch log has no newer record, and has lost no older one: nobody can have ended it.
 _OPEN_ENDED = frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY})
 
 
 class Acceptance:
     """What was accepted for the takeover under way: one halt may follow another.
 
-    `used`: what it went on in spite of.
+    `used`: what this attempt went on in spite of. The owner record names all that was accepted: an attempt before this
+    one may have made use of it and failed later.
     """
 
     def __init__(self, accepted: tuple[Loss, ...] = ()) -> None:
@@ -37,7 +38,8 @@ class Acceptance:
         for accepted in self.accepted:
             if (accepted.reason, accepted.topic) != (loss.reason, loss.topic) or loss.first < accepted.first:
                 continue
-            if loss.end <= accepted.end or (loss.reason in _OPEN_ENDED and loss.seq == accepted.seq):
+            unchanged = (loss.seq, loss.since) == (accepted.seq, accepted.since)
+            if loss.end <= accepted.end or (loss.reason in _OPEN_ENDED and unchanged):
                 return accepted
         return None
 

@@ -21,15 +21,19 @@ from pathlib import Path
 from postdate.connectors.kafka.errors import NotAuthorized, SettingRefused
 from postdate.connectors.kafka.seam import TopicInfo
 from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.instructions import INSTRUCTION_NAME
 from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_WAIT_MS_MAX
 from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.shard_status import BESIDE
+from postdate.sidecar.shard_status import BESIDE, STATUS_NAME
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.options import IndexOptions
 
 log = logging.getLogger(__name__)
+
+# Why an index is moved aside while the shard stays what it was.
+_SAME_SHARD = frozenset({"unusable", "old"})
 
 _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
 
@@ -63,6 +67,7 @@ def open_index(ctx: ShardContext) -> Opened:
         request_topic_id=topics[ctx.own.requests].topic_id,
         dispatch_log_topic_id=topics[ctx.own.dispatch_log].topic_id,
         partition=ctx.partition,
+        store_topic_id=topics[ctx.own.store].topic_id,
     )
     return Opened(_open(ctx, identity))
 
@@ -128,10 +133,25 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
 def keep(directory: Path, why: str) -> Path:
     """Move a directory aside for a person to look at, and remove the oldest of those kept before, beyond a few."""
     kept = move_aside(directory, why)
-    aside = [path for path in directory.parent.glob(f"{directory.name}.*") if path.is_dir() and BESIDE not in path.name]
-    for old in _by_age(aside)[:-ASIDE_DIRECTORIES_MAX]:
-        shutil.rmtree(old)
+    if why in _SAME_SHARD:  # what the shard had halted for, and what was accepted, is as true without this index
+        _carry_over(kept, directory)
+    for old in _by_age(list(directory.parent.glob(f"{directory.name}.{why}-*")))[:-ASIDE_DIRECTORIES_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
     return kept
+
+
+def discard(directory: Path) -> None:
+    """Remove an index that is in the middle of being rebuilt: nothing in it is anywhere else, or of use to anybody."""
+    for path in directory.iterdir():
+        if path.name not in (STATUS_NAME, INSTRUCTION_NAME):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _carry_over(kept: Path, directory: Path) -> None:
+    for name in (STATUS_NAME, INSTRUCTION_NAME):
+        if (kept / name).exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
+            shutil.copy2(kept / name, directory / name)
 
 
 def _beside(directory: Path) -> list[Path]:
@@ -145,7 +165,8 @@ def _forget_beside(directory: Path, opened: Path) -> None:
 
     One that a process still uses loses it; that process was to let go of the shard, and rebuilds if it should go on.
     """
-    others = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if path != opened]
+    used = directory.parent.glob(f"{directory.name}{BESIDE}*")
+    others = [path for path in used if _BESIDE_NAME.fullmatch(path.name) and path != opened]
     for old in _by_age(others)[:-BESIDE_DIRECTORIES_MAX]:
         shutil.rmtree(old, ignore_errors=True)
         log.info("removed %s: a newer state of the shard is in use", old)

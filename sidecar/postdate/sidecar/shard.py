@@ -204,7 +204,7 @@ class Shard(Stateful):
         self._housekeeping.tend(index, now_ms, steady)
         self.next_request = read_up_to(index)
         wait_ms = self._dispatch(index, tenure, now_ms, steady)
-        if index.load_step(now_ms) or (more and not self.inbox.empty):
+        if index.load_step(now_ms) or (more and not self.inbox.empty) or self.ctx.inquiries.waits:
             return 0.0
         return wait_ms
 
@@ -299,7 +299,7 @@ class Shard(Stateful):
         asked = self._desk.asked(self.ctx.clock.steady_ms())
         if asked == RESUME:
             self._resume()
-        elif asked:
+        elif asked and self._desk.may_rebuild():
             self._set_aside()
         if self._index is not None or self.state is State.HALTED:
             self._desk.tell(self.state, self.why, self._index)

@@ -22,7 +22,7 @@ from postdate.sidecar.empty_start import SEQ_UNKNOWN, Bounds, start_empty
 from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.limits import FENCE_TIMEOUT_S, PRODUCER_MESSAGE_BYTES_MAX, RECOVERY_RECORDS_MAX
 from postdate.sidecar.losses import Acceptance
-from postdate.sidecar.opening import Opened, keep, open_index
+from postdate.sidecar.opening import Opened, discard, keep, open_index
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store_reading import rebuild
 from postdate.sidecar.transaction import Tenure
@@ -90,12 +90,13 @@ def check(
     if lost is not None:
         _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
     if fresh or index.next_request is None or index.next_dispatch is None:
+        _check_knows_fates(ctx, standing)
         return Checked(index, acceptance, empty=True, behind=False)
     starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
     behind = index.next_request < starts[ctx.requests]
     lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
     if lost is None:
-        return Checked(index, acceptance, empty=index.next_dispatch < starts[ctx.log], behind=behind)
+        return Checked(index, acceptance, empty=_has_missed(index.next_dispatch, ctx.log, starts, ends), behind=behind)
     detail = (
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
         f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
@@ -103,6 +104,24 @@ def check(
     accepted = acceptance.take(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
     return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to)
+
+
+def _has_missed(seen: int, part: Partition, starts: dict[Partition, int], ends: dict[Partition, int]) -> bool:
+    """True where records from D on were deleted. Not where all that was deleted is one offset and nothing follows: D
+    lies behind a record, so that is its transaction's marker; a record that was missed would have one of its own."""
+    return seen < starts[part] and not seen + 1 == starts[part] == ends[part]
+
+
+def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
+    """Raises Halted where the dispatch log was truncated and the index that knew the fates from there is not here."""
+    if standing is not None and standing.reason is HaltReason.DISPATCH_LOG_TRUNCATED:
+        raise Halted(
+            standing.reason,
+            f"{standing.topic}/{ctx.partition} {_TRUNCATED}, and the index that knew the fates at offsets "
+            f"[{standing.first}, {standing.end}) is gone or damaged: without it they would be delivered again. Move "
+            f"the directory that was kept beside {ctx.directory} back, or a copy of it",
+            standing,
+        )
 
 
 def _truncated(
@@ -165,15 +184,21 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     if checked.behind and not checked.empty:
         give_up_to = _check_behind(ctx, bounded, checked)
         checked.empty = give_up_to < 0
-    if checked.empty and (index.next_request is not None or index.count):  # or a rebuild was interrupted
+    if checked.empty and (index.next_request is not None or index.count):
+        directory = index.wheel_path.parent
+        is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
         index.close()
-        kept = keep(index.wheel_path.parent, "old")
-        log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
+        if is_partial:
+            discard(directory)
+            log.warning("shard %s: a rebuild was interrupted; beginning anew", ctx.name)
+        else:
+            kept = keep(directory, "old")
+            log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
         index = checked.index = open_index(ctx).index
     if checked.empty:
         begun = start_empty(ctx, index, bounded, checked.acceptance)
         checked.last_seq, checked.ingested = begun.last_seq, begun.ingested
-    _replay(ctx, checked, bounded.end)
+    _replay(ctx, checked, bounded.start, bounded.end)
     if give_up_to >= 0:
         _give_up(ctx, bounded, index, give_up_to)
     failpoints.reached("takeover.recovered")
@@ -211,7 +236,7 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
     index.write(draft.changes)
 
 
-def _replay(ctx: ShardContext, checked: Checked, end: int) -> None:
+def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
     index = checked.index
 
@@ -223,6 +248,7 @@ def _replay(ctx: ShardContext, checked: Checked, end: int) -> None:
 
     position = index.next_dispatch if checked.rewind_to < 0 else checked.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
+    position = min(max(position, start), end)  # D may lie on a marker that was deleted
     reader = ctx.kafka.log_reader(ctx.log, position, Isolation.READ_COMMITTED)
     try:
         read_until(reader, end, ctx.clock, ctx.stopping, take)
@@ -267,8 +293,8 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     Raises as `Tenure.run`.
     """
     index = recovered.index
-    used = recovered.acceptance.used
-    stands = index.seq == owned_seq and broker_clock.known() and not used
+    accepted = recovered.acceptance.accepted
+    stands = index.seq == owned_seq and broker_clock.known() and not accepted
     tenure = Tenure(
         producer=recovered.producer,
         log=ctx.log,
@@ -278,7 +304,7 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
         group=ctx.config.group_id,
         clock=ctx.clock,
         broker_clock=broker_clock,
-        accepted=[(loss.reason.value, loss.topic, loss.first, loss.end) for loss in used],
+        accepted=[(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted],
     )
     if stands:
         return tenure

@@ -23,6 +23,7 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
     request_topic_id: str
     dispatch_log_topic_id: str
     partition: int
+    store_topic_id: str = ""
 
 
 def new_identity_row(identity: Identity) -> bytes:

@@ -17,7 +17,7 @@ import msgspec
 
 from postdate.sidecar.cli.commands import listed, say
 from postdate.sidecar.cli.options import Loader, configured, output_option
-from postdate.sidecar.errors import ConfigError, Loss, PostdateError
+from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
 from postdate.sidecar.halts import ADVICE
 from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.limits import PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
@@ -100,6 +100,12 @@ def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster:
     it does not, the shard halts then and says what is missing; moving the kept directory back restores the old state.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
+    reason = found.status.reason if found.status is not None else None
+    if reason in IRREPLACEABLE:
+        raise PostdateError(
+            f"{found.name} has halted as {reason}: this index alone knows what Kafka has lost, and a rebuild would "
+            f"deliver it again. {ADVICE[reason].action}"
+        )
     if not yes:
         pending = "what it holds" if found.pending is None else f"its {found.pending} pending requests"
         click.confirm(f"Move the index of {found.name} aside and rebuild {pending} from Kafka?", abort=True, err=True)

@@ -30,6 +30,7 @@ from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.inquiries import Unanswered
+from postdate.sidecar.states import DELIVERING
 from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)
@@ -131,6 +132,8 @@ class _Pages:
         thread = dict(process.shards()).get(part)
         if thread is None:
             raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
+        if thread.shard.state not in DELIVERING:
+            raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
         found = life_of(process, queries.HeldShard(part, thread), offset, payload)
         if found is None:
             raise Refused(404, f"nothing is known of a request {request.path_params['origin']}")
@@ -154,7 +157,7 @@ class _Pages:
                 raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
         try:
             asked = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadQuery("the body is not JSON") from error
         told = await run_in_threadpool(controls.control, self._process, action, asked)
         log.info("%s asked over HTTP: %s", action, told["origin"])

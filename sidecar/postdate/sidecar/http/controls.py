@@ -83,4 +83,7 @@ def _text(asked: dict[str, Any], field: str) -> bytes:
     value = asked[field]
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise BadQuery(f"{field} takes a text or a number")
-    return str(value).encode()
+    try:
+        return str(value).encode()
+    except ValueError as error:
+        raise BadQuery(f"{field} is no text that UTF-8 can hold, or too long a number") from error

@@ -38,6 +38,9 @@ FATE_SEARCH_S_MAX: Final = 5.0
 # The body of a change: a handful of short fields.
 HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 
+# Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
+HTTP_CONNECTIONS_MAX: Final = 128
+
 # A token shorter than this could be guessed.
 TOKEN_CHARS_MIN: Final = 16
 TOKEN_FILE_BYTES_MAX: Final = 4_096

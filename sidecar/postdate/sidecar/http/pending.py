@@ -81,7 +81,7 @@ class Place(NamedTuple):
             text = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
             key, topic, index = json.loads(text)
             return cls(bytes.fromhex(key), Partition(str(topic), int(index)))
-        except (ValueError, TypeError, binascii.Error) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError, binascii.Error) as error:
             raise BadQuery("cursor: is not one that a page gave") from error
 
 

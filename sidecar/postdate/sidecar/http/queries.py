@@ -25,6 +25,9 @@ from postdate.wheel.keys import DUE_MS_MAX
 
 Answer = TypeVar("Answer")
 
+# Of a partition's number: Kafka has 32 bits for it.
+_DIGITS_MAX = 10
+
 
 @dataclass(frozen=True, slots=True)
 class HeldShard:
@@ -66,7 +69,7 @@ def number_of(query: QueryParams, name: str, default: int, most: int) -> int:
     text = query.get(name)
     if text is None:
         return default
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= most:
+    if not text.isascii() or not text.isdigit() or len(text) > _DIGITS_MAX or not 1 <= int(text) <= most:
         raise BadQuery(f"{name} takes a number from 1 to {most}")
     return int(text)
 
@@ -94,7 +97,7 @@ def shards_of(process: Process, query: QueryParams) -> tuple[list[HeldShard], li
     topic, index = query.get("topic"), query.get("partition")
     if topic is not None and topic not in process.config.request_topic_names:
         raise BadQuery(f"topic {topic!r} is not served here: {', '.join(process.config.request_topic_names)}")
-    if index is not None and not (index.isascii() and index.isdigit()):
+    if index is not None and not (index.isascii() and index.isdigit() and len(index) <= _DIGITS_MAX):
         raise BadQuery("partition takes a number")
     able, unable = [], []
     for part, thread in process.shards():

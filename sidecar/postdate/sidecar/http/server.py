@@ -17,7 +17,7 @@ import uvicorn
 
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.limits import HTTP_BIND_RETRY_S, HTTP_STOP_S
+from postdate.sidecar.http.limits import HTTP_BIND_RETRY_S, HTTP_CONNECTIONS_MAX, HTTP_STOP_S
 from postdate.sidecar.http.process import Process
 
 log = logging.getLogger(__name__)
@@ -36,6 +36,7 @@ class HttpServer:
             lifespan="off",
             ws="none",
             server_header=False,
+            limit_concurrency=HTTP_CONNECTIONS_MAX,
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)

@@ -1,0 +1,254 @@
+"""Where a recovery could go wrong although each step of it is right. Goal: nothing twice, nothing silently lost.
+
+Method: the real shard over the simulated broker; the logs are cut, the disk is lost or damaged, a rebuild is broken
+off, each at the moment at which it would hurt.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postdate.connectors.kafka.errors import Unreachable
+from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
+from postdate.sidecar import takeover
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
+from postdate.sidecar.long_delays import Sweep
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.states import State
+from postdate.wheel.errors import DiskFull
+from support.shard_bench import OWN, Bench, R
+
+_HOUR_MS = 3_600_000
+_LOG = Partition(OWN.dispatch_log, 0)
+_REQUESTS = Partition(R, 0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    directory = tmp_path / "simulated" / R
+    directory.mkdir(parents=True)
+    return Bench(directory)
+
+
+def _halt(bench: Bench, topic: RequestTopicConfig | None = None) -> Shard:
+    shard = bench.new_shard(topic) if topic is not None else bench.new_shard()
+    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    assert shard.state is State.HALTED
+    return shard
+
+
+def _accept(bench: Bench) -> None:
+    told = read_status(bench.directory / "0")
+    assert told is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=told.loss))
+
+
+def _pass(bench: Bench, shard: Shard, wait_ms: float = 20_000) -> None:
+    until_ms = bench.time.now_ms + wait_ms
+    bench.until(shard, lambda: bench.time.now_ms > until_ms)
+
+
+def _repeated(bench: Bench) -> list[bytes | None]:
+    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in bench.read("orders"))
+    return [origin for origin, times in seen.items() if times > 1]
+
+
+def _deliver(bench: Bench, shard: Shard, count: int) -> None:
+    for ended in range(count):
+        bench.schedule(1)
+        bench.until(shard, lambda: bench.ended() == ended + 1)  # noqa: B023  # used at once
+
+
+def _end(bench: Bench) -> int:
+    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+
+
+def test_a_loss_that_grew_while_a_person_thought_is_named_anew(bench: Bench) -> None:
+    topic, starts = RequestTopicConfig(R, store_after_ms=0), list[int]()
+    shard = bench.shard(topic)
+    bench.schedule(int(bench.time.now_ms + 20 * _HOUR_MS))
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.close()
+    for number in range(5):
+        starts.append(_end(bench))
+        shard = bench.shard(topic)
+        bench.schedule(1)
+        bench.until(shard, lambda: bench.ended() == number + 1)  # noqa: B023  # used at once
+        shard.close()
+        bench.time.wait(2 * _HOUR_MS)
+    (bench.directory / "0").rename(bench.directory / "lost")
+    bench.admin.delete_records({_LOG: starts[1]})
+    shard = _halt(bench, topic)
+    first = shard.why
+    bench.admin.delete_records({_LOG: starts[3]})
+    _accept(bench)
+    _pass(bench, shard)
+    assert shard.state is State.HALTED
+    assert shard.why != first
+    _accept(bench)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    _pass(bench, shard)
+    assert _repeated(bench) == []
+    shard.close()
+
+
+def test_an_index_that_has_seen_everything_outlives_the_whole_dispatch_log(bench: Bench) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
+    bench.until(shard, lambda: shard.next_request == 2)
+    shard.close()
+    bench.admin.delete_records({_LOG: _end(bench)})
+    shard = bench.shard()
+    assert shard.state is State.RUNNING
+    bench.until(shard, lambda: len(bench.read("orders")) == 2, _HOUR_MS)
+    shard.close()
+
+
+def test_a_rebuild_that_is_broken_off_again_and_again_leaves_the_copy_of_a_person(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    replay, left = takeover._replay, [4]
+
+    def flaky(*given: Any) -> None:
+        if left[0]:
+            left[0] -= 1
+            raise Unreachable("no broker")
+        replay(*given)
+
+    monkeypatch.setattr(takeover, "_replay", flaky)
+    instruct(bench.directory / "0", Instruction(do=REBUILD))
+    bench.until(shard, lambda: shard.takeovers == 2)
+    assert [path.name for path in bench.directory.glob("0.*")] == ["0.set-aside-1"]
+    shard.close()
+
+
+def test_requests_on_offsets_that_were_given_out_before_are_not_swallowed(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
+    _deliver(bench, shard, 3)
+    shard.close()
+    bench.broker.log(_REQUESTS).truncate(1)
+    (bench.directory / "0").rename(bench.directory / "lost")
+    for _ in range(2):
+        bench.schedule(1)
+    shard = _halt(bench)
+    assert "requests-truncated" in shard.why
+    shard.close()
+
+
+def test_a_store_that_was_created_anew_halts_the_index_that_relies_on_it(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + 3 * _HOUR_MS))
+    bench.until(shard, lambda: bench.log()[-1].low_water == 1, 200_000)
+    shard.close()
+    bench.admin.delete_topics([OWN.store])
+    bench.admin.create_topics([NewTopic(OWN.store, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
+    shard = _halt(bench)
+    assert "topic-recreated" in shard.why
+    assert "store_topic_id" in shard.why
+    shard.close()
+
+
+def test_an_accepted_loss_is_in_the_log_though_the_first_attempt_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    for _ in range(2):
+        bench.schedule(int(bench.time.now_ms + 60_000))
+    bench.until(shard, lambda: shard.next_request == 2)
+    shard.close()
+    for _ in range(2):
+        bench.schedule(1)
+    bench.admin.delete_records({_REQUESTS: 4})
+    shard = _halt(bench)
+    own, left = takeover.own, [1]
+
+    def flaky(*given: Any) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise Unreachable("no broker")
+        return own(*given)
+
+    monkeypatch.setattr(takeover, "own", flaky)
+    _accept(bench)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert [said.accepted for said in bench.log() if said.kind == "owner"][-1] == [("requests-lost", R, 2, 4)]
+    shard.close()
+
+
+def _truncated(bench: Bench) -> Shard:
+    """Halted: the last fates of the dispatch log are gone, and only this index knows them."""
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + _HOUR_MS / 2))
+    _deliver(bench, shard, 3)
+    shard.close()
+    bench.broker.log(_LOG).truncate(_end(bench) - 4)
+    return _halt(bench)
+
+
+def test_an_index_that_alone_knows_fates_is_not_rebuilt(bench: Bench) -> None:
+    shard = _truncated(bench)
+    instruct(bench.directory / "0", Instruction(do=REBUILD))
+    _pass(bench, shard)
+    assert shard.state is State.HALTED
+    assert _repeated(bench) == []
+    _accept(bench)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert _repeated(bench) == []
+    shard.close()
+
+
+def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(bench: Bench) -> None:
+    shard = _truncated(bench)
+    (bench.directory / "0" / "log" / "CURRENT").write_bytes(b"x")
+    _accept(bench)
+    _pass(bench, shard)
+    assert shard.state is State.HALTED
+    shard.close()
+    shard = _halt(bench)  # nor by the next process
+    assert "move" in shard.why.lower()
+    shard.close()
+    (kept,) = bench.directory.glob("0.unusable-*")
+    shutil.rmtree(kept)
+    assert _repeated(bench) == []
+
+
+def test_a_sweep_that_could_not_be_written_looks_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + 50 * 60_000))
+    bench.until(shard, lambda: shard.next_request == 1)
+    index, sweep = shard._index, Sweep(60_000)
+    assert index is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(index, "write", _full)
+        with pytest.raises(DiskFull):
+            sweep.step(index, int(bench.time.now_ms + 61_000))
+    assert sweep.step(index, int(bench.time.now_ms + 61_000)) == 1
+    shard.close()
+
+
+def _full(*_given: Any) -> None:
+    raise DiskFull("no space left")
+
+
+def test_a_sweep_begins_anew_with_an_index_that_was_rebuilt(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + 50 * 60_000))
+    bench.until(shard, lambda: shard.next_request == 1)
+    assert shard._index is not None
+    sweep, later_ms = Sweep(60_000), int(bench.time.now_ms + 61_000)
+    assert sweep.step(shard._index, later_ms) == 1
+    shard._set_aside()  # before anything of it was committed
+    bench.until(shard, lambda: shard.takeovers == 2 and shard.next_request == 1)
+    assert sweep.step(shard._index, later_ms) == 1
+    shard.close()
