@@ -99,9 +99,11 @@ def page(shards: list[AskedShard], filters: Filters, after: Place | None, limit:
     """Up to `limit` entries behind `after`. A page may be short, or empty, and still have a cursor: only so much is
     looked at for each. Raises Unanswered. O(looked at), at most PAGE_LOOKS_MAX a shard."""
     found: list[Found] = []
+    payload_max = limits.PAGE_PAYLOAD_BYTES_MAX // max(len(shards), 1)
     bound: tuple[bytes, Partition] | None = None  # complete up to here: some shard was not looked at beyond
     for shard in shards:
-        matches, reached = _matches(shard, filters, _start(filters, after, shard.part), limit, keep_payload)
+        start = _start(filters, after, shard.part)
+        matches, reached = _matches(shard, filters, start, limit, payload_max if keep_payload else -1)
         found += matches
         if reached is not None and (bound is None or (reached, shard.part) < bound):
             bound = (reached, shard.part)
@@ -241,22 +243,30 @@ def _before(start: bytes) -> bytes:
 
 
 def _matches(
-    shard: AskedShard, filters: Filters, start: bytes, limit: int, keep_payload: bool
+    shard: AskedShard, filters: Filters, start: bytes, limit: int, payload_max: int
 ) -> tuple[list[Found], bytes | None]:
-    """Up to `limit` wanted entries of one shard, and the last key looked at where there may be more behind it."""
+    """Up to `limit` wanted entries of one shard, and the last key looked at where there may be more behind it.
+
+    `payload_max`: bytes after which it is enough, too; -1: entries come without their payload.
+    """
     matches: list[Found] = []
     looked = payload_bytes = 0
     for keys, entries in _slices(shard, filters, start, limit):
         for key, entry in zip(keys, entries, strict=True):
             if filters.take(key, entry):
-                payload_bytes += len(entry.value or b"") if keep_payload else 0
-                matches.append((key, shard.part, entry if keep_payload else _without_payload(entry)))
-                if len(matches) >= limit or payload_bytes > limits.PAGE_PAYLOAD_BYTES_MAX:
+                payload_bytes += _payload_size_bytes(entry) if payload_max >= 0 else 0
+                matches.append((key, shard.part, entry if payload_max >= 0 else _without_payload(entry)))
+                if len(matches) >= limit or payload_bytes > max(payload_max, 0):
                     return matches, key
         looked += len(keys)
         if looked >= limits.PAGE_LOOKS_MAX:
             return matches, keys[-1]
     return matches, None
+
+
+def _payload_size_bytes(entry: Entry) -> int:
+    headers = sum(len(name) + len(value or b"") for name, value in entry.headers)
+    return len(entry.key or b"") + len(entry.value or b"") + headers
 
 
 def _without_payload(entry: Entry) -> Entry:
