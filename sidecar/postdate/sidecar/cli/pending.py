@@ -80,7 +80,15 @@ def pending() -> None:
 @_filter_options
 @click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
-@click.option("--max", "entries_max", type=click.IntRange(1), default=100, show_default=True, metavar="N")
+@click.option(
+    "--max",
+    "entries_max",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Entries at most.",
+)
 @click.option("--all", "everything", is_flag=True, help="However many there are.")
 @click.option(
     "--payload", is_flag=True, help="With keys, headers and values in base64, where http.payloads is allowed."
