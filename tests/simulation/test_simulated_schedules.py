@@ -2,14 +2,16 @@
 
 Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
 decides one schedule of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
-has come to rest, what a read_committed reader finds is held against what was asked (O1 to O10). Then the same with one
-safeguard taken out at a time: each must be caught.
+has come to rest, what a read_committed reader finds is held against what was asked (O1 to O10), and every timer index
+against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
+caught by what the topics show. And with losses that nobody can make good: the shard must halt.
 
 `make simulate SEEDS=… SEED=…` runs more of them; a failed test names the one command that replays its schedule.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -20,74 +22,32 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.failpoints import NAMES
+from postdate.sidecar.errors import HaltReason
+from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
+from support.simulation.plan import LOST
 from support.simulation.run import Result, run_seed
+from support.simulation.situations import MUST_BE_REACHED, SITUATIONS
 
 TESTS = Path(__file__).resolve().parents[1]
 
 #: Schedules of the test command; `make simulate` runs as many as it is told.
-SEEDS = range(1, 301)
+SEEDS = range(1, 1_001)
 
 #: Schedules within which each mutation must be caught.
 MUTATION_SEEDS = range(1, 151)
 
-#: What a run must have met, or it proves nothing.
-MUST_BE_REACHED = {
-    "requests",
-    "fenced",
-    "transactions commit",
-    "transactions abort",
-    "transactions fenced",
-    "transactions timeout",
-    "transactions late",
-    "record owner",
-    "record beat",
-    "fate delivered",
-    "fate dead",
-    "fate cancelled",
-    "fate replaced",
-    "fate applied",
-    "fate moved",
-    "fate stored",
-    "entry read from STORE",
-    "in STORE alone",
-    "tombstone written",
-    "store compacted",
-    "requests deleted",
-    "mark final",
-    "mark stored",
-    "mark moved",
-    "mark stored and moved",
-    "I3 looked at",
-    "broker's clock stepped far",
-    "kill",
-    "pause",
-    "stop",
-    "cut",
-    "power lost",
-    "batches lost",
-    "disk lost",
-    "old disk",
-    "stranger",
-    "id taken",
-    "leader gone",
-    "coordinator away",
-    "outage",
-    "retention",
-    "clock stepped",
-    "broker's clock stepped",
-    "wheel rebuilt",
-    "takeover.store-applied",
-    "unknown outcome",
-    "recycled",
-    "fault end-copied",
-    "fault answer-lost",
-    "fault request-lost",
-    "fault markers-late",
-    "fault slow",
-} | NAMES - {"takeover.opened"}
+#: Schedules in which something is lost that no sidecar can make good.
+LOST_SEEDS = range(1, 61)
+
+#: What these must have led to.
+MUST_HALT = {
+    HaltReason.LOW_WATER_OUTSIDE,
+    HaltReason.DISPATCH_LOG_EMPTY,
+    HaltReason.SEQ_BROKEN,
+    HaltReason.FOREIGN_RECORD,
+}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +62,7 @@ def caught(pool: ProcessPoolExecutor) -> dict[str, Future[Result | None]]:
     return {name: pool.submit(first_caught, name, MUTATION_SEEDS) for name in MUTATIONS}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1_800)
 def test_every_schedule_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
     reached: Counter[str] = Counter()
     failed: list[str] = []
@@ -114,6 +74,23 @@ def test_every_schedule_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
     missing = {name for name in MUST_BE_REACHED if not reached[name]}
     assert not missing, f"{len(SEEDS)} schedules never met {sorted(missing)}: {reached}"
     sys.stdout.write(f"{len(SEEDS)} schedules reached {dict(sorted(reached.items()))}\n")
+
+
+@pytest.mark.timeout(1_800)
+def test_what_is_lost_for_good_halts_its_shard_or_was_not_needed(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=LOST), LOST_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {LOST}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    assert {loss for loss in LOSSES if not reached[f"loss: {loss}"]} == set()
+    assert {reason for reason in MUST_HALT if not reached[f"halt {reason}"]} == set(), reached
+
+
+def test_the_documentation_names_every_situation() -> None:
+    page = (TESTS.parent / "docs" / "testing.md").read_text()
+    rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.count("|") == 3]
+    documented = {situation: counter.strip("`") for situation, counter in rows if situation in SITUATIONS}
+    assert documented == SITUATIONS
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

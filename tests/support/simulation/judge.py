@@ -9,13 +9,14 @@ judged in `judge_controls` and `storing`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.wire.delivered import delivered_headers
 from postdate.connectors.wire.dispatch_log import FINAL, MOVED, DispatchRecord, Fate, decode_record
+from postdate.connectors.wire.errors import FormatError
 from postdate.connectors.wire.headers import DEAD_REASON, DUE, ORIGIN
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.reasons import Reason
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from postdate.connectors.kafka.sim import SimBroker
     from support.simulation.world import World
 
+#: ms. How late anything is where nothing is wrong: a poll, an ingest and a commit, on clocks that run a tenth slow.
+LATE_MS_MAX = 2_000
 #: Partition of the request topic, request offset.
 Origin = tuple[int, int]
 
@@ -83,7 +86,11 @@ def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Rec
 def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
     seq = 0
     for record in records:
-        said = decode_record(record.value)
+        try:
+            said = decode_record(record.value)
+        except FormatError:
+            outcome.reached["foreign record"] += 1
+            continue
         if said.seq != seq + 1:
             outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
         seq = said.seq
@@ -113,8 +120,9 @@ _MISFORTUNES = {
 }
 
 
-def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int]) -> None:
-    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `reached`: what happened."""
+def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int], halted: Set[int]) -> None:
+    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `reached`: what happened;
+    `halted`: the partitions whose requests need not have ended."""
     excuses = frozenset(reason for event, reason in _MISFORTUNES.items() if reached.get(event))
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.asked.keys():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
@@ -123,6 +131,8 @@ def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int]) -> Non
             asked.dead |= excuses
         elif asked.action == "reschedule" and reached.get("outage"):  # too far ahead of the request that it moves
             asked.dead |= {Reason.BEYOND_HORIZON}
+        if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
+            continue
         for complaint in _complaints(outcome, traffic, origin, asked):
             outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
 
@@ -196,12 +206,24 @@ def _dead_differences(asked: Asked, record: Record) -> list[str]:
     return wrong
 
 
-def judge_indexes(outcome: Outcome, world: World, traffic: Traffic) -> None:
-    """O7 and O10: the live shards hold exactly what has not ended, and none has halted."""
+def judge_lateness(outcome: Outcome, traffic: Traffic, since_ms: int) -> None:
+    """O9 where nothing has gone wrong for long: what was asked since then has ended soon after it was due."""
+    for origin, asked in traffic.asked.items():
+        if asked.appended_ms >= since_ms and outcome.final(origin):
+            late_ms = outcome.fates[origin][0][1] - asked.due_ms
+            if late_ms > LATE_MS_MAX:
+                outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
+
+
+def judge_indexes(outcome: Outcome, world: World, traffic: Traffic, halted: Set[int]) -> None:
+    """O7 and O10: the live shards hold exactly what has not ended, and none has halted but where it must."""
     for process in world.processes:
         for actor in process.shards():
             shard, part = actor.shard, actor.part.index
             if shard.state is State.HALTED:
+                if part in halted:
+                    outcome.reached[f"halt {shard.why.partition(':')[0]}"] += 1
+                    continue
                 outcome.wrong.append(f"O10: {actor.name} is halted: {shard.why}")
                 continue
             if shard.state is not State.RUNNING:

@@ -10,10 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import msgspec
-
 from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.connectors.wire.dispatch_log import Fate
 from postdate.sidecar import apply, ingest, store_reading, takeover
 from postdate.sidecar.batch import Batch, BatchBuilder
 from postdate.sidecar.clock import BrokerClock
@@ -21,8 +19,7 @@ from postdate.sidecar.draft import NO_FIRST_DUE, Draft
 from postdate.sidecar.gate import Gate
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
-from support.simulation.process import ShardActor
+from postdate.wheel.keys import CONTROL_DUE, entry_key
 from support.simulation.storing import STORE
 from support.simulation.world import World
 
@@ -92,23 +89,6 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
 def _gate_open(_: World) -> AbstractContextManager[object]:
     """Messages leave before requests that were there at the takeover are read (M5)."""
     return patch.object(Gate, "before_ms", lambda self, now_ms: now_ms)
-
-
-def _controls_not_needed(world: World) -> AbstractContextManager[object]:
-    """The low-water mark passes over controls that are pending (M6)."""
-
-    honest = Tenure.run
-
-    def run(self: Tenure, messages: Any, fates: Any, kind: str, read: int, low: int, *rest: Any, **more: Any) -> int:
-        actor = next(actor for actor in reversed(world.stack) if isinstance(actor, ShardActor))
-        index = actor.shard._index
-        assert index is not None
-        if not index.parked_count:
-            keys = index.scan_keys(entry_key(CONTROL_DUE + 1, 0), None, 1 << 30)
-            low = max(low, min((split_key(key)[1] for key in keys), default=read))
-        return honest(self, messages, fates, kind, read, low, *rest, **more)
-
-    return patch.object(Tenure, "run", run)
 
 
 @contextmanager
@@ -188,29 +168,15 @@ def _own_clock(_: World) -> AbstractContextManager[object]:
     return stack
 
 
-def _due_of_mark_ignored(_: World) -> AbstractContextManager[object]:
-    """What moved is put with its first due time again."""
-    honest = apply._schedule
-
-    def schedule(draft: Draft, record: Record, request: Any, mark: Any) -> int:
-        return honest(draft, record, request, None if mark is None else msgspec.structs.replace(mark, due=-1))
-
-    return patch.object(apply, "_schedule", schedule)
-
-
-assert {"stored", "moved"}.isdisjoint(FINAL)
-
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
     "rule 5: marks overwritten": (_marks_overwritten, "moves"),
     "rule 5: no mark for stored": (_unmarked("stored"), "store"),
     "rule 5: no mark for moved": (_unmarked("moved"), "moves"),
-    "rule 5: due of the mark ignored": (_due_of_mark_ignored, "moves"),
     "rule 5: marked as stored, taken for ended": (_marked_is_skipped, "store"),
     "fates looked up under the first due time": (_first_due_only, "moves"),
     "gate always open": (_gate_open, "outage"),
-    "low-water mark passes controls": (_controls_not_needed, "moves"),
     "no tombstones": (_no_tombstone, "store"),
     "moved, not stored anew": (_moved_not_rewritten, "moves"),
     "all of STORE is taken": (_all_of_the_store, "store"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import Fenced, UnknownOutcome
+from postdate.connectors.kafka.errors import Fenced
 from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
@@ -58,19 +58,6 @@ class _Indexes:
     def open(self, directory: Path, identity: Identity, options: IndexOptions, now_ms: int) -> TimerIndex:
         index = TimerIndex.open(directory, identity, options, now_ms, self._world.acting().machine.host)
         return self._world.watched(index)
-
-
-def _counting_unknown(world: World) -> Callable[[SimTransactionalProducer], None]:
-    honest = SimTransactionalProducer.commit
-
-    def commit(self: SimTransactionalProducer) -> None:
-        try:
-            honest(self)
-        except UnknownOutcome:
-            world.reached["unknown outcome"] += 1
-            raise
-
-    return commit
 
 
 def _counting_suspicion(world: World) -> Callable[[SimTransactionalProducer], bool]:
@@ -157,7 +144,6 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(opening, "time", _Time(world)),
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
-        patch.object(SimTransactionalProducer, "commit", _counting_unknown(world)),
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),

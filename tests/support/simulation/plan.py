@@ -17,6 +17,7 @@ from postdate.connectors.kafka.sim import FAULTS
 from postdate.sidecar.config import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
+from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
@@ -25,6 +26,8 @@ from support.simulation.world import World
 GROUP = "postdate"
 #: What a schedule may mostly be about; the empty one about nothing in particular.
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
+#: A theme that no seed draws: something is lost for good, or slipped in, and a shard must halt.
+LOST = "lost"
 #: ms. From which delay on entries are stored; 0: none is. The retention of the requests bounds it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
@@ -54,6 +57,7 @@ class Plan:
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
+        self.losses = Losses(world, choose)
         self._numbers = 0
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
@@ -111,6 +115,7 @@ class Plan:
         world.kill_rate = world.pause_rate = 0.0
         world.ambushes.clear()
         self.events.cease()
+        self.traffic.is_last = True
         late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
         if late_ms > _PATIENCE_MS:
             self.events.let_time_pass(late_ms)
@@ -157,6 +162,9 @@ class Plan:
                 self._plan(choose.choice([self.events.step_clock, self.events.step_broker_clock]))
             for _ in range(2):
                 self._plan(self.events.step_broker_clock_far)
+        elif self.theme == LOST:
+            for _ in range(4):  # the first at which there is anything to lose
+                world.time.at(world.time.now_ms + choose.uniform(0.5, 1.0) * self.duration_ms, self.losses.strike)
         elif self.theme == "power":
             for _ in range(4):
                 self._plan(self.events.lose_power)

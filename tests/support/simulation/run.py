@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.sidecar.states import State
+from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
-from support.simulation.judge import gather, judge, judge_indexes
+from support.simulation.judge import gather, judge, judge_indexes, judge_lateness
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
@@ -59,21 +60,23 @@ def run_seed(
         plan = Plan(world, seed, theme)
         if mutation is None:  # what is broken must show to those who read the topics
             world.look = Invariants(world, plan.traffic).check
-        with simulated(world), mutation(world) if mutation else nullcontext():
+        with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             outcome = gather(world.broker, plan.partitions, world.archive)
-            judge(outcome, plan.traffic, world.reached)
+            judge(outcome, plan.traffic, world.reached, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
+            judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
-            judge_indexes(outcome, world, plan.traffic)
+            judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):
                 world.exited(process)
     world.reached.update(outcome.reached)
     world.reached.update({f"transactions {name}": count for name, count in world.broker.transactions.decided.items()})
     world.reached.update({f"fault {name}": count for name, count in world.faults.struck.items()})
     world.reached["requests"] += len(plan.traffic.asked)
-    return Result(seed, world.digest, world.wrong + outcome.wrong, world.reached)
+    wrong = world.wrong + outcome.wrong
+    return Result(seed, world.digest, plan.losses.excused(wrong) if plan.losses.kind else wrong, world.reached)
 
 
 def _play(world: World, plan: Plan) -> None:
@@ -84,7 +87,7 @@ def _play(world: World, plan: Plan) -> None:
     _rest(world, plan, REST_MS_MAX)
     world.rest_ms = world.time.now_ms - peace_ms
     _send_more(world, plan)
-    fences = world.reached["fenced"]
+    fences, world.encore_ms = world.reached["fenced"], world.broker.now_ms()
     _send_more(world, plan)
     if world.reached["fenced"] > fences:
         world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
@@ -116,10 +119,12 @@ def _at_rest(world: World, plan: Plan) -> bool:
     shards = [actor for process in world.processes for actor in process.shards()]
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):
         return False
-    if any(actor.shard.state is not State.RUNNING for actor in shards):
+    halted = plan.losses.halted()
+    if any(actor.shard.state is not State.RUNNING for actor in shards if actor.part.index not in halted):
         return False
     outcome = gather(world.broker, plan.partitions, world.archive)
-    return plan.traffic.asked.keys() <= {origin for origin, fates in outcome.fates.items() if fates}
+    open_yet = plan.traffic.asked.keys() - {origin for origin, fates in outcome.fates.items() if fates}
+    return all(index in halted for index, _ in open_yet)
 
 
 __all__ = ["REQUESTS", "REST_MS_MAX", "Result", "run_seed"]

@@ -24,7 +24,7 @@ STORE = f"{REQUESTS}.store"
 
 def held(records: Iterable[Record]) -> dict[int, Record]:
     """What a store's records come to: request offset -> the last record, where that is no tombstone."""
-    last = {int(record.key or b"-1"): record for record in records}
+    last = {int(record.key): record for record in records if record.key and record.key.isdigit()}
     return {offset: record for offset, record in last.items() if record.value is not None}
 
 

@@ -63,6 +63,7 @@ class Traffic:
         """`theme`: of which kinds there are many."""
         self.asked: dict[tuple[int, int], Asked] = {}
         self.unsent = 0
+        self.is_last = False  # nobody waits any more for what is due late
         self._broker = broker
         self._random = random
         self._partitions = partitions
@@ -111,6 +112,8 @@ class Traffic:
         kind = choose.choices(kinds, weights)[0]
         if self._moves and choose.random() < 0.8:  # some messages, and then what moves them, more than once
             kind = self._control_by_id if self._window() % 2 else self._with_id
+        if self.is_last and kind == self._long:
+            kind = self._plain
         kind(asked)
         if choose.random() < 0.04:
             self._send_aborted(asked)

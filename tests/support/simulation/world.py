@@ -66,6 +66,7 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
+        self.encore_ms = 0  # by the broker's clock: from here on nothing has gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.stack: list[AnyActor] = []
@@ -74,11 +75,10 @@ class World:
     # ---- machines and processes ------------------------------------------------------------------------------------
 
     def new_machine(self, name: str) -> Machine:
-        machine = Machine(
-            name,
-            self.directory / name,
-            SimClock(self.time, self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)),
-        )
+        skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
+        clock = SimClock(self.time, skew_ms, rate)
+        self.reached["clock drifts"] += rate != 1.0
+        machine = Machine(name, self.directory / name, clock)
         machine.directory.mkdir()
         self.machines.append(machine)
         return machine

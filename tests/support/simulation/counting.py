@@ -1,0 +1,131 @@
+"""Counts the situations that matter while the sidecar's code runs: what `situations` lists and no other place can see.
+
+Nothing here changes what happens; the wrapped functions do what they did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from unittest.mock import patch
+
+from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.connectors.kafka.sim.coordinator import Phase
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.sidecar import apply, empty_start, takeover
+from postdate.sidecar.answers import Answers
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.gate import Gate
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.transaction import Message
+from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wheel.keys import entry_key
+from support.simulation.process import ShardActor
+from support.simulation.world import World
+
+
+@contextmanager
+def counted(world: World) -> Iterator[None]:
+    """Within it, situations are counted in `world.reached`."""
+    with ExitStack() as stack:
+        stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
+        stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
+        stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
+        stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
+        stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
+        stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
+        yield
+
+
+def _fates(world: World) -> Callable[[Draft, Fate, int], None]:
+    """What recovery does with each fate that it reads."""
+    honest = apply.apply_fate
+
+    def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
+        key = draft.find(fate[0], fate[1])
+        if key is not None:
+            if fate[2] in FINAL:
+                world.reached["recovery: ends an entry"] += 1
+                world.reached["recovery: finds an entry that was moved"] += key != entry_key(fate[1], fate[0])
+            elif len(fate) == 5:
+                read = fate[4] < next_request
+                entry = draft.entry(key)
+                world.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
+                world.reached["recovery: moved again since"] += read and entry.due != fate[3]
+            else:
+                world.reached["recovery: stored by another"] += 1
+        elif fate[0] < next_request:
+            world.reached["recovery: known already"] += 1
+        honest(draft, fate, next_request)
+
+    return apply_fate
+
+
+def _bounds(world: World) -> Callable[[ShardContext, takeover.FencedOff], takeover.Bounded]:
+    honest = takeover.bound
+
+    def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
+        bounded = honest(ctx, fenced)
+        log = world.broker.topics[ctx.own.dispatch_log].logs[ctx.partition]
+        hidden = any(record.offset >= log.stable_end for record in log.committed())
+        world.reached["fates behind the last stable offset"] += hidden
+        return bounded
+
+    return bound
+
+
+def _empty_starts(world: World) -> Callable[..., object]:
+    honest = empty_start.start_empty
+
+    def start_empty(*arguments: object, **more: object) -> object:
+        world.reached["started empty"] += 1
+        return honest(*arguments, **more)  # type: ignore[arg-type]  # passed on as they came
+
+    return start_empty
+
+
+def _gates(world: World) -> Callable[[Gate, int], int]:
+    honest = Gate.before_ms
+
+    def before_ms(self: Gate, now_ms: int) -> int:
+        before = honest(self, now_ms)
+        actor = world.stack[-1]
+        index = actor.shard._index if isinstance(actor, ShardActor) else None
+        if before < now_ms and index is not None:
+            held = index.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
+            world.reached["gate holds a due message"] += bool(held)
+        return before
+
+    return before_ms
+
+
+def _answers(world: World) -> Callable[[Answers, Draft, Entry, int], list[Message]]:
+    honest = Answers.to_control
+
+    def to_control(self: Answers, draft: Draft, entry: Entry, offset: int) -> list[Message]:
+        key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
+        if entry.acts_on >= 0 and key is None:
+            world.reached["control: its message is gone"] += 1
+        elif key is not None:
+            other = draft.entry(key)
+            overtaken = other.kind not in PENDING and (other.kind != Kind.CANCELLED or other.acts_on != offset)
+            world.reached["control: overtaken by another"] += overtaken
+        return honest(self, draft, entry, offset)
+
+    return to_control
+
+
+def _commits(world: World) -> Callable[[SimTransactionalProducer], None]:
+    honest = SimTransactionalProducer.commit
+
+    def commit(self: SimTransactionalProducer) -> None:
+        try:
+            honest(self)
+        except UnknownOutcome:
+            done = world.broker.transactions.phase(self._id) in (Phase.PREPARE_COMMIT, Phase.COMPLETE_COMMIT)
+            world.reached["unknown outcome"] += 1
+            world.reached[f"unknown outcome: {'committed' if done else 'not committed'}"] += 1
+            raise
+
+    return commit

@@ -1,0 +1,128 @@
+"""What Kafka may lose or be given that no sidecar can make good: O10 says that the shard halts then, and says why.
+
+One loss befalls the first partition, and after it every machine loses its disk or dies. Either nobody ever needs what
+was lost, and every promise holds; or the shard is halted for one of the reasons that the loss allows. It never goes on
+with what it cannot know, and the other partition never notices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.wire.dispatch_log import BEAT, decode_record, encode_record
+from postdate.sidecar.errors import HaltReason
+from postdate.sidecar.states import State
+from support.simulation.storing import STORE
+from support.simulation.traffic import REQUESTS
+from support.simulation.world import World
+
+#: The partition that loses something.
+LOSER = 0
+_LOG = f"{REQUESTS}.dispatch-log"
+
+#: What is lost or slipped in, and for which reasons a shard may halt then.
+LOSSES: dict[str, frozenset[HaltReason]] = {
+    "requests deleted": frozenset({HaltReason.LOW_WATER_OUTSIDE, HaltReason.REQUESTS_LOST}),
+    "fates deleted": frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY}),
+    "foreign record": frozenset({HaltReason.FOREIGN_RECORD}),
+    "forged record": frozenset({HaltReason.SEQ_BROKEN}),
+    "foreign record in STORE": frozenset({HaltReason.FOREIGN_RECORD}),
+}
+
+
+class Losses:
+    """The loss of one schedule; `kind` is empty until it has happened."""
+
+    def __init__(self, world: World, random: Random) -> None:
+        self.kind = ""
+        self._world = world
+        self._random = random
+
+    def strike(self) -> None:
+        """Let it happen."""
+        if self.kind:
+            return
+        world, kind = self._world, self._random.choice(sorted(LOSSES))
+        what: dict[str, Callable[[], bool]] = {
+            "requests deleted": self._delete_requests,
+            "fates deleted": self._delete_fates,
+            "foreign record": lambda: self._slip_in(_LOG, None, b"not ours"),
+            "forged record": self._forge,
+            "foreign record in STORE": lambda: self._slip_in(STORE, b"not ours", b"not ours"),
+        }
+        if not what[kind]():
+            return
+        self.kind = kind
+        world.reached[f"loss: {kind}"] += 1
+        world.trace(f"loss: {kind}")
+        for machine in world.machines:
+            process = world.process_on(machine)
+            if self._random.random() < 0.8:
+                world.lose_disk(machine)
+            elif process is not None:
+                world.kill(process)
+
+    def halted(self) -> set[int]:
+        """The partitions whose shards are halted, as they should be."""
+        if not self.kind:
+            return set()
+        why = [
+            actor.shard.why
+            for process in self._world.processes
+            for actor in process.shards()
+            if actor.part.index == LOSER and actor.shard.state is State.HALTED
+        ]
+        return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in LOSSES[self.kind]) else set()
+
+    def excused(self, wrong: list[str]) -> list[str]:
+        """What is left of the complaints: about a forged record itself, or what was read before requests vanished."""
+        excuses = {
+            "forged record": ("O6: partition 0 ",),
+            "requests deleted": ("I3:", "I5:"),
+            "fates deleted": ("I3:",),
+        }
+        return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
+
+    def _delete_requests(self) -> bool:
+        log = self._world.broker.topics[REQUESTS].logs[LOSER]
+        said = self._said()
+        if not said or log.stable_end < log.end:  # nobody knows of a new shard that it had requests
+            return False
+        low = decode_record(said[-1].value).low_water
+        if log.end <= low + 1:
+            return False
+        log.delete_before(self._random.randint(low + 1, log.end))
+        return True
+
+    def _delete_fates(self) -> bool:
+        """Some first part of the dispatch log, or all of it."""
+        log, said = self._world.broker.topics[_LOG].logs[LOSER], self._said()
+        if not said or log.stable_end < log.end:
+            return False
+        before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
+        part = Partition(_LOG, LOSER)
+        self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
+        log.delete_before(before)
+        return True
+
+    def _slip_in(self, topic: str, key: bytes | None, value: bytes) -> bool:
+        if not self._world.broker.topics[topic].logs[LOSER].has_leader:
+            return False
+        self._world.broker.append(Partition(topic, LOSER), key, value, [], 0)
+        return True
+
+    def _forge(self) -> bool:
+        said = self._said()
+        if not said:
+            return False
+        last = decode_record(said[-1].value)
+        forged = msgspec.structs.replace(last, seq=last.seq + 2, kind=BEAT, fates=[])
+        return self._slip_in(_LOG, None, encode_record(forged))
+
+    def _said(self) -> list[Record]:
+        log = self._world.broker.topics[_LOG].logs[LOSER]
+        return log.read(log.start, Isolation.READ_COMMITTED, 1 << 30)[0]

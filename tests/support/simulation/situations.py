@@ -1,0 +1,91 @@
+"""The situations that a passing run must have met: those that the protocol's models reach, and what leads to them.
+
+Each is a counter of the runs. Zero of any means that the run proves nothing, and fails. docs/testing.md has the same
+table; a test holds the two against each other.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from postdate.sidecar.failpoints import NAMES
+from support.simulation.patches import STORE_APPLIED
+
+#: What the models of the protocol reach, in words -> the counter here.
+SITUATIONS: Final[dict[str, str]] = {
+    "a process is killed": "kill",
+    "power is lost, and with it what was not synced": "batches lost",
+    "a disk is lost": "disk lost",
+    "an old disk comes back": "old disk",
+    "a process sleeps and wakes": "pause",
+    "an owner is fenced": "fenced",
+    "a successor's fence ends an open transaction": "transactions fenced",
+    "the coordinator's time-out ends one": "transactions timeout",
+    "a commit without an answer was carried out": "unknown outcome: committed",
+    "a commit without an answer was not": "unknown outcome: not committed",
+    "a delayed end decides a later transaction, or comes too late": "transactions late",
+    "a producer is not used again": "recycled",
+    "a stranger's open transaction hides fates from the last stable offset": "fates behind the last stable offset",
+    "a fate ends an entry that is still held": "recovery: ends an entry",
+    "a fate finds an entry that was moved meanwhile": "recovery: finds an entry that was moved",
+    "a fate of a request that is not read yet is final": "mark final",
+    "such a fate is `moved`": "mark moved",
+    "such a fate is `stored`": "mark stored",
+    "such fates add up": "mark stored and moved",
+    "`moved` by a control that was read already": "recovery: moved by a control that was read",
+    "`moved` by a control that was not read yet": "recovery: moved by a control that was not read",
+    "`moved`, and moved again since": "recovery: moved again since",
+    "`stored` by another owner": "recovery: stored by another",
+    "a rebuild from the low-water mark": "started empty",
+    "a rebuild takes entries from STORE": "entry read from STORE",
+    "a rebuild is interrupted": STORE_APPLIED,
+    "an entry lives in STORE alone": "in STORE alone",
+    "a stored entry ends with its tombstone": "tombstone written",
+    "STORE is compacted": "store compacted",
+    "requests below the low-water mark are deleted": "requests deleted",
+    "retention deletes requests or fates": "retention",
+    "the gate holds a message that is due": "gate holds a due message",
+    "a control wins although the message is overdue": "control won though overdue",
+    "a message wins against its cancel": "verdict too-late",
+    "a control finds nothing pending": "verdict not-found",
+    "a control finds its message gone when it is carried out": "control: its message is gone",
+    "a control is overtaken by another": "control: overtaken by another",
+    "a cancel wins": "verdict cancelled",
+    "a replacement wins": "verdict replaced",
+    "a message is moved": "verdict rescheduled",
+}
+
+#: What else must have happened.
+EVENTS: Final = frozenset(
+    {
+        "requests",
+        "I3 looked at",
+        "transactions commit",
+        "transactions abort",
+        "record owner",
+        "record beat",
+        *(f"fate {name}" for name in ("delivered", "dead", "cancelled", "replaced", "applied", "moved", "stored")),
+        "verdict accepted",
+        "stop",
+        "cut",
+        "power lost",
+        "stranger",
+        "id taken",
+        "leader gone",
+        "coordinator away",
+        "outage",
+        "time passed",
+        "clock stepped",
+        "clock drifts",
+        "broker's clock stepped",
+        "broker's clock stepped far",
+        "wheel rebuilt",
+        "fault end-copied",
+        "fault answer-lost",
+        "fault request-lost",
+        "fault markers-late",
+        "fault slow",
+    }
+)
+
+MUST_BE_REACHED: Final = frozenset(SITUATIONS.values()) | EVENTS | (NAMES - {"takeover.opened"})
