@@ -60,6 +60,8 @@ class Play:
     later: list[Sent] = field(default_factory=list)
     stored: list[Sent] = field(default_factory=list)
     given_up: list[Sent] = field(default_factory=list)
+    log_end: int = -1
+    """Where its dispatch log ended before the damage."""
     range: str = ""
     """What its shard asks to have accepted."""
 
@@ -145,7 +147,8 @@ def _truncate_requests(play: Play, sidecar: Sidecar) -> None:
 
 def _truncate_log(play: Play, sidecar: Sidecar) -> None:
     def change(changes: Changes, index: TimerIndex) -> None:
-        changes.next_dispatch = play.end(play.log) + 1_000
+        play.log_end = play.end(play.log)
+        changes.next_dispatch = play.log_end + 1_000
 
     play.change_index(sidecar, change)
 
@@ -203,8 +206,7 @@ _CASES: dict[str, Case] = {
 
 
 def _beyond(play: Play) -> tuple[int, int]:
-    end = play.end(play.log)
-    return end, end + 1_000
+    return play.log_end, play.log_end + 1_000
 
 
 def _last(play: Play) -> tuple[int, int]:

@@ -146,29 +146,6 @@ def test_an_instruction_waits_for_the_process_that_starts_later(bench: Bench) ->
     shard.close()
 
 
-def test_a_halt_stands_until_somebody_resumes_it_although_the_log_has_grown_again(bench: Bench) -> None:
-    """Requests that come to lie where others were read would be taken for those."""
-    shard = bench.shard()
-    for _ in range(3):
-        bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == 3)
-    shard.close()
-    bench.broker.log(Partition(R, 0)).truncate(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
-    shard.close()
-    for _ in range(4):
-        bench.schedule(1)
-    shard = bench.new_shard()
-    bench.until(shard, lambda: shard.state is State.HALTED)
-    assert shard.why.startswith("requests-truncated")
-    instruct(bench.directory / "0", _accept(bench))
-    bench.until(shard, lambda: bench.ended() == 5, 120_000)
-    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 1, 2, 3, 4]
-    assert len(bench.read("orders")) == 5  # those that were read before, and those behind them
-    shard.close()
-
-
 def test_a_rebuild_reads_everything_anew_and_keeps_the_old_index(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(bench.time.now_ms + 20_000)

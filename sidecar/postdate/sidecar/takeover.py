@@ -26,6 +26,7 @@ from postdate.sidecar.opening import Opened, discard, keep, open_index
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store_reading import rebuild
 from postdate.sidecar.transaction import Tenure
+from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 
 log = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ def check(
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
         f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
     )
+    if acceptance.covering(lost) is None:
+        _leave_mark(ctx, index, acceptance)
     accepted = acceptance.take(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
     return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to)
@@ -110,6 +113,20 @@ def _has_missed(seen: int, part: Partition, starts: dict[Partition, int], ends: 
     """True where records from D on were deleted. Not where all that was deleted is one offset and nothing follows: D
     lies behind a record, so that is its transaction's marker; a record that was missed would have one of its own."""
     return seen < starts[part] and not seen + 1 == starts[part] == ends[part]
+
+
+def _leave_mark(ctx: ShardContext, index: TimerIndex, acceptance: Acceptance) -> None:
+    """Commit a record behind the gap, once: whoever rebuilds this shard elsewhere meets a break of `seq`, and halts
+    instead of delivering again what the lost fates had ended. The index stays as it is. Raises as `fence` and `own`."""
+    last = last_record(ctx)
+    if last is not None and last.seq > index.seq:
+        return
+    fenced = fence(ctx, Checked(index, acceptance, empty=False, behind=False))
+    try:
+        tenure = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+    finally:
+        fenced.producer.destroy()
 
 
 def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
@@ -278,11 +295,20 @@ def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -
         seq, takeover = said.seq, max(takeover, said.takeover)
         for fate in said.fates:
             apply_fate(draft, fate, read_up_to(index))
+        _pass_over(ctx, draft, said)
     draft.changes.seq, draft.changes.takeover = seq, takeover
     draft.changes.next_dispatch = records[-1].offset + 1
     index.write(draft.changes)
     failpoints.reached("takeover.record-applied")
     return said
+
+
+def _pass_over(ctx: ShardContext, draft: Draft, said: DispatchRecord) -> None:
+    """Mark requests on offsets that were given out twice as ended: it was accepted that they are never read."""
+    for reason, topic, first, end in said.accepted or []:
+        if (reason, topic) == (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
+            for offset in range(max(first, read_up_to(draft.index)), end):
+                draft.changes.marks[offset] = Mark(final=True, stored=False, due=-1)
 
 
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
@@ -295,19 +321,10 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index = recovered.index
     accepted = recovered.acceptance.accepted
     stands = index.seq == owned_seq and broker_clock.known() and not accepted
-    tenure = Tenure(
-        producer=recovered.producer,
-        log=ctx.log,
-        takeover=index.takeover + (0 if stands else 1),
-        seq=index.seq,
-        instance=ctx.instance,
-        group=ctx.config.group_id,
-        clock=ctx.clock,
-        broker_clock=broker_clock,
-        accepted=[(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted],
-    )
+    tenure = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
     if stands:
         return tenure
+    tenure.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
     draft = Draft(index)
     draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
@@ -315,6 +332,21 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index.write(draft.changes)
     failpoints.reached("takeover.owned")
     return tenure
+
+
+def _tenure(
+    ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
+) -> Tenure:
+    return Tenure(
+        producer=producer,
+        log=ctx.log,
+        takeover=takeover,
+        seq=index.seq,
+        instance=ctx.instance,
+        group=ctx.config.group_id,
+        clock=ctx.clock,
+        broker_clock=broker_clock,
+    )
 
 
 def last_record(ctx: ShardContext) -> DispatchRecord | None:
