@@ -144,14 +144,15 @@ def _deliver(release: Release, bed: Bed) -> None:
             assert pod.probe(kind)[0] == 200, pod.probe(kind)
     _judge_http(second, release.token)
     smoke = _helm_test(release)
-    asked = _traffic(bed, release, 300)
-    bed.wait_for_ends(100)
+    asked = _traffic(bed, release, 200)
+    bed.wait_for_ends(60)
+    before = gather(*_places(bed)).takeovers()
     first.kill()
     bed.wait_for_ends(len(asked) + 1)
     (seen,) = [each for each in gather(*_places(bed)).delivered if each.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
     outcome = bed.judge([*asked, smoke])
-    assert outcome.takeovers() >= 3, "two at the start, and that of the killed pod's shard"
+    assert outcome.takeovers() > before, "somebody took the killed pod's shard over"
     assert second.stop() == Exit.OK, second.logs()[-2000:]
 
 
