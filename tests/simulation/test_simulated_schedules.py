@@ -100,15 +100,25 @@ def test_a_missing_safeguard_is_caught(name: str, caught: dict[str, Future[Resul
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
-    seeds = (3, 17)
-    here = [run_seed(seed).digest for seed in seeds]
-    assert [run_seed(seed).digest for seed in seeds] == here
-    assert len(set(here)) == len(seeds)
-    program = f"from support.simulation.run import run_seed\nfor s in {seeds}: print(run_seed(s).digest)"
+    """Every step of it, what the oracles say, and what was counted."""
+    schedules = ((3, None), (17, None), (5, "store"), (7, "moves"))
+    here = [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in schedules]
+    assert [str(_all_of(run_seed(seed, theme=theme))) for seed, theme in schedules] == here
+    assert len(set(here)) == len(schedules)
+    program = (
+        "from support.simulation.run import run_seed\n"
+        f"for seed, theme in {schedules}:\n"
+        "    r = run_seed(seed, theme=theme)\n"
+        "    print((r.digest, r.wrong, sorted(r.reached.items())))"
+    )
     path = os.pathsep.join([str(TESTS), *sys.path])
     for hash_seed in ("1", "2"):  # neither may the order of a set matter
         environment = os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": path}
         done = subprocess.run(
             [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
         )
-        assert done.stdout.split() == here
+        assert done.stdout.splitlines() == here
+
+
+def _all_of(result: Result) -> tuple[str, list[str], list[tuple[str, int]]]:
+    return result.digest, result.wrong, sorted(result.reached.items())
