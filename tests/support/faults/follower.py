@@ -37,6 +37,7 @@ class Follower:
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 100,
                 "reconnect.backoff.max.ms": 1_000,
+                "topic.metadata.refresh.interval.ms": 3_000,
                 "log_level": 0,
             }
         )

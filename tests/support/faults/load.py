@@ -69,6 +69,9 @@ class Load:
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": 1_000_000,
                 "reconnect.backoff.max.ms": 1_000,
+                # A broker that stopped in good order left its topics without leaders; by default that is asked again
+                # after five minutes, when a quicker question has gone unheard.
+                "topic.metadata.refresh.interval.ms": 3_000,
                 "log_level": 0,
             }
         )

@@ -113,7 +113,12 @@ class Scene:
             now = now_ms()
             return now > since + OVERDUE_MS and self.book.newest_ms() > since and not self.book.overdue(now)
 
-        _wait_until(recovered, "nothing is overdue", timeout_s, lambda: f"{self.book.overdue(now_ms())} are")
+        _wait_until(recovered, "nothing is overdue", timeout_s, self._standing)
+
+    def _standing(self) -> str:
+        """What keeps a scene from having recovered."""
+        unsent = self.load.sent - self.load.acknowledged
+        return f"{self.book.overdue(now_ms())} are, by partition; {unsent} requests are not acknowledged"
 
     def look_through_logs(self) -> list[str]:
         """What members have logged since the last look that they never should."""
