@@ -38,7 +38,8 @@ class Figures(NamedTuple):
     next_request: int
     low_water: int
     oldest_ms: int
-    """The timestamp of the request at the low-water mark, epoch ms; -1 where nothing keeps the mark back."""
+    """A time at or before the timestamp of the oldest request that is needed, epoch ms; -1 where none is, or where the
+    mark has not come to it yet."""
     pending: int
     controls: int
     parked: int
@@ -91,7 +92,7 @@ class Inquiries:
         nothing to do. Raises WheelError where the index itself failed: that is the shard's affair too."""
         if steady_ms >= self._figures_at:
             self._figures_at = steady_ms + FIGURES_INTERVAL_MS
-            self.figures = _figures(index)
+            self.figures = _figures(index, self.figures)
         while self._waiting:
             asked = self._waiting.popleft()
             if asked.is_wanted:
@@ -110,12 +111,15 @@ class Inquiries:
             asked.done.set()
 
 
-def _figures(index: TimerIndex) -> Figures:
+def _figures(index: TimerIndex, before: Figures | None) -> Figures:
     next_request, low_water = index.next_request or 0, index.low_water()
+    oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
+    if oldest_ms < 0 and low_water < next_request and before is not None:
+        oldest_ms = before.oldest_ms  # the mark follows what has ended by and by; what was the oldest is older still
     return Figures(
         next_request=next_request,
         low_water=low_water,
-        oldest_ms=_accepted_ms(index, low_water) if low_water < next_request else -1,
+        oldest_ms=oldest_ms,
         pending=index.count,
         controls=index.control_count,
         parked=index.parked_count,

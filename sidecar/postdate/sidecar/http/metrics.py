@@ -217,7 +217,7 @@ HEAD_ROOM: Final = Metric(
     Shape.GAUGE,
     "seconds",
     _SHARD,
-    "How long retention will still keep the oldest request that is needed; absent where none is, or for ever.",
+    "How long retention still keeps the oldest request that is needed, at least; absent where none is, or for ever.",
     "Near 0: raise the request topic's retention.ms now; a disk that is lost later could not be rebuilt.",
 )
 INBOX: Final = Metric(
