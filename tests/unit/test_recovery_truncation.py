@@ -83,7 +83,7 @@ def test_nobody_delivers_again_what_a_truncated_log_has_forgotten(bench: Bench) 
 def test_requests_on_offsets_that_were_used_twice_are_not_read_by_another_disk_either(bench: Bench) -> None:
     shard = bench.shard()
     for _ in range(3):
-        bench.schedule(bench.time.now_ms + 600_000)
+        bench.schedule(bench.time.now_ms + 60_000)
     bench.until(shard, lambda: shard.next_request == 3)
     shard.close()
     bench.broker.log(Partition(R, 0)).truncate(1)
@@ -95,7 +95,7 @@ def test_requests_on_offsets_that_were_used_twice_are_not_read_by_another_disk_e
     bench.until(shard, lambda: bench.ended() == 2)
     shard.close()
     shard = bench.new_shard(place="1")
-    bench.until(shard, lambda: bench.ended() == 3, 1_200_000)
+    bench.until(shard, lambda: bench.ended() == 3, 200_000)
     assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 3, 4]
     assert len(bench.read("orders")) == 3
     shard.close()

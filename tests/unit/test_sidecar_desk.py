@@ -6,8 +6,10 @@ turns, and after it was closed.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,19 @@ from postdate.connectors.kafka.errors import NotAuthorized
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
 from postdate.connectors.wire.dispatch_log import decode_record
 from postdate.sidecar.cli import postdate
+from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.halts import ADVICE
 from postdate.sidecar.instructions import Instruction, instruct
 from postdate.sidecar.limits import RECLAIM_QUIET_MS
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_status import read_status, write_status
+from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel import limits as wheel_limits
 from support.shard_bench import OWN, Bench, R
+from support.sidecars import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
 _HOUR_MS = 3_600_000
@@ -326,3 +332,26 @@ def test_no_message_is_repeated_where_fates_were_lost_and_that_was_accepted(benc
     assert origins == [b"%s/0/%d" % (R.encode(), offset) for offset in (0, 1, 2, 4)]
     assert decode_record(bench.read(OWN.dispatch_log)[-1].value).low_water >= 4
     shard.close()
+
+
+def test_a_mistake_of_our_own_halts_its_shard_which_can_be_resumed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    honest, struck = Shard._run, threading.Event()
+
+    def run(shard: Shard, *given: Any) -> float:
+        if not struck.is_set():
+            struck.set()
+            raise RuntimeError("a mistake")
+        return honest(shard, *given)
+
+    monkeypatch.setattr(Shard, "_run", run)
+    released = threading.Event()
+    ctx = dataclasses.replace(bench.new_shard().ctx, clock=SystemClock(), stopping=released.is_set)
+    thread = ShardThread(ctx, TransactionPace(TransactionBudget(100), 0.0), released)
+    wait_until(lambda: thread.shard.state is State.HALTED, "it halts")
+    assert "RuntimeError: a mistake" in thread.shard.why
+    instruct(bench.directory / "0", Instruction(do="resume"))
+    wait_until(lambda: thread.shard.state is State.RUNNING, "it goes on")
+    thread.release()
+    assert thread.join(30.0)
