@@ -142,12 +142,12 @@ def test_another_identity_is_named(tmp_path: Path, field: str, value: str | int)
 
 
 def test_another_format_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postdate.wheel.identity.FORMAT_VERSION", 2)
+    monkeypatch.setattr("postdate.wheel.identity.FORMAT_VERSION", 3)
     open_index(tmp_path).close()
     monkeypatch.undo()
     with pytest.raises(FormatMismatch) as caught:
         open_index(tmp_path)
-    assert (caught.value.found, caught.value.expected) == (2, 1)
+    assert (caught.value.found, caught.value.expected) == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import msgspec
 
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
