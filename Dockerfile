@@ -10,6 +10,7 @@
 ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
+LABEL stage=postdate-build
 ARG PIP_OPTIONS=""
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=ignore
 # Empty, for the volume.

@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate soak lint types lock clean
+.PHONY: help venv java jars tools engine demo test simulate soak lint types chart lock clean
 
 VENV ?= .venv
 export VENV

@@ -44,7 +44,8 @@ def image() -> str:
     """The image of this very source; `make engine` has built most of it."""
     base, has_wheels = need_python_image()
     offline = ["--build-arg", "PIP_OPTIONS=--no-index"] if has_wheels else []
-    docker("build", "--quiet", "--build-arg", f"BASE={base}", *offline, "--tag", IMAGE, str(ROOT), timeout_s=280)
+    options = ["--quiet", "--label", "stage=postdate-test", "--build-arg", f"BASE={base}", *offline, "--tag", IMAGE]
+    docker("build", *options, str(ROOT), timeout_s=280)
     return IMAGE
 
 
