@@ -129,12 +129,22 @@ def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int], halted
     for origin, asked in traffic.asked.items():
         if asked.action == "schedule":
             asked.dead |= excuses
-        elif asked.action == "reschedule" and reached.get("outage"):  # too far ahead of the request that it moves
+        elif asked.action == "reschedule" and _may_be_too_far(traffic, asked):
             asked.dead |= {Reason.BEYOND_HORIZON}
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
             continue
         for complaint in _complaints(outcome, traffic, origin, asked):
             outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
+
+
+def _may_be_too_far(traffic: Traffic, asked: Asked) -> bool:
+    """True where nothing is stored, and a request that it may name came longer ago than its horizon."""
+    return traffic.horizon_ms >= 0 and any(
+        other.part == asked.part
+        and other.offset < asked.offset
+        and asked.due_ms - other.appended_ms > traffic.horizon_ms
+        for other in traffic.asked.values()
+    )
 
 
 def _complaints(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked) -> list[str]:

@@ -56,6 +56,8 @@ class Plan:
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
+        if not self.store_after_ms:
+            self.traffic.horizon_ms = RETENTION_MS // 2
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._numbers = 0

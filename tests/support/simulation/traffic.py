@@ -63,6 +63,7 @@ class Traffic:
         """`theme`: of which kinds there are many."""
         self.asked: dict[tuple[int, int], Asked] = {}
         self.unsent = 0
+        self.horizon_ms = -1  # how far behind the request that it moves a new due time may lie; -1: anywhere
         self.is_last = False  # nobody waits any more for what is due late
         self._broker = broker
         self._random = random
