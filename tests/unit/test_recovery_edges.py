@@ -22,7 +22,7 @@ from postdate.sidecar.long_delays import Sweep
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_status import read_status
 from postdate.sidecar.states import State
-from postdate.wheel.errors import DiskFull
+from postdate.wheel.errors import Corrupt, DiskFull
 from support.shard_bench import OWN, Bench, R
 
 _HOUR_MS = 3_600_000
@@ -223,6 +223,30 @@ def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(ben
     assert _repeated(bench) == []
 
 
+def test_damage_that_shows_again_when_the_index_is_closed_does_not_stop_the_rebuild(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    bench.schedule(int(bench.time.now_ms + 60_000))
+    bench.until(shard, lambda: shard.next_request == 1)
+    index = shard._index
+    assert index is not None
+    close = index.close
+
+    def damaged(*_given: Any, **_named: Any) -> None:
+        close(clean=False)
+        raise Corrupt("a block does not match its checksum")
+
+    monkeypatch.setattr(index, "write", _damaged)
+    monkeypatch.setattr(index, "close", damaged)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert shard.state is not State.HALTED
+    bench.until(shard, lambda: bench.ended() == 2, 120_000)
+    assert _repeated(bench) == []
+    shard.close()
+
+
 def test_a_sweep_that_could_not_be_written_looks_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = bench.shard()
     bench.schedule(int(bench.time.now_ms + 50 * 60_000))
@@ -235,6 +259,10 @@ def test_a_sweep_that_could_not_be_written_looks_again(bench: Bench, monkeypatch
             sweep.step(index, int(bench.time.now_ms + 61_000))
     assert sweep.step(index, int(bench.time.now_ms + 61_000)) == 1
     shard.close()
+
+
+def _damaged(*_given: Any) -> None:
+    raise Corrupt("a block does not match its checksum")
 
 
 def _full(*_given: Any) -> None:

@@ -381,7 +381,10 @@ class Shard(Stateful):
         index, self._index = self._index, None
         if index is not None:
             self._unread = True
-            index.close(clean=False)
+            try:
+                index.close(clean=False)
+            except WheelError as fault:  # it says again what was damaged, and is released all the same
+                log.error("shard %s: the damaged index was not closed well: %s", self.ctx.name, fault)
             log.warning("shard %s: kept as %s", self.ctx.name, opening.keep(index.wheel_path.parent, "unusable"))
 
     def close(self) -> None:
