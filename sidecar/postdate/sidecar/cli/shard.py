@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from postdate.sidecar.shard_directories import FoundShard
 
 _STOPPED = (State.HALTED, State.FENCED)
+_TAKING_OVER = (State.OPENING, State.FENCING, State.RECOVERING)
 
 
 def _data_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,7 +154,8 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
         if told.loss is not None:
             lines.append(f"  accept: postdate shard resume {found.name} --accept-loss {told.loss.range}")
     if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED:
-        lines.append("  no process of this machine serves it now")
+        busy = " (or it is in a long takeover, which says nothing)" if found.state in _TAKING_OVER else ""
+        lines.append(f"  no process of this machine serves it now{busy}")
     return lines
 
 
