@@ -7,7 +7,7 @@ average. What goes wrong is noted, and the course goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from support.faults import deeds_disk, deeds_network, deeds_process, deeds_stranger
@@ -40,12 +40,12 @@ class Step:
     wrong: list[str] = field(default_factory=list)
 
 
-def order(scene: Scene, kills_between: float) -> Iterator[Fault]:
-    """Faults without end: rounds of all of them, with kills strewn in."""
+def order(scene: Scene, names: Iterable[str], kills_between: float) -> Iterator[Fault]:
+    """Faults without end: rounds of all that are named, with kills strewn in."""
+    left = sorted(names)
     while True:
-        names = sorted(FAULTS.keys() - {KILL})
-        scene.chance.shuffle(names)
-        for name in [*names, KILL]:
+        scene.chance.shuffle(left)
+        for name in left:
             yield FAULTS[name]
             if name != KILL and scene.chance.random() < kills_between:
                 yield FAULTS[KILL]
@@ -72,12 +72,12 @@ def run_step(scene: Scene, fault: Fault) -> Step:
     return Step(fault, what, lasted_s, recovery_ms, outage_ms, (now_ms(), now_ms()), wrong)
 
 
-def run_course(scene: Scene, minutes: float, kills_between: float, tell: Tell) -> list[Step]:
-    """Runs for this long, and in any case until every fault was done once; tells of each step."""
+def run_course(scene: Scene, names: Iterable[str], minutes: float, kills_between: float, tell: Tell) -> list[Step]:
+    """Runs for this long, and in any case until every fault that is named was done once; tells of each step."""
     until, steps = time.monotonic() + minutes * 60, list[Step]()
-    missing = set(FAULTS)
+    missing = set(names)
     began = time.monotonic()
-    for fault in order(scene, kills_between):
+    for fault in order(scene, names, kills_between):
         if time.monotonic() >= until and not missing:
             break
         step = run_step(scene, fault)

@@ -20,6 +20,7 @@ import numpy as np
 
 from support.command import run_postdate
 from support.faults.course import Step, run_course
+from support.faults.deed import FAULTS
 from support.faults.judgement import judge
 from support.faults.report import Run, markdown
 from support.faults.scene import Scene, new_scene
@@ -34,18 +35,21 @@ _AUDIT_S = 1_800.0
 @click.option("--rate", default=1_000, help="Requests a second.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of Markdown there.")
 @click.option("--keep", type=click.Path(file_okay=False, path_type=Path), help="Keep the logs in this directory.")
+@click.option("--only", multiple=True, type=click.Choice(sorted(FAULTS)), help="Nothing but this; repeatable.")
 @click.option("--audit/--no-audit", default=True, help="Have Spark judge it, too.")
-def main(minutes: float, seed: int, rate: int, report: Path | None, keep: Path | None, audit: bool) -> None:
+def main(
+    minutes: float, seed: int, rate: int, report: Path | None, keep: Path | None, only: tuple[str, ...], audit: bool
+) -> None:
     """Soak."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever ends it ends what it has started
     seed = seed or random.SystemRandom().randrange(1, 10**6)
     click.echo(f"seed {seed}: {minutes:g} min, {rate} requests/s")
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        run = soak(keep, minutes, seed, rate, audit)
+        run = soak(keep, minutes, seed, rate, only, audit)
     else:
         with tempfile.TemporaryDirectory(prefix="postdate-soak-", ignore_cleanup_errors=True) as directory:
-            run = soak(Path(directory), minutes, seed, rate, audit)
+            run = soak(Path(directory), minutes, seed, rate, only, audit)
     page = markdown(run)
     click.echo(page)
     if report is not None:
@@ -53,13 +57,14 @@ def main(minutes: float, seed: int, rate: int, report: Path | None, keep: Path |
     sys.exit(0 if run.clean else 1)
 
 
-def soak(directory: Path, minutes: float, seed: int, rate: int, audit: bool) -> Run:
-    """Runs the course and judges it."""
+def soak(directory: Path, minutes: float, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
+    """Runs the course and judges it; `only`: with these faults alone."""
     began = time.monotonic()
     with new_scene(directory, seed, rate) as scene:
         scene.start()
         # Few minutes are for every fault once; the more there are, the larger the share of kills.
-        steps = run_course(scene, minutes, min(1.0, max(0.1, (minutes - 8) / 16)), click.echo)
+        kills_between = 0.0 if only else min(1.0, max(0.1, (minutes - 8) / 16))
+        steps = run_course(scene, only or tuple(FAULTS), minutes, kills_between, click.echo)
         wrong: list[str] = []
         try:
             exits = scene.finish()
