@@ -6,10 +6,12 @@ Thread rule: one thread; an event never waits, it only changes what others will 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from random import Random
 
-from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.wire.dispatch_log import decode_record
+from postdate.connectors.wire.errors import FormatError
 from postdate.wheel.wheel_view import WHEEL_NAME
 from support.simulation.judge import committed
 from support.simulation.process import Machine, Process
@@ -257,7 +259,7 @@ class Events:
         said = committed(broker, f"{REQUESTS}.dispatch-log", index)
         if not said or said[-1].timestamp_ms < broker.now_ms() - LOG_RETENTION_MS:
             return False  # the last fate is never taken: an idle shard says so again and again
-        return start <= decode_record(said[-1].value).low_water
+        return start <= _low_water(said)
 
     def hand_over(self, machine: Machine) -> None:
         """A process that has just been started will die soon: one that reads many requests at once with what it has
@@ -286,7 +288,7 @@ class Events:
         broker = self.world.broker
         for index in range(self.partitions):
             said, log = committed(broker, f"{REQUESTS}.dispatch-log", index), broker.topics[REQUESTS].logs[index]
-            low = decode_record(said[-1].value).low_water if said else 0
+            low = _low_water(said)
             if log.start < low <= log.end:
                 log.delete_before(low)
                 self.world.reached["requests deleted"] += 1
@@ -305,3 +307,11 @@ class Events:
             self.compact_store()
         for machine in self.world.machines:
             self.world.lose_disk(machine)
+
+
+def _low_water(said: list[Record]) -> int:
+    """What the last record of a dispatch log says is needed; 0 where none does."""
+    for record in reversed(said):
+        with suppress(FormatError):
+            return decode_record(record.value).low_water
+    return 0

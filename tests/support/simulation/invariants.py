@@ -9,11 +9,13 @@ also behind a stranger's open transaction.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, DispatchRecord, decode_record
+from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate, decode_record
+from postdate.connectors.wire.errors import FormatError
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
@@ -47,7 +49,7 @@ class Invariants:
     def __init__(self, world: World, traffic: Traffic) -> None:
         self._world = world
         self._traffic = traffic
-        self._decoded: dict[tuple[int, int], DispatchRecord] = {}
+        self._decoded: dict[tuple[int, int], list[Fate]] = {}
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
         """Hold an index against the logs. Nothing can be said while a commit that was answered is not marked yet."""
@@ -123,7 +125,7 @@ class Invariants:
         old = self._world.archive.get(Partition(_LOG, part), [])
         for record in (*old, *log.committed()):
             if record.offset < before:
-                for fate in self._decode(part, record).fates:
+                for fate in self._fates(part, record):
                     if fate[2] in FINAL:
                         said.final.add(fate[0])
                     elif fate[2] == MOVED:
@@ -132,10 +134,14 @@ class Invariants:
                         said.stored.add(fate[0])
         return said
 
-    def _decode(self, part: int, record: Record) -> DispatchRecord:
+    def _fates(self, part: int, record: Record) -> list[Fate]:
+        """The fates of a record of the dispatch log; none where it is not ours."""
         found = self._decoded.get((part, record.offset))
         if found is None:
-            found = self._decoded[part, record.offset] = decode_record(record.value)
+            found = []
+            with suppress(FormatError):
+                found = decode_record(record.value).fates
+            self._decoded[part, record.offset] = found
         return found
 
 
