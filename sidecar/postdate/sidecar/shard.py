@@ -367,25 +367,21 @@ class Shard(Stateful):
         if self.state in DELIVERING:
             self.state = State.FENCING
 
-    def _drop_index(self) -> None:
+    def _drop_index(self, clean: bool = True) -> None:
         index, self._index = self._index, None
         if index is not None:
             self._unread = True
             try:
-                index.close()
+                index.close(clean)
             except WheelError as fault:  # it is released all the same, and believed only after its checks
                 log.error("shard %s: the timer index was not closed well: %s", self.ctx.name, fault)
 
     def _give_up_index(self) -> None:
         """Move an index that proved damaged while it was in use out of the way; the next takeover rebuilds it."""
-        index, self._index = self._index, None
-        if index is not None:
-            self._unread = True
-            try:
-                index.close(clean=False)
-            except WheelError as fault:  # it says again what was damaged, and is released all the same
-                log.error("shard %s: the damaged index was not closed well: %s", self.ctx.name, fault)
-            log.warning("shard %s: kept as %s", self.ctx.name, opening.keep(index.wheel_path.parent, "unusable"))
+        if self._index is not None:
+            directory = self._index.wheel_path.parent
+            self._drop_index(clean=False)
+            log.warning("shard %s: kept as %s", self.ctx.name, opening.keep(directory, "unusable"))
 
     def close(self) -> None:
         """Let go in good order: no transaction is open between turns, so the index is synced and closed."""
