@@ -23,7 +23,7 @@ def disk_full(scene: Scene) -> str:
         extra.start()
         extra.wait_for_shards(1)
         fill_until_it_says(extra, disk)
-        scene.wait(scene.chance.uniform(2.0, 5.0))
+        scene.wait(scene.chance.uniform(1.0, 3.0))
         alive = extra.is_alive()
         disk.free(extra.pid if alive else None)
         scene.fault_ends()

@@ -92,7 +92,7 @@ def broker_restarted(scene: Scene) -> str:
 def broker_killed(scene: Scene) -> str:
     """SIGKILL, away for a while, and started again on what it had written."""
     scene.broker.local.kill()
-    scene.wait(seconds := scene.chance.uniform(0.0, 6.0))
+    scene.wait(seconds := scene.chance.uniform(0.0, 3.0))
     scene.broker.local.start()
     return f"away for {seconds:.1f} s and its start"
 
