@@ -54,17 +54,11 @@ class Cluster:
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each topic has; topics that do not exist are left out."""
-        found: dict[str, int] = {}
-        futures = self._asked(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
-        for topic in futures:
-            try:
-                description = futures[topic].get()
-            except Py4JJavaError as error:
-                if "UnknownTopicOrPartition" not in _reason(error) and "InvalidTopic" not in _reason(error):
-                    raise self._failure(error) from error
-                continue
-            found[str(topic)] = int(description.partitions().size())
-        return found
+        return {topic: int(found.partitions().size()) for topic, found in self._described(topics).items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each topic that exists: one that is made anew under its name gets another."""
+        return {topic: str(found.topicId().toString()) for topic, found in self._described(topics).items()}
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset that each partition still has."""
@@ -84,10 +78,25 @@ class Cluster:
 
     def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
         """`cleanup.policy` of each topic, all of which exist."""
+        return self.settings(topics, "cleanup.policy")
+
+    def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
+        """The value of the setting `name` of each topic, all of which exist."""
         config = self._package().common.config
         resources = [config.ConfigResource(config.ConfigResource.Type.TOPIC, topic) for topic in topics]
         answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
-        return {str(resource.name()): str(answers[resource].get("cleanup.policy").value()) for resource in answers}
+        return {str(resource.name()): str(answers[resource].get(name).value()) for resource in answers}
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        futures = self._asked(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
+        for topic in futures:
+            try:
+                found[str(topic)] = futures[topic].get()
+            except Py4JJavaError as error:
+                if "UnknownTopicOrPartition" not in _reason(error) and "InvalidTopic" not in _reason(error):
+                    raise self._failure(error) from error
+        return found
 
     def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
         package = self._package()

@@ -27,3 +27,10 @@ class CannotJudge(AuditError):
 
 class ConnectorMissing(CannotJudge):
     """Spark runs without the Kafka connector; the message names the package and where to give it."""
+
+
+def first_cause(text: str) -> str:
+    """What Spark says went wrong, in one line: the innermost cause of a Java traceback, else its first line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return (causes[-1] if causes else lines[0] if lines else "nothing")[:500]

@@ -40,3 +40,24 @@ LOCAL_MEMORY: Final = "2g"
 
 # Lines of Spark's own output that are kept to explain a start that failed.
 START_LINES_KEPT: Final = 40
+
+# Targets of a bulk schedule that a person reads in a report; the rest are summed up.
+TARGETS_SHOWN: Final = 20
+
+# Rows of one throttled second are one Spark job each: more jobs than this would take longer to plan than to run.
+SLICES_MAX: Final = 3_600
+
+# The shortest stretch of time into which a throttle cuts: a Spark job takes some tenths of a second by itself.
+SLICE_MS_MIN: Final = 1_000
+
+# Minutes of added load that are told one by one: two weeks. Beyond it hours are told.
+LOAD_STEPS_MAX: Final = 20_160
+
+# Bars of a picture of load on a terminal.
+BARS_MAX: Final = 40
+
+# Ids given twice in one input: up to here they are sent to every executor, beyond it rows are shuffled to them.
+REPEATED_IDS_BROADCAST_MAX: Final = 100_000
+
+# A text of the input's that is quoted in a detail is cut here.
+QUOTED_CHARACTERS_MAX: Final = 80

@@ -11,6 +11,7 @@ from __future__ import annotations
 from postdate.sidecar.cli import (
     audit,
     bench,
+    bulk,
     config,
     controls,
     dead_letters,
@@ -51,6 +52,7 @@ for command in (
     pending.pending,
     dead_letters.dead_letters,
     audit.audit,
+    bulk.bulk,
     config.config,
     version.version,
 ):

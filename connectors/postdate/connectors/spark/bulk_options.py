@@ -1,0 +1,111 @@
+"""What a bulk schedule is asked to do. Immutable; checked when made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final, Literal
+
+from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
+from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
+from postdate.connectors.wire.rules import RequestRules
+from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
+
+FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "partition")
+"""What a row may say; a column of that name says it unless another column is named."""
+
+_REFUSED: Final = {
+    "acks": "a request that no replica has is lost",
+    "enable.idempotence": "a request that is sent again in the network would be there twice",
+    "partitioner.class": "the partition is chosen here, so that a control of the same id finds it",
+    "partitioner.ignore.keys": "the partition is chosen here, so that a control of the same id finds it",
+    "transactional.id": "Spark's Kafka sink has no transactions",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where rows come from: a format of Spark's with its `options` at `path`, or a table where `form` is `table`."""
+
+    path: str
+    form: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, path: str, form: str | None, options: Mapping[str, str]) -> Source:
+        """The source at `path`; without `form` its ending tells. Raises AuditUsageError: it does not."""
+        ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
+        found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
+        if found is None:
+            raise AuditUsageError(f"{path} does not say of which format it is: give --format, or --format table.")
+        # A header line and quoted line breaks are what programs that export tables write.
+        defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
+        return cls(path, found, {**defaults, **options})
+
+
+@dataclass(frozen=True)
+class BulkOptions:
+    """One bulk schedule. Raises AuditUsageError where it makes no sense.
+
+    `columns` gives the column of each of `FIELDS` that has another name; `target` stands for every row and then needs
+    no column. `properties` are settings of Kafka's Java clients. `horizon_ms` and `allow` are those of the request
+    topic. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything before
+    anything is sent. `rate`: rows a second, None: as fast as it goes. `only_new`: rows whose id has a request on the
+    topic already are left out; `since_ms` says from which time on the topic is looked through, epoch ms.
+    `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`: check and tell, send nothing.
+    """
+
+    bootstrap_servers: str
+    requests: str = DEFAULT_REQUESTS
+    target: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    rejects: str | None = None
+    rate: int | None = None
+    only_new: bool = False
+    since_ms: int | None = None
+    unknown_targets: bool = False
+    dry_run: bool = False
+    horizon_ms: int = HORIZON_MS_DEFAULT
+    allow: tuple[str, ...] = ("*",)
+    forbidden: frozenset[str] = frozenset()
+    samples: int = SAMPLES_DEFAULT
+    output: Literal["text", "json"] = "text"
+    master: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    spark_conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers:
+            raise AuditUsageError("No broker is named: give HOST:PORT.")
+        for name in self.columns:
+            if name not in FIELDS:
+                near = get_close_matches(name, FIELDS, 1)
+                meant = f" Is {near[0]} meant?" if near else ""
+                raise AuditUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
+        if self.target is not None and "target" in self.columns:
+            raise AuditUsageError("The target is given by a column and for all rows: one of the two is enough.")
+        if self.target is not None and not is_topic_name(self.target):
+            raise AuditUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
+        if self.rate is not None and self.rate < 1:
+            raise AuditUsageError("The rate is at least one row a second.")
+        if self.since_ms is not None and not self.only_new:
+            raise AuditUsageError("Since when is a question of --only-new alone.")
+        if not 0 <= self.samples <= SAMPLES_MAX:
+            raise AuditUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
+        for name, why in _REFUSED.items():
+            if name in self.properties:
+                raise AuditUsageError(f"{name} cannot be set: {why}.")
+        try:
+            self.rules()
+        except ValueError as error:
+            raise AuditUsageError(f"{error}.") from error
+
+    def rules(self) -> RequestRules:
+        """Which targets the request topic allows, by the rules that the sidecar has."""
+        return RequestRules(topic=self.requests, horizon_ms=self.horizon_ms, allow=self.allow, forbidden=self.forbidden)
+
+    def own(self) -> OwnTopics:
+        """The request topic and those that belong to it."""
+        return OwnTopics.of(self.requests)

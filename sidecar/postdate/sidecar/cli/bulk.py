@@ -1,0 +1,77 @@
+"""`postdate bulk`: every row of a table becomes a request. The job itself is `postdate.connectors.spark.bulk`."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from typing import Any
+
+import click
+
+from postdate.sidecar.cli.audit import instant_ms
+from postdate.sidecar.cli.options import Loader, configured, name_value, output_option
+from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.errors import ConfigError
+
+
+@click.command(short_help="Schedule every row of a table (Parquet, CSV, JSON, …).")
+@click.argument("source", metavar="SOURCE")
+@configured
+@click.option("--format", "form", metavar="NAME", help="parquet, csv, json, … or table. [by the ending of SOURCE]")
+@click.option("--source-option", type=name_value, multiple=True, metavar="NAME=VALUE", help="Of Spark's reader.")
+@click.option("--requests", metavar="TOPIC", help="Request topic.")
+@click.option("--target", metavar="TOPIC", help="Target of every row, where no column says it.")
+@click.option("--column", "columns", type=name_value, multiple=True, metavar="FIELD=COLUMN", help="Column of a field.")
+@click.option("--rejects", metavar="DIR", help="Put bad rows in this new directory; absent: one stops everything.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Rows a second. [as fast as it goes]")
+@click.option("--only-new", is_flag=True, help="Leave out rows whose id has a request on the topic already.")
+@click.option("--since", "since_ms", type=instant_ms, metavar="TIME", help="Look for such ids from this time on.")
+@click.option("--unknown-targets", is_flag=True, help="Take targets that do not exist yet.")
+@click.option("--dry-run", is_flag=True, help="Check the rows, show the load they would add, and send nothing.")
+@click.option("--samples", type=int, metavar="N", help="Refused rows that are shown. [10]")
+@click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")
+@click.option("--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable.")
+@output_option
+def bulk(
+    loader: Loader,
+    source: str,
+    form: str | None,
+    source_option: tuple[tuple[str, str], ...],
+    requests: str | None,
+    **asked: Any,
+) -> None:
+    """Schedule every row of SOURCE, a path or URL that Spark can read, or a table with --format table.
+
+    Columns: target key value headers at delay id grace partition; at (a time) or delay, and a target, must be there.
+    Exit code 1 when bad rows have stopped it. Needs pyspark: pip install 'postdate[spark]'.
+    """
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    require_bootstrap(config)
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError("bulk needs pyspark: pip install 'postdate[spark]'")
+    from postdate.connectors.spark.bulk import run_bulk
+    from postdate.connectors.spark.bulk_options import BulkOptions, Source
+    from postdate.connectors.spark.errors import AuditUsageError
+    from postdate.connectors.spark.kafka_properties import java_properties
+    from postdate.connectors.wire.topics import OwnTopics
+
+    if len(config.request_topics) != 1:
+        raise ConfigError("rows go to one request topic: name it with --requests")
+    topic = config.request_topics[0]
+    for name in ("spark_conf", "columns"):
+        asked[name] = dict(asked[name])
+    given = {name: value for name, value in asked.items() if value is not None}
+    try:
+        options = BulkOptions(
+            bootstrap_servers=config.kafka.bootstrap_servers,
+            requests=topic.name,
+            horizon_ms=topic.horizon_ms,
+            allow=topic.allow,
+            forbidden=OwnTopics.of(topic.name).names(),
+            properties=java_properties({**config.kafka.common, **config.kafka.producer}),
+            **given,
+        )
+        where = Source.named(source, form, dict(source_option))
+    except AuditUsageError as error:
+        raise ConfigError(str(error)) from error
+    sys.exit(run_bulk(options, where))

@@ -1,0 +1,148 @@
+"""A table scheduled twice on a real broker. Goal: each sound row is delivered once, each bad one is refused and alone.
+
+Method: 20,000 rows in Parquet, one in a hundred spoilt, sent as fast as it goes and then once more at a rate, before
+anything of it is due; then a sidecar delivers. A third run looks for what is new and sends just that. What the due time
+must leave for both runs is measured by a dry run of the same rows; where that was too little, all is done again with
+more. POSTDATE_TEST_BULK_ROWS makes it larger.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.bulk import run_bulk, schedule
+from postdate.connectors.spark.bulk_options import BulkOptions, Source
+from postdate.connectors.spark.errors import AuditUsageError, CannotJudge
+from postdate.connectors.wire.murmur2 import partition_for
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.oracle import gather
+
+_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
+_BAD_EACH = 100
+_TRIES = 3
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("bulk")) as made:
+        made.new_requests(2)
+        made.new_target(3)
+        yield made
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a bulk schedule has said, and how long it took."""
+
+    exit_code: int
+    outcome: dict[str, Any]
+    seconds: float
+
+
+def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], source: Path, **options: Any) -> Said:
+    began_s = time.monotonic()
+    given = BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], output="json", **options)
+    exit_code = run_bulk(given, Source.named(str(source), None, {}))
+    return Said(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
+
+
+def _rows(spark: SparkSession, name: str, first: int, end: int, due_ms: int) -> DataFrame:
+    """Rows of one id each, due within a second of `due_ms`; each hundredth has one of two mistakes."""
+    number = F.col("number")
+    id = _text(F.lit(f"{name}-"), number)
+    is_bad = number % _BAD_EACH == 7
+    rows = spark.range(first, end).withColumnRenamed("id", "number")
+    return rows.select(
+        F.when(is_bad & (number % 200 == 7), F.lit("")).otherwise(id).alias("id"),
+        _text(F.lit("key-"), number % 100).alias("key"),
+        F.encode(_text(F.lit("value-"), number), "UTF-8").alias("value"),
+        F.create_map(F.lit("n"), number.cast("string")).alias("headers"),
+        F.when(is_bad & (number % 200 != 7), F.lit(-1)).otherwise(F.lit(due_ms) + number % 1_000).alias("at"),
+    )
+
+
+def _text(*parts: Column) -> Column:
+    return F.concat(*(part.cast("string") for part in parts))
+
+
+def _sent_twice(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], directory: Path) -> tuple[str, Path]:
+    """The prefix of the ids, and the file: scheduled twice, both times before the first row was due."""
+    allowed_s, bad = 5.0, _ROWS // _BAD_EACH
+    for attempt in range(_TRIES):
+        name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
+        _rows(spark, name, 0, _ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
+        dry = _bulk(bed, capsys, source, dry_run=True)
+        assert (dry.exit_code, dry.outcome["rejected"], dry.outcome["sent"]) == (1, bad, 0)
+        due_ms = int((time.time() + allowed_s + 4 * dry.seconds) * 1_000)
+        _rows(spark, name, 0, _ROWS, due_ms).write.mode("overwrite").parquet(str(source))
+        first = _bulk(bed, capsys, source, rejects=str(directory / f"bad-{attempt}"))
+        again = _bulk(bed, capsys, source, rejects=str(directory / f"again-{attempt}"), rate=_ROWS // 2)
+        for said in (first, again):
+            reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
+            assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
+            assert (said.outcome["sent"], said.outcome["rejected"]) == (_ROWS - bad, bad)
+        assert sum(step["rows"] for step in first.outcome["load"]["steps"]) == _ROWS - bad
+        if time.time() * 1_000 < due_ms:
+            refused = spark.read.parquet(str(directory / f"bad-{attempt}")).collect()
+            numbers = sorted(int(row["headers"]["n"]) for row in refused)
+            assert numbers == list(range(7, _ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
+            assert all(row["reasons"] == (["bad-id"] if row["id"] == "" else ["bad-time"]) for row in refused)
+            return name, source
+        allowed_s = 10 * (allowed_s + 4 * dry.seconds)
+    raise AssertionError("this machine is too slow to send the rows twice before they are due")
+
+
+@pytest.mark.timeout(900)  # up to three tries on a machine that is busy
+def test_each_sound_row_is_delivered_once(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    name, source = _sent_twice(bed, spark, capsys, tmp_path)
+    sidecar = bed.new_sidecar()
+    sidecar.start()
+    good = _ROWS - _ROWS // _BAD_EACH
+    more = tmp_path / "more.parquet"
+    wider = _rows(spark, name, _ROWS, _ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
+    spark.read.parquet(str(source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
+    new = _bulk(bed, capsys, more, only_new=True)
+    assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
+    bed.wait_for_ends(2 * good + 10, 240)
+    assert sidecar.stop() == 0
+
+    found = gather(bed.bootstrap, bed.requests, bed.targets)
+    delivered = [seen for seen in found.delivered if seen.last("postdate-id").startswith(name.encode())]
+    counts = Counter(seen.last("postdate-id") for seen in delivered)
+    assert (len(counts), set(counts.values())) == (good + 10, {1})
+    for seen in delivered[::97]:
+        number = int(seen.last("n"))
+        assert (seen.key, seen.value) == (b"key-%d" % (number % 100), b"value-%d" % number)
+        assert int(seen.origin.split(b"/")[1]) == partition_for(seen.last("postdate-id"), 2)
+    assert Counter(fate for ends in found.fates.values() for fate, _ in ends)["replaced"] >= good
+
+
+def test_a_bad_row_stops_everything(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = spark.createDataFrame([("ok", 5), (None, 5)], "id string, delay int")
+    outcome = schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0]))
+    assert (outcome.exit_code, outcome.sent, outcome.reasons) == (1, 0, {"missing-id": 1})
+    assert outcome.samples[0].details == ("the column of ids has none here",)
+
+
+def test_what_is_not_there_is_said(bed: Bed, spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
+    with pytest.raises(CannotJudge, match="no topic nobody"):
+        schedule(rows, BulkOptions(bed.bootstrap, "nobody", target=bed.targets[0]))
+    with pytest.raises(AuditUsageError, match="No column is called target"):
+        schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0]))
+    with pytest.raises(AuditUsageError, match="exists already"):
+        schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], rejects=str(tmp_path)))
