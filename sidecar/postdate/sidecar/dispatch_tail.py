@@ -5,6 +5,7 @@ Thread rule: functions; each makes and closes a reader of its own.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 
 from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
@@ -12,8 +13,10 @@ from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.errors import FormatError, NewerFormat
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
-from postdate.sidecar.limits import RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
+from postdate.sidecar.limits import RECOVERY_SLOW_MS, RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
 from postdate.sidecar.losses import Acceptance
+
+log = logging.getLogger(__name__)
 
 
 class Stopped(Fenced):
@@ -42,7 +45,7 @@ def _batches(
     reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool], records_max: int
 ) -> Iterator[list[Record]]:
     """Batches of the records below offset `end`, none of them empty, until the position has reached it."""
-    position, moved_at = reader.position(), clock.steady_ms()
+    position, moved_at, is_told = reader.position(), clock.steady_ms(), False
     while position < end:
         if stopping():
             raise Stopped("told to let go while reading the log")
@@ -50,12 +53,15 @@ def _batches(
         if records:
             yield records
         if reader.position() > position:
-            position, moved_at = reader.position(), clock.steady_ms()
+            position, moved_at, is_told = reader.position(), clock.steady_ms(), False
+        elif not is_told and clock.steady_ms() - moved_at > RECOVERY_SLOW_MS:
+            is_told = True
+            log.warning("waiting at offset %d of %d: a transaction is open there, or the broker is away", position, end)
         elif clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
             raise Halted(
                 HaltReason.RECOVERY_STALLED,
-                f"no progress at offset {position} of {end} for {RECOVERY_STALL_MS_MAX // 1000} s: a foreign "
-                "transaction is open on the log; end it, then resume the shard",
+                f"no progress at offset {position} of {end} for {RECOVERY_STALL_MS_MAX // 1000} s: a "
+                "transaction stays open on the log; see whose it is before it is ended, then resume the shard",
             )
 
 

@@ -70,7 +70,9 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
     ),
     HaltReason.RECOVERY_STALLED: Advice(
         "somebody's transaction stays open on a topic of Postdate's own and hides what lies behind it",
-        "End it (kafka-transactions.sh finds and aborts it), then resume",
+        "See whose it is (kafka-transactions.sh describe-producers, then describe). Abort a stranger's, then resume. Do"
+        " not abort one of a postdate/ id that describe shows as CompleteCommit: the broker lost its marker, and what"
+        " it committed elsewhere would be delivered again",
     ),
     HaltReason.INTERNAL: Advice(
         "a mistake of Postdate's own stopped the shard",

@@ -27,6 +27,9 @@ TAKEOVERS_AT_ONCE_MAX: Final = 8
 # A foreign open transaction ends by its time-out (the broker allows 15 min, clients use 1 min): beyond this, say so.
 RECOVERY_STALL_MS_MAX: Final = 180_000
 
+# Said once, so that whoever looks knows what a takeover waits for.
+RECOVERY_SLOW_MS: Final = 10_000
+
 # All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
 
