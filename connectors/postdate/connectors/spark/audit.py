@@ -231,7 +231,7 @@ class _Audit:
         ]
         notes = [
             f"an open transaction hides offsets {span.end} to {span.high_watermark} of "
-            f"{span.partition.topic}/{span.partition.index}"
+            f"{span.partition.topic}/{span.partition.number}"
             for span in capped
         ]
         if effects.absent_answers:
