@@ -33,7 +33,7 @@ from support.simulation.situations import MUST_BE_REACHED, SITUATIONS
 TESTS = Path(__file__).resolve().parents[1]
 
 #: Schedules of the test command; `make simulate` runs as many as it is told.
-SEEDS = range(1, 1_001)
+SEEDS = range(1, 401)
 
 #: Schedules within which each mutation must be caught.
 MUTATION_SEEDS = range(1, 151)
