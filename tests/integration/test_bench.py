@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from confluent_kafka.admin import AdminClient
+
 from support.broker import RunningBroker
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -37,6 +39,8 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert said["settings"]["messages"] == 1000
     assert said["settings"]["broker"]["min.insync.replicas"] == "1"
     assert "100/s" in chart.read_text()
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
+    assert [name for name in topics if name.startswith("bench.")] == []
 
 
 def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:

@@ -16,9 +16,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Kafka, NewTopic
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.bench.limits import (
     BROKER_SETTINGS,
     CASE_TIMEOUT_S,
@@ -65,6 +67,7 @@ class Bed:
         named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
         arguments = ["topics", "create", "-b", self.bootstrap, "--requests", requests]
         arguments += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        self.stack.callback(self._remove, [*OwnTopics.of(requests).names(), *named])
         creation = self._child("topics", arguments)
         creation.start()
         with admin_of(self.kafka) as admin:
@@ -72,6 +75,14 @@ class Bed:
         if creation.exit_code(START_TIMEOUT_S) != 0:
             raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
         return requests, named
+
+    def _remove(self, names: list[str]) -> None:
+        """Delete topics, on a cluster that somebody uses for more than this; what cannot be deleted is named."""
+        try:
+            with admin_of(self.kafka) as admin:
+                admin.delete_topics(sorted(admin.describe(names)))
+        except KafkaFault as fault:
+            self.say(f"left behind: {', '.join(names)} ({fault})")
 
     def sidecar(self, requests: str) -> Sidecar:
         """A sidecar for a request topic, not started yet; it keeps its data directory from start to start."""
@@ -92,6 +103,7 @@ class Bed:
     def broker_settings(self) -> dict[str, str]:
         """What the figures depend on, of a target topic as the cluster makes it."""
         name = f"bench.{os.getpid()}.settings"
+        self.stack.callback(self._remove, [name])
         with admin_of(self.kafka) as admin:
             admin.create_topics([NewTopic(name, 1, 1, {})])
             return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
