@@ -223,6 +223,25 @@ def test_the_fates_of_a_truncated_log_are_not_forgotten_with_a_damaged_index(ben
     assert _repeated(bench) == []
 
 
+def test_an_old_disk_does_not_take_the_low_water_mark_back(bench: Bench) -> None:
+    shard = bench.shard()
+    shard.close()
+    shutil.copytree(bench.directory / "0", bench.directory / "old")
+    shard = bench.shard()
+    _deliver(bench, shard, 4)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 4, 200_000)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    (bench.directory / "old").rename(bench.directory / "0")
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 5)
+    said = [record.low_water for record in bench.log()]
+    assert said == sorted(said)
+    assert _repeated(bench) == []
+    shard.close()
+
+
 def test_damage_that_shows_again_when_the_index_is_closed_does_not_stop_the_rebuild(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

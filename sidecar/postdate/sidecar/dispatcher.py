@@ -114,7 +114,7 @@ class Dispatcher:
             return False
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
-                offset = tenure.run([], [], BEAT, read_up_to(index), index.low_water(), due_max_ms=0)
+                offset = tenure.run([], [], BEAT, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
         except AbortRequired as fault:
             self._back_off(fault)
             return False
@@ -184,7 +184,7 @@ class Dispatcher:
 
     def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
         report = self._isolating or alone >= 0
-        low_water = index.low_water()
+        low_water = tenure.low_water_of(index)
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
                 offset = tenure.run(

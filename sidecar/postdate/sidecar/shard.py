@@ -213,7 +213,7 @@ class Shard(Stateful):
         silent_ms = steady - self._last_committed_at
         if silent_ms > self.ctx.beat_interval_ms:
             return True
-        return silent_ms > SETTLE_MS and tenure.low_water != index.low_water()
+        return silent_ms > SETTLE_MS and tenure.low_water != tenure.low_water_of(index)
 
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""

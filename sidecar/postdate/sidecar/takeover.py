@@ -72,6 +72,8 @@ class Recovered:
     producer: TransactionalProducer
     ingested: int
     acceptance: Acceptance
+    low_water: int
+    """The highest L that is committed: what is said from here on is never less, however old this index is."""
 
 
 def check(
@@ -218,8 +220,10 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     _replay(ctx, checked, bounded.start, bounded.end)
     if give_up_to >= 0:
         _give_up(ctx, bounded, index, give_up_to)
+    last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping, checked.acceptance)
     failpoints.reached("takeover.recovered")
-    return Recovered(index, bounded.fenced.producer, checked.ingested, checked.acceptance)
+    low_water = last.low_water if last is not None else 0
+    return Recovered(index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
@@ -322,10 +326,11 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     accepted = recovered.acceptance.accepted
     stands = index.seq == owned_seq and broker_clock.known() and not accepted
     tenure = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
+    tenure.low_water_floor = recovered.low_water
     if stands:
         return tenure
     tenure.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
-    offset = tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+    offset = tenure.run([], [], OWNER, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
     draft = Draft(index)
     draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
     draft.changes.next_dispatch = offset + 1

@@ -19,6 +19,7 @@ from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.limits import FLUSH_TIMEOUT_S
+from postdate.wheel.index import TimerIndex
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
 NOBODY = -1
@@ -49,6 +50,8 @@ class Tenure:
     blamed: dict[int, KafkaFault] = field(default_factory=dict)
     low_water: int = -1
     """That of the last record of this tenure."""
+    low_water_floor: int = 0
+    """The highest that was committed before it: an index that comes from an older disk must not take it back."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     _log_offset: int = -1
@@ -87,7 +90,7 @@ class Tenure:
                 instance=self.instance,
                 group=self.group,
                 at=self.clock.wall_ms(),
-                next_request=next_request,
+                next_request=max(next_request, low_water),  # an older disk is still catching up with L
                 low_water=low_water,
                 kind=kind,
                 fates=fates,
@@ -109,6 +112,10 @@ class Tenure:
         self.seq += 1
         self.low_water, self.accepted = low_water, []
         return self._log_offset
+
+    def low_water_of(self, index: TimerIndex) -> int:
+        """L, for the next record."""
+        return max(index.low_water(), self.low_water_floor)
 
     @property
     def log_failed(self) -> bool:
