@@ -15,7 +15,7 @@ demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, au
 
 # A Docker engine that was started for the tests ends with them; one that ran before goes on.
 test: java lint types jars tools engine ## lint, types, and every test
-	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; $(BIN)/pytest
+	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; scripts/run-tests
 
 SEED ?= 1
 SEEDS ?= 1000
