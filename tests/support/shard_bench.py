@@ -39,6 +39,7 @@ class Bench:
         own = [NewTopic(name, 1, 1, stamped | sized) for name in sorted(OWN.names() - {R})]
         self.admin.create_topics([NewTopic(R, 1, 1, stamped), NewTopic("orders", 1, 1, {}), *own])
         self.shards = 0
+        self.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS)
 
     def shard(self, topic: RequestTopicConfig | None = None, instance: str = "") -> Shard:
         """A shard that has taken over. A former one on the same disk must have been closed."""
@@ -56,8 +57,7 @@ class Bench:
     ) -> Shard:
         """A shard that has not begun. `place`: its directory below that of the bench."""
         self.shards += 1
-        dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS)
-        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=dispatch, group_id=group_id)
+        config = Config(request_topics=(topic or RequestTopicConfig(R),), dispatch=self.dispatch, group_id=group_id)
         ctx = ShardContext(
             config=config,
             topic=config.request_topic(R),
@@ -110,8 +110,10 @@ class Bench:
         assert producer.flush(10) == 0
         return offsets[0]
 
-    def schedule(self, due_ms: float, *headers: tuple[str, bytes], target: bytes = b"orders") -> int:
-        return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers)
+    def schedule(
+        self, due_ms: float, *headers: tuple[str, bytes], target: bytes = b"orders", value: bytes | None = b"v"
+    ) -> int:
+        return self.ask(("postdate-topic", target), ("postdate-at", b"%d" % int(due_ms)), *headers, value=value)
 
     def read(self, topic: str) -> list[Record]:
         start = self.broker.log(Partition(topic, 0)).start

@@ -5,9 +5,17 @@ Method: the calls of the two threads in the orders that matter, made by one; no 
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+
 from postdate.connectors.kafka.seam import Headers, Record
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.limits import INBOX_SIZE_BYTES_MAX
+
+_WAIT_S = 0.3
 
 
 def record(offset: int, key: bytes | None = None, value: bytes | None = None, headers: Headers | None = None) -> Record:
@@ -71,3 +79,28 @@ def test_a_position_is_only_told_together_with_an_empty_inbox() -> None:
     assert inbox.position_if_empty() == 10
     inbox.put_back([record(9)])
     assert inbox.position_if_empty() == -1
+
+
+def _waited_s(inbox: Inbox, for_records: bool, happens: Callable[[], object]) -> float:
+    """How long a wait of _WAIT_S lasted while something happened in another thread soon after its begin."""
+    timer = threading.Timer(_WAIT_S / 10, happens)
+    started = time.monotonic()
+    timer.start()
+    inbox.wait(_WAIT_S, for_records=for_records)
+    lasted = time.monotonic() - started
+    timer.join()
+    return lasted
+
+
+@pytest.mark.parametrize("news", ["records", "position"])
+def test_a_shard_that_waits_to_try_again_is_not_woken_by_requests(news: str) -> None:
+    inbox = open_inbox()
+    happens = {"records": lambda: inbox.offer([record(0)]), "position": lambda: inbox.note_position(1)}[news]
+    assert _waited_s(inbox, for_records=False, happens=happens) >= _WAIT_S
+
+
+@pytest.mark.parametrize("for_records", [True, False])
+def test_a_shard_is_woken_when_it_is_told_to_wake(for_records: bool) -> None:
+    inbox = open_inbox()
+    inbox.wake()
+    inbox.wait(3600.0, for_records=for_records)

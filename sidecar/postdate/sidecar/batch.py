@@ -9,7 +9,7 @@ Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.add_al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
@@ -70,6 +70,10 @@ class Batch:
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
 
+    def ended(self) -> set[bytes]:
+        """The keys of all entries that end. O(entries)."""
+        return {key for run in self.runs for key in run}
+
     def skip(self) -> None:
         """An entry between the ended ones stays where it is for now."""
         self.stayed += 1
@@ -111,15 +115,19 @@ class BatchBuilder:
         now_ms: int,
         steady_ms: float,
         suspects: dict[int, Refusal | None],
+        apart: Collection[bytes] = (),
     ) -> Batch:
         """The transaction that ends as many of the scanned entries as may end now.
 
         `suspects` maps request offsets that Kafka refused before to None (leave it out of this batch) or to the refusal
-        that ends it. Entries whose target fails are listed in `park`, and targets never looked at in `unknown`: the
+        that ends it; `apart` are keys that do not follow on the one before them: entries between the two were not read,
+        and stay. Entries whose target fails are listed in `park`, and targets never looked at in `unknown`: the
         caller sees to both and builds anew.
         """
         batch = Batch()
         for key, raw in zip(keys, values, strict=True):
+            if apart and key in apart:
+                batch.cut()
             entry = decode_entry(raw)
             offset = split_key(key)[1]
             if entry.kind == Kind.DELIVER:

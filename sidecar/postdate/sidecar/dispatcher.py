@@ -9,6 +9,7 @@ Thread rule: the shard's thread.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from postdate.connectors.kafka.classification import Blame, blame
@@ -19,6 +20,7 @@ from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
+from postdate.sidecar.batch_limit import BatchLimit
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
@@ -30,6 +32,7 @@ from postdate.sidecar.limits import (
     UNPARK_ENTRIES_MAX,
 )
 from postdate.sidecar.long_delays import Sweep
+from postdate.sidecar.look_ahead import LookAhead
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Message, Tenure
@@ -62,6 +65,18 @@ class Suspect:
     refusal: Refusal
 
 
+@dataclass(slots=True)
+class Due:
+    """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
+    read. `full`: a bound ended the scan, so that more may be due. `ordered`: an ordinary scan, of messages alone."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    apart: Collection[bytes] = ()
+    full: bool = False
+    ordered: bool = False
+
+
 class Dispatcher:
     """Dispatches for one tenure-less shard: the tenure is given with each call, the rest lives as long as the shard."""
 
@@ -72,6 +87,8 @@ class Dispatcher:
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers)
+        self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
+        self._ahead = LookAhead()
         self._suspects: dict[int, Suspect] = {}
         self._isolating = False
         self._retry_at = 0.0
@@ -85,19 +102,15 @@ class Dispatcher:
         steady = self._ctx.clock.steady_ms()
         if steady < self._retry_at:
             return 0, False
-        limit, size_max = self._limits(index)
         alone = self._next_alone(index, steady, before_ms)
-        if alone >= 0:
-            keys, values = self._read_alone(index, alone)
-        else:
-            keys, values = index.scan_due(before_ms, limit, size_max)
-        if not keys:
+        due = self._read(index, alone, before_ms)
+        if not due.keys:
             return 0, False
-        draft, batch = self._build(index, keys, values, before_ms - 1, alone)
+        draft, batch = self._build(index, due, before_ms - 1, alone)
         for _ in range(_LOOKS):
             if batch.unknown:
                 self._targets.learn(batch.unknown)
-                draft, batch = self._build(index, keys, values, before_ms - 1, alone)
+                draft, batch = self._build(index, due, before_ms - 1, alone)
         if batch.park:
             self._park(index, batch)
             return 0, True
@@ -105,7 +118,8 @@ class Dispatcher:
             return 0, False
         if not self._commit(index, tenure, draft, batch, alone):
             return 0, True
-        return len(batch.fates), len(keys) >= limit or batch.stayed > 0 or sum(map(len, values)) >= size_max
+        self._go_on(index, tenure, due, batch, before_ms)
+        return len(batch.fates), due.full or batch.stayed > 0
 
     def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
         """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
@@ -138,18 +152,47 @@ class Dispatcher:
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 
-    def _limits(self, index: TimerIndex) -> tuple[int, int]:
-        """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
-        dispatch = self._ctx.config.dispatch
+    def _read(self, index: TimerIndex, alone: int, before_ms: int) -> Due:
+        """What the next transaction may take: a suspect alone, or what is due first and, in a backlog, what is due for
+        targets that have nothing in it. Whatever lies under key 0 must be in it whole (rule 1)."""
+        if alone >= 0:
+            key = index.find(alone)
+            raw = index.entry(key) if key is not None else None
+            return Due([key], [raw]) if key is not None and raw is not None else Due([], [])
         controls = index.control_count
-        limit = ISOLATING_ENTRIES_MAX if self._isolating else dispatch.entries_max
-        if not controls:
-            return limit, dispatch.size_bytes_max
-        return max(controls, limit // 2), max(dispatch.size_bytes_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        limit, size_max = self._limit.entries, self._limit.size_bytes
+        if self._isolating:
+            limit = min(limit, ISOLATING_ENTRIES_MAX)
+        if controls:
+            limit, size_max = max(controls, limit // 2), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        elif not self._isolating:
+            ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
+            if ahead is not None:
+                limit = max(1, limit // 4 if self._ahead.searching else limit - len(ahead.keys))
+                size_max = max(1, size_max - ahead.size_bytes)
+                due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
+                due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+                due.keys += ahead.keys
+                due.values += ahead.values
+                due.apart = ahead.apart
+                return due
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=not (controls or self._isolating))
+        due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        return due
 
-    def _build(
-        self, index: TimerIndex, keys: list[bytes], values: list[bytes], now_ms: int, alone: int
-    ) -> tuple[Draft, Batch]:
+    def _go_on(self, index: TimerIndex, tenure: Tenure, due: Due, batch: Batch, before_ms: int) -> None:
+        """After a commit: how large the next transaction may be, and whether to look ahead of what waits."""
+        self._limit.committed(due.full and not self._ahead.searching, tenure.took_ms)
+        if not due.ordered:
+            return
+        if not due.full:
+            self._ahead.end()
+        elif self._ahead.active:
+            self._ahead.committed(due.keys, due.values, batch.ended())
+        elif LookAhead.wanted(index, before_ms, len(due.keys)):
+            self._ahead.begin(index, due.keys, due.values, batch.ended())
+
+    def _build(self, index: TimerIndex, due: Due, now_ms: int, alone: int) -> tuple[Draft, Batch]:
         """A transaction, and the draft that it has begun to change: another attempt needs another one."""
         steady = self._ctx.clock.steady_ms()
         verdicts: dict[int, Refusal | None] = {}
@@ -159,7 +202,7 @@ class Dispatcher:
             elif offset != alone:
                 verdicts[offset] = None
         draft = Draft(index, self._ctx.clock.wall_ms())
-        return draft, self._builder.build(draft, keys, values, now_ms, steady, verdicts)
+        return draft, self._builder.build(draft, due.keys, due.values, now_ms, steady, verdicts, due.apart)
 
     def _next_alone(self, index: TimerIndex, steady: float, before_ms: int) -> int:
         """The request offset of a suspect whose next attempt, alone, is due; -1 for none.
@@ -176,11 +219,6 @@ class Dispatcher:
             elif suspect.next_at <= steady and steady - suspect.since < self._budget_ms:
                 return offset
         return -1
-
-    def _read_alone(self, index: TimerIndex, offset: int) -> tuple[list[bytes], list[bytes]]:
-        key = index.find(offset)
-        raw = index.entry(key) if key is not None else None
-        return ([key], [raw]) if key is not None and raw is not None else ([], [])
 
     def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
         report = self._isolating or alone >= 0
@@ -219,6 +257,7 @@ class Dispatcher:
                 self._isolating = True
                 log.info("shard %s: a transaction was refused (%s); looking for the entry", self._ctx.name, fault)
                 return
+            self._limit.failed()
             self._back_off(fault)
             return
         messages = {message[0]: message for message in batch.messages}

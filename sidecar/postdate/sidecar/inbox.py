@@ -33,6 +33,7 @@ class Inbox:
         self._records = 0
         self._size_bytes = 0
         self._woken = False
+        self._has_moved = False
         self.position = -1
         self.start_at = -1  # at or above 0: where the partition must be read from; nothing is taken until `started`
         self._waiting = True
@@ -55,7 +56,7 @@ class Inbox:
         with self._condition:
             if position > self.position and not self._waiting:
                 self.position = position
-                self._woken = True
+                self._has_moved = True
                 self._condition.notify()
 
     def has_room(self) -> bool:
@@ -121,11 +122,14 @@ class Inbox:
             self._condition.notify()
 
     def wait(self, timeout_s: float, for_records: bool = True) -> None:
-        """Wait until there are records (if they are wanted), a wake-up, or `timeout_s` has passed."""
+        """Wait until there are records or a new position (if they are wanted), a wake-up, or `timeout_s` has passed."""
+
+        def over() -> bool:
+            return self._woken or (for_records and (self._has_moved or bool(self._batches)))
+
         with self._condition:
-            if not self._woken and not (for_records and self._batches):
-                self._condition.wait(timeout_s)
-            self._woken = False
+            self._condition.wait_for(over, timeout_s)
+            self._woken = self._has_moved = False
 
 
 def _size_bytes(records: list[Record]) -> int:

@@ -104,6 +104,25 @@ TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
 
+# A full transaction that took longer makes the next ones smaller: everybody who reads committed records waits for it.
+HELD_BACK_MS_MAX: Final = 100.0
+HELD_BACK_AIM_MS: Final = 70.0
+
+# What a transaction is shrunk to at most, as a share of what the configuration allows: because it was slow, and because
+# it could not be finished at all.
+SLOW_BATCH_SHARE_MIN: Final = 0.05
+BATCH_SHARE_MIN: Final = 1 / 65_536
+
+# A backlog of more than so many full transactions is worth a second cursor. What that looks at in one step: some 30 ms;
+# how many targets it knows to be waiting: a set of names.
+BACKLOG_TRANSACTIONS: Final = 2
+LOOK_AHEAD_ENTRIES_MAX: Final = 30_000
+LOOK_AHEAD_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+LOOK_AHEAD_TARGETS_MAX: Final = 10_000
+
+# A target with this share of a full transaction makes the backlog, and the second cursor goes past it.
+HEAVY_SHARE: Final = 1 / 8
+
 # Entries that Kafka refused in a batch and that are tried alone: each costs a transaction, and a skip in every scan.
 SUSPECTS_MAX: Final = 1_000
 

@@ -45,7 +45,7 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.states import DELIVERING, State, Stateful
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Tenure
-from postdate.wheel.errors import Corrupt, DiskFull, WheelError
+from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, split_key
 
@@ -96,22 +96,8 @@ class Shard(Stateful):
             log.warning("shard %s: the outcome of a transaction is not known, fencing anew: %s", self.ctx.name, fault)
             self._drop_tenure()
             return self._later()
-        except DiskFull as fault:
-            log.error("shard %s: the disk is full, trying again: %s", self.ctx.name, fault)
-            self.why = str(fault)
-            self._drop_tenure()
-            return self._later(BACKOFF_MS_MAX)
-        except Corrupt as fault:
-            log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
-            self._drop_tenure()
-            self._give_up_index()
-            return self._later()
         except WheelError as fault:
-            log.error("shard %s: the timer index failed, opening it anew: %s", self.ctx.name, fault)
-            self.why = str(fault)
-            self._drop_tenure()
-            self._drop_index()
-            return self._later()
+            return self._without_index(fault)
         except KafkaFault as fault:
             log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
             self.why = str(fault)
@@ -374,7 +360,22 @@ class Shard(Stateful):
             try:
                 index.close(clean)
             except WheelError as fault:  # it is released all the same, and believed only after its checks
+                release_frames(fault)
                 log.error("shard %s: the timer index was not closed well: %s", self.ctx.name, fault)
+
+    def _without_index(self, fault: WheelError) -> float:
+        """The timer index failed: let go of it. The next takeover opens it anew, or rebuilds it where it is damaged."""
+        release_frames(fault)
+        self._drop_tenure()
+        if isinstance(fault, Corrupt):
+            log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
+            self._give_up_index()
+            return self._later()
+        self.why = str(fault)
+        self._drop_index()
+        full = isinstance(fault, DiskFull)
+        log.error("shard %s: the %s, trying again: %s", self.ctx.name, "disk is full" if full else "index failed", fault)
+        return self._later(BACKOFF_MS_MAX if full else 0.0)
 
     def _give_up_index(self) -> None:
         """Move an index that proved damaged while it was in use out of the way; the next takeover rebuilds it."""

@@ -54,6 +54,8 @@ class Tenure:
     """The highest that was committed before it: an index that comes from an older disk must not take it back."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
+    took_ms: float = 0.0
+    """How long it took from its begin to its commit."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -103,6 +105,7 @@ class Tenure:
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
             self.producer.commit()
+            self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
             self.producer.abort()
             if isinstance(fault, AbortRequired):

@@ -2,7 +2,7 @@
 
 WheelError
 ├── StorageError        the operating system refused: retry with a deadline, then stop
-│   ├── DiskFull        free space, then retry: RocksDB recovers by itself some seconds later
+│   ├── DiskFull        free space, then close and open anew: RocksDB itself may refuse for much longer
 │   └── Locked          another process owns the directory: wait, then take a fresh directory
 ├── Corrupt             the bytes are not ours: move the directory aside and start empty
 ├── FormatMismatch      written by another version of the format: move aside and start empty
@@ -14,6 +14,7 @@ WheelError
 from __future__ import annotations
 
 import errno
+import traceback
 
 
 class WheelError(Exception):
@@ -63,6 +64,17 @@ class Closed(WheelError):
 
 class TornRead(WheelError):
     """No consistent copy of the wheel could be taken: its writer is busy, or died in the middle of an update."""
+
+
+def release_frames(error: BaseException) -> None:
+    """Let go of what the tracebacks of an error and of its causes hold: a database among it would keep its LOCK.
+
+    REQUIRES: the functions in which it was raised have returned.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 def from_rocksdict(error: Exception) -> WheelError:

@@ -46,6 +46,7 @@ class TimerIndex:
         self._wheel = wheel
         self._controls = ScanCursor(FIRST_KEY)
         self._messages = ScanCursor(_FIRST_MESSAGE)
+        self._lowest_put: bytes | None = None
         self.rebuilds = rebuilds
         self.is_new = log.is_new
         self.wheel_path = wheel.path
@@ -63,6 +64,7 @@ class TimerIndex:
         self.low_water = log.low_water
         self.unstored_from = log.unstored_from
         self.scan = log.scan
+        self.scan_from = log.scan_from
         self.scan_keys = log.scan_keys
         self.scan_parked = log.scan_parked
         self.scan_parked_keys = log.scan_parked_keys
@@ -181,14 +183,18 @@ class TimerIndex:
         limit: int,
         size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX,
         after: bytes | None = None,
+        until: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of what is due before `before_ms`, ascending by due time and offset, behind the key `after`.
+        """Keys and values of what is due before `before_ms`, ascending by due time and offset, behind the key `after`
+        and below the key `until`.
 
         `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due
         0, so they come first. At most `limit`, and no more once the values hold `size_bytes_max`.
         O(found), about 1 us each; ended entries are not walked over again.
         """
         before = entry_key(max(before_ms, 1), 0)
+        if until is not None:
+            before = min(before, until)
         if after is not None:
             return self._log.scan(after, before, limit, size_bytes_max)
         keys: list[bytes] = []
@@ -204,6 +210,12 @@ class TimerIndex:
             keys += more_keys
             values += more_values
         return keys, values
+
+    def lowest_put(self) -> bytes | None:
+        """The lowest key of a message that was put since the last call, None for none: for who looks ahead of
+        `scan_due`."""
+        lowest, self._lowest_put = self._lowest_put, None
+        return lowest
 
     @property
     def messages_from(self) -> bytes:
@@ -306,14 +318,22 @@ class TimerIndex:
         due, offset = counted.gained.due, counted.gained.offset
         if counted.gained.is_short:
             for due_ms, request, _ in counted.gained.rows():
-                (self._messages if due_ms else self._controls).put(entry_key(due_ms, request))
+                if due_ms:
+                    self._put_message(entry_key(due_ms, request))
+                else:
+                    self._controls.put(entry_key(0, request))
             return
         messages = due != 0
         if messages.any():
             lowest = due[messages].min()
-            self._messages.put(entry_key(int(lowest), int(offset[due == lowest].min())))
+            self._put_message(entry_key(int(lowest), int(offset[due == lowest].min())))
         if not messages.all():
             self._controls.put(entry_key(0, int(offset[~messages].min())))
+
+    def _put_message(self, key: bytes) -> None:
+        self._messages.put(key)
+        if self._lowest_put is None or key < self._lowest_put:
+            self._lowest_put = key
 
     def _agrees(self) -> bool:
         rings, totals = self._wheel.rings, self._log.position.totals

@@ -1,0 +1,148 @@
+"""The second cursor of a backlog: what is due for targets of which nothing waits before it.
+
+When half a million messages are due in the same millisecond, the first cursor needs seconds for them, and whatever else
+is due meanwhile lies behind. So, once much more is due than one transaction takes, and a few targets make up most of
+it, a second cursor goes ahead of the first and takes the messages of all other targets. A target that fills the second
+cursor too is left to the first, until that has come as far. The messages of one target still leave in order of due
+time, then of request offset: while one of them waits below the second cursor, it takes none above.
+
+Invariants, while it is active: each present message below `at` has a target in `waiting`; nothing that was taken is
+below the first cursor. A message that is put below `at` lowers it. What cannot be known (a transaction that did not
+commit, another index, too many targets) ends the look ahead; the next full transaction begins it anew.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from postdate.sidecar.limits import (
+    BACKLOG_TRANSACTIONS,
+    HEAVY_SHARE,
+    LOOK_AHEAD_ENTRIES_MAX,
+    LOOK_AHEAD_SIZE_BYTES_MAX,
+    LOOK_AHEAD_TARGETS_MAX,
+)
+from postdate.wheel.entry import Kind, decode_head
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
+
+
+@dataclass(slots=True)
+class Ahead:
+    """What one transaction takes from ahead of the backlog: keys and values, ascending; the first cursor may read up to
+    `until`, exclusive; `apart` are the keys that have a passed entry before them."""
+
+    until: bytes
+    keys: list[bytes] = field(default_factory=list)
+    values: list[bytes] = field(default_factory=list)
+    apart: set[bytes] = field(default_factory=set)
+    moved: bool = False
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the values."""
+        return sum(map(len, self.values))
+
+
+class LookAhead:
+    """The second cursor of one shard."""
+
+    def __init__(self) -> None:
+        self._at = b""
+        self._waiting: set[str] = set()
+        self._index: TimerIndex | None = None
+        self._undecided = False
+        self._taken: Counter[str] = Counter()
+        self._is_full = False
+        self.searching = False
+        """True while it has not come as far as to the present: what leaves meanwhile should be short."""
+
+    @property
+    def active(self) -> bool:
+        """True while there is a second cursor."""
+        return self._index is not None
+
+    def end(self) -> None:
+        """Forget the second cursor."""
+        self._index, self._at, self._undecided, self.searching = None, b"", False, False
+        self._waiting.clear()
+
+    def take(self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int) -> Ahead | None:
+        """What the next transaction takes from ahead; None where there is no second cursor (any more).
+
+        The caller tells by `committed` what became of it; if it never does, the look ahead has ended. O(looked at),
+        about 1 us each, at most LOOK_AHEAD_ENTRIES_MAX.
+        """
+        if self._undecided or index is not self._index or len(self._waiting) > LOOK_AHEAD_TARGETS_MAX:
+            self.end()
+        if not self.active:
+            return None
+        put = index.lowest_put()
+        if put is not None and put < self._at:
+            self._at = put
+        found = Ahead(self._at)
+        self._undecided, self.searching, self._is_full = True, False, False
+        self._taken.clear()
+        keys, values = index.scan_from(
+            self._at, entry_key(before_ms, 0), LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
+        )
+        size_bytes, passed = 0, True
+        for key, raw in zip(keys, values, strict=True):
+            head = decode_head(raw)
+            if head.kind != Kind.DELIVER or head.target in self._waiting:
+                self._waiting.add(head.target)
+                passed = True
+                continue
+            if len(found.keys) >= entries_max or size_bytes >= size_bytes_max:
+                self._at, self._is_full = key, True
+                break
+            found.keys.append(key)
+            found.values.append(raw)
+            size_bytes += len(raw)
+            self._taken[head.target] += 1
+            if passed:
+                found.apart.add(key)
+                passed = False
+        else:
+            if keys:
+                self._at = keys[-1] + b"\0"
+            self.searching = len(keys) >= LOOK_AHEAD_ENTRIES_MAX or sum(map(len, values)) >= LOOK_AHEAD_SIZE_BYTES_MAX
+        found.moved = bool(keys)
+        return found
+
+    def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
+        """After a full transaction of the first cursor: go ahead of it, if a few targets make up most of what it takes.
+
+        `ended`: those of the keys that have ended; the others keep their targets waiting.
+        """
+        self.end()
+        heavy = _heavy(Counter(decode_head(raw).target for raw in values))
+        if heavy:
+            self._index, self._at = index, keys[-1] + b"\0"
+            self._waiting |= heavy
+            self._keep_waiting(keys, values, ended)
+            index.lowest_put()
+
+    def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
+        """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as above."""
+        self._undecided = False
+        if self._is_full:
+            self._waiting |= _heavy(self._taken)
+        self._keep_waiting(keys, values, ended)
+
+    def _keep_waiting(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
+        self._waiting.update(decode_head(raw).target for key, raw in zip(keys, values, strict=True) if key not in ended)
+
+    @staticmethod
+    def wanted(index: TimerIndex, before_ms: int, entries: int) -> bool:
+        """True where the wheel counts much more that is due than the transaction of so many entries took."""
+        return index.due_load(before_ms).entries > BACKLOG_TRANSACTIONS * entries
+
+
+def _heavy(counts: Counter[str]) -> set[str]:
+    """The targets that make up a good part of so many messages; there are at most 1 / HEAVY_SHARE."""
+    least = counts.total() * HEAVY_SHARE
+    return {target for target, count in counts.items() if count >= least}

@@ -1,0 +1,146 @@
+"""Goal: a backlog holds up nobody but its own targets, and costs neither order nor messages; transactions stay short.
+
+Method: a shard on a simulated cluster with transactions of a few entries, so that a backlog needs few messages. What
+was delivered, and in which order, is read from the topics; a schedule of random targets, times and controls is compared
+with the order that docs/protocol.md promises. The limit of a batch is told what its transactions took.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import NewTopic
+from postdate.sidecar import look_ahead
+from postdate.sidecar.batch_limit import BatchLimit
+from postdate.sidecar.config import DispatchConfig
+from postdate.sidecar.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
+from postdate.wheel import changes
+from support.shard_bench import BUDGET_MS, Bench
+
+_TARGETS = ("orders", "mails", "bills", "calls")
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A cluster with four targets, and transactions of ten entries at most."""
+    made = Bench(tmp_path)
+    made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
+    made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=10)
+    return made
+
+
+def _delivered(bench: Bench, target: str) -> list[tuple[int, int]]:
+    """(due time, request offset) of each message of a target, in the order of the topic."""
+    found = []
+    for record in bench.read(target):
+        headers = dict(record.headers or [])
+        origin = headers["postdate-origin"] or b""
+        found.append((int(headers["postdate-due"] or b""), int(origin.rpartition(b"/")[2])))
+    return found
+
+
+def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
+    shard = bench.shard()
+    now = bench.time.now_ms
+    for _ in range(400):
+        bench.schedule(now + 1_000)
+    late = {bench.schedule(now + 1_001 + n, target=b"mails") for n in range(5)}
+    bench.until(shard, lambda: bench.ended() == 405)
+    transactions = bench.fates()
+    last_of_the_others = max(n for n, fates in enumerate(transactions) if late & {offset for offset, _ in fates})
+    assert last_of_the_others < len(transactions) / 2
+    assert _delivered(bench, "orders") == sorted(_delivered(bench, "orders"))
+    assert _delivered(bench, "mails") == sorted(_delivered(bench, "mails"))
+    shard.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_target_leaves_in_order_and_each_message_once(
+    bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages, many of them due at once or overdue when they come, and controls, while the backlog is worked off."""
+    choose = random.Random(seed)
+    monkeypatch.setattr(look_ahead, "LOOK_AHEAD_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
+    shard = bench.shard()
+    now = bench.time.now_ms
+    asked: dict[int, str] = {}
+    ids = 0
+
+    def ask(count: int) -> None:
+        nonlocal ids
+        for _ in range(count):
+            target = choose.choices(_TARGETS, [20, 3, 2, 1])[0]
+            ids += 1
+            due = now + choose.choice([1_000, 1_000, 1_000, choose.randrange(500, 1_500)])
+            asked[bench.schedule(due, ("postdate-id", b"%d" % ids), target=target.encode())] = target
+            if choose.random() < 0.05:
+                victim = b"%d" % choose.randrange(1, ids + 1)
+                action = choose.choice([b"cancel", b"reschedule"])
+                at = [("postdate-at", b"%d" % (now + 1_200))] if action == b"reschedule" else []
+                bench.ask(("postdate-action", action), ("postdate-id", victim), *at)
+
+    ask(200)
+    for _ in range(10):
+        before = bench.ended()
+        bench.until(shard, lambda before=before: bench.ended() > before)  # type: ignore[misc]
+        ask(choose.randrange(30))
+    finals = ("delivered", "cancelled", "dead", "replaced")
+    bench.until(shard, lambda: {o for fates in bench.fates() for o, fate in fates if fate in finals} >= set(asked))
+    delivered = [(target, offset) for target in _TARGETS for _, offset in _delivered(bench, target)]
+    said = [offset for fates in bench.fates() for offset, fate in fates if fate == "delivered"]
+    assert sorted(offset for _, offset in delivered) == sorted(said)
+    assert len(said) == len(set(said))
+    assert all(asked[offset] == target for target, offset in delivered)
+    _check_order(bench)
+    shard.close()
+
+
+def _check_order(bench: Bench) -> None:
+    """No message left behind one of its target that was held when it left, and was due before it.
+
+    A message that came while others waited may be due before what left already: so each is compared only with those
+    whose requests were in the log before its transaction, by `next_request`.
+    """
+    left: dict[int, tuple[int, int]] = {}  # offset -> (number of its transaction, next_request of that)
+    for number, record in enumerate(bench.log()):
+        for fate in record.fates:
+            if fate[2] == "delivered":
+                left[fate[0]] = (number, record.next_request)
+    for target in _TARGETS:
+        order = _delivered(bench, target)
+        for place, earlier in enumerate(order):
+            known = left[earlier[1]][1]
+            overtaken = [later for later in order[place + 1 :] if later < earlier and later[1] < known]
+            moved = {fate[0] for record in bench.log() for fate in record.fates if fate[2] == "moved"}
+            assert [pair for pair in overtaken if pair[1] not in moved] == [], (target, earlier)
+
+
+def test_a_slow_transaction_makes_the_next_ones_smaller_and_a_quick_one_larger() -> None:
+    limit = BatchLimit(10_000, 16_000_000)
+    for _ in range(20):
+        limit.committed(full=True, took_ms=10.0)
+    assert (limit.entries, limit.size_bytes) == (10_000, 16_000_000)
+    limit.committed(full=False, took_ms=5_000.0)
+    assert limit.entries == 10_000
+    limit.committed(full=True, took_ms=HELD_BACK_MS_MAX + 10)
+    assert 6_000 < limit.entries < 7_000
+    for _ in range(50):
+        limit.committed(full=True, took_ms=1_000.0)
+    assert limit.entries == 10_000 * SLOW_BATCH_SHARE_MIN
+
+
+def test_what_cannot_be_finished_is_tried_in_ever_smaller_pieces() -> None:
+    limit = BatchLimit(10_000, 16_000_000)
+    sizes = []
+    for _ in range(20):
+        limit.failed()
+        sizes.append(limit.entries)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[-1] == 1
+    for _ in range(20):
+        limit.committed(full=True, took_ms=10.0)
+    assert limit.entries == 10_000
