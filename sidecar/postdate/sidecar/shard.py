@@ -374,7 +374,7 @@ class Shard(Stateful):
         self.why = str(fault)
         self._drop_index()
         full = isinstance(fault, DiskFull)
-        log.error("shard %s: the %s, trying again: %s", self.ctx.name, "disk is full" if full else "index failed", fault)
+        log.error("shard %s: the %s: %s", self.ctx.name, "disk is full" if full else "timer index failed", fault)
         return self._later(BACKOFF_MS_MAX if full else 0.0)
 
     def _give_up_index(self) -> None:
