@@ -1,6 +1,6 @@
 """Goal: where another deployment takes one shard, the others of the process go on, and a person can take it back.
 
-Method: a process serves two request topics. A second deployment, with a group of its own, serves one of them, too: that
+Method: a process serves two request topics. A second deployment, whose group comes first, serves one of them, too: that
 shard must stop and say who has taken over, while the other delivers. Then the second deployment is stopped, and the
 shard is resumed: each message comes once, whoever delivered it.
 """
@@ -36,7 +36,7 @@ def test_a_foreign_owner_takes_one_shard_and_the_others_go_on(bed: Bed) -> None:
     older.start()
     older.wait_for_shards(2)
     newer = bed.new_sidecar("newer")
-    newer.group_id, newer.requests = f"{older.group_id}-other", [contested]
+    newer.group_id, newer.requests = f"a-{older.group_id}", [contested]
     newer.start()
     newer.wait_for_shards(1)
     asked = [_ask(sender, contested, target)]  # its transaction is what the older owner is fenced in

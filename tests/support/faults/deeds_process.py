@@ -89,7 +89,8 @@ def paused(scene: Scene) -> str:
 def two_deployments(scene: Scene) -> str:
     """A process of another group on the same topic: one side goes on, the other ends with 3 and says who it was."""
     other = scene.extras[0]
-    group, other.group_id = other.group_id, f"{other.group_id}-other"
+    group = other.group_id
+    other.group_id = scene.chance.choice((f"{group}-other", f"a-{group}"))  # the first by name goes on
     try:
         other.start()
         wait_until(
