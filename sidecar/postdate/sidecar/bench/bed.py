@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -60,18 +61,20 @@ class Bed:
     say: Callable[[str], None]
     _made: int = field(default=0)
 
-    def new_topics(self, targets: int = 1) -> tuple[str, list[str]]:
+    def new_topics(
+        self, targets: int = 1, partitions: int = PARTITIONS, target_partitions: int = TARGET_PARTITIONS
+    ) -> tuple[str, list[str]]:
         """A request topic with all that belongs to it, and targets. Raises PostdateError where they are refused."""
         self._made += 1
         requests = f"bench.{os.getpid()}.{self._made}.requests"
         named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
         arguments = ["topics", "create", "-b", self.bootstrap, "--requests", requests]
-        arguments += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        arguments += ["--partitions", str(partitions), "--replication-factor", "1"]
         self.stack.callback(self._remove, [*OwnTopics.of(requests).names(), *named])
         creation = self._child("topics", arguments)
         creation.start()
         with admin_of(self.kafka) as admin:
-            admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1, {}) for name in named])
+            admin.create_topics([NewTopic(name, target_partitions, 1, {}) for name in named])
         if creation.exit_code(START_TIMEOUT_S) != 0:
             raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
         return requests, named
@@ -84,9 +87,10 @@ class Bed:
         except KafkaFault as fault:
             self.say(f"left behind: {', '.join(names)} ({fault})")
 
-    def sidecar(self, requests: str) -> Sidecar:
-        """A sidecar for a request topic, not started yet; it keeps its data directory from start to start."""
-        return Sidecar(self, requests, self.directory / f"data-{requests}")
+    def sidecar(self, requests: str, shards: int = PARTITIONS) -> Sidecar:
+        """A sidecar for a request topic of so many partitions, not started yet; it keeps its data directory from start
+        to start."""
+        return Sidecar(self, requests, self.directory / f"data-{requests}", shards)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
         """Produce requests and wait until all are acknowledged; returns how many."""
@@ -127,10 +131,10 @@ class Bed:
 
 
 class Sidecar:
-    """The process under test: one, with a shard for each of the four partitions."""
+    """The process under test: one, with a shard for each partition."""
 
-    def __init__(self, bed: Bed, requests: str, data: Path) -> None:
-        self._bed, self._requests, self._data = bed, requests, data
+    def __init__(self, bed: Bed, requests: str, data: Path, shards: int) -> None:
+        self._bed, self._requests, self._data, self._shards = bed, requests, data, shards
         self._child: Child | None = None
         self._starts = 0
 
@@ -149,7 +153,9 @@ class Sidecar:
         """Start it, and wait until all shards may deliver; returns the seconds that it took."""
         began = time.monotonic()
         self.start()
-        self._wait(lambda: self.child.shards() == PARTITIONS, START_TIMEOUT_S, "the sidecar does not serve its shards")
+        self._wait(
+            lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
+        )
         return time.monotonic() - began
 
     def wait_for_pending(self, count: int) -> float:
@@ -200,6 +206,10 @@ class Sidecar:
         """SIGKILL."""
         self.child.kill()
 
+    def lose_disk(self) -> None:
+        """Remove its data directory. REQUIRES: it does not run."""
+        shutil.rmtree(self._data)
+
     @property
     def child(self) -> Child:
         """The process. Requires that it was started."""
@@ -220,6 +230,19 @@ def request(number: int, target: str, due_ms: int) -> Request:
     when = b"%d" % due_ms
     headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
     return b"key-%d" % (number % 1009), headers
+
+
+def with_id(wanted: Request, number: int) -> Request:
+    """The same request under an id, which is its key too: a control must land in its partition."""
+    _, headers = wanted
+    id = b"id-%d" % number
+    return id, [*headers, (names.ID, id)]
+
+
+def cancel_of(number: int) -> Request:
+    """The cancel of the request with this id."""
+    id = b"id-%d" % number
+    return id, [(names.ACTION, b"cancel"), (names.ID, id)]
 
 
 def _pending_of(wheel: Path) -> int:

@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from postdate.sidecar.bench.bed import Bed, Request, Sidecar, request
+from postdate.connectors.wire.dispatch_log import CANCELLED, DELIVERED, STORED
+from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
 from postdate.sidecar.bench.figures import Figures, percentiles
 from postdate.sidecar.bench.journal import Journal
-from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, VALUE_SIZE_BYTES
-from postdate.sidecar.bench.steady import steady
+from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.steady import bad_target, many, steady
 
 #: ms. From the end of filling, how long until an entry is due that is to be accepted before.
 _ACCEPT_MS_PER_RECORD = 0.05
@@ -78,6 +79,52 @@ def intake(bed: Bed, size: Size) -> Figures:
     }
 
 
+def long(bed: Bed, size: Size) -> Figures:
+    """Accept requests that are due in thirty days: each goes into the STORE."""
+    requests, (target, copied) = bed.new_topics(2)
+    _fill_due(bed, requests, target, size.messages, _now_ms() + LONG_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages, STORED)
+
+
+def cancel(bed: Bed, size: Size) -> Figures:
+    """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels."""
+    requests, (target, copied) = bed.new_topics(2)
+    scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
+    due_ms = _now_ms() + 1_000
+    bed.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
+    bed.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
+    bed.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    figures = _rates(bed, requests, copied, sidecar, scheduled // 2)
+    cancelled = Journal(bed.kafka, requests, CANCELLED)
+    try:
+        cancelled.follow(scheduled // 2, lambda: None)
+    finally:
+        cancelled.close()
+    rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
+    return {**figures, "records_per_s": rate, "of_copy_share": rate / figures["copy_per_s"]}
+
+
+def rebuild(bed: Bed, size: Size) -> Figures:
+    """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again."""
+    requests, (target,) = bed.new_topics()
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    sidecar.wait_for_pending(size.messages)
+    sidecar.kill()
+    sidecar.lose_disk()
+    began = time.monotonic()
+    delivering_s = sidecar.start_and_wait()
+    sidecar.wait_for_pending(size.messages)
+    whole_s = time.monotonic() - began
+    sidecar.stop()
+    return {"delivering_s": delivering_s, "whole_s": whole_s, "entries_per_s": size.messages / whole_s}
+
+
 def through(bed: Bed, size: Size) -> Figures:
     """Accept and deliver at the same time: a full request topic, whose requests have just become due."""
     requests, (target, copied) = bed.new_topics(2)
@@ -131,8 +178,10 @@ def burst(bed: Bed, size: Size) -> Figures:
     }
 
 
-def _rates(bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int) -> Figures:
-    journal = Journal(bed.kafka, requests)
+def _rates(
+    bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
+) -> dict[str, float]:
+    journal = Journal(bed.kafka, requests, fate)
     try:
         journal.follow(count, sidecar.check)
         seconds = journal.seconds()
@@ -160,13 +209,18 @@ def _now_ms() -> int:
 
 CASES: Mapping[str, Case] = {
     "intake": intake,
+    "long": long,
     "through": through,
+    "cancel": cancel,
     "drain": drain,
     "burst": burst,
     "held": held,
+    "rebuild": rebuild,
     "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
     "steady 1000/s": lambda bed, size: steady(bed, 1_000, size.seconds),
     "steady 3000/s": lambda bed, size: steady(bed, 3_000, size.seconds),
     "steady 10000/s": lambda bed, size: steady(bed, 10_000, size.seconds),
+    "many": lambda bed, size: many(bed, 5_000, size.seconds),
+    "bad target": lambda bed, size: bad_target(bed, 1_000, size.seconds),
 }
 """Name -> case, in the order in which they run."""

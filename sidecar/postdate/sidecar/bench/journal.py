@@ -19,34 +19,34 @@ from postdate.sidecar.bench.figures import Lateness
 from postdate.sidecar.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX
 from postdate.sidecar.errors import TransientError
 
-_MARK = b'"' + DELIVERED.encode() + b'"'
-
 
 class Journal:
     """Follows the dispatch log of one request topic from its beginning, committed records only."""
 
-    def __init__(self, kafka: Kafka, requests: str) -> None:
+    def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
+        """`fate`: what is counted and timed."""
+        self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
         log = OwnTopics.of(requests).dispatch_log
         self._readers = [
             kafka.log_reader(Partition(log, index), 0, Isolation.READ_COMMITTED) for index in range(PARTITIONS)
         ]
         self._records: list[Record] = []
-        self.delivered = 0
+        self.counted = 0
 
     def follow(self, count: int, check: Callable[[], None]) -> None:
-        """Read on until `count` messages were delivered; `check` raises where that cannot come any more.
+        """Read on until `count` requests had the fate; `check` raises where that cannot come any more.
 
         Raises TransientError where they are not after CASE_TIMEOUT_S.
         """
         deadline = time.monotonic() + CASE_TIMEOUT_S
-        while self.delivered < count:
+        while self.counted < count:
             taken = [record for reader in self._readers for record in reader.read(READ_RECORDS_MAX, 0.0)]
             self._records += taken
-            self.delivered += sum((record.value or b"").count(_MARK) for record in taken)
+            self.counted += sum((record.value or b"").count(self._mark) for record in taken)
             if not taken:
                 check()
                 if time.monotonic() > deadline:
-                    raise TransientError(f"{self.delivered} of {count} were delivered in {CASE_TIMEOUT_S:.0f} s")
+                    raise TransientError(f"{self.counted} of {count} were {self._fate} in {CASE_TIMEOUT_S:.0f} s")
                 time.sleep(LOOK_S)
 
     def close(self) -> None:
@@ -55,18 +55,18 @@ class Journal:
             reader.close()
 
     def seconds(self) -> float:
-        """From the takeover of the last owner until the last delivery, by the broker's clock."""
+        """From the takeover of the last owner until the last of these fates, by the broker's clock."""
         owned = [record.timestamp_ms for record in self._records if decode_record(record.value or b"").kind == OWNER]
-        sent = [record.timestamp_ms for record in self._records if _MARK in (record.value or b"")]
+        sent = [record.timestamp_ms for record in self._records if self._mark in (record.value or b"")]
         return max(max(sent) - min(owned[-PARTITIONS:]), 1) / 1000
 
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
-        """Of the deliveries whose due time is meant: the broker's time of the transaction's record minus due."""
+        """Of the fates whose due time is meant: the broker's time of the transaction's record minus due."""
         late = [
             record.timestamp_ms - fate[1]
             for record in self._records
             for fate in decode_record(record.value or b"").fates
-            if fate[2] == DELIVERED and is_meant(fate[1])
+            if fate[2] == self._fate and is_meant(fate[1])
         ]
         return np.array(late, dtype=np.float64)
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 PARTITIONS = 4
 """Of the request topic: shards of the one sidecar process that is measured."""
 
+MANY_PARTITIONS = 64
+"""Shards of one process in the case that asks what many of them cost."""
+
 TARGET_PARTITIONS = 4
 """Of the target topic."""
 
@@ -31,6 +34,9 @@ WARM_UP_S = 5.0
 
 FAR_MS = 1_800_000
 """ms. Due in half an hour: never while the benchmark looks."""
+
+LONG_MS = 30 * 86_400_000
+"""ms. Due in thirty days: beyond what a request topic keeps, so that requests are stored."""
 
 READ_RECORDS_MAX = 2_000
 """Records of one read."""

@@ -1,4 +1,4 @@
-"""The steady case: so many requests a second with delays from one to five seconds, and how late each message comes.
+"""The steady cases: so many requests a second with delays from one to five seconds, and how late each message comes.
 
 Two threads: the caller's reads the target, another one sends. The load is made in the same process as the reading, so
 that both times are of one clock.
@@ -13,10 +13,12 @@ import time
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import PlainProducer
 from postdate.sidecar.bench.bed import Bed, Sidecar, request
-from postdate.sidecar.bench.figures import Figures, percentiles
+from postdate.sidecar.bench.figures import Figures, Lateness, percentiles
 from postdate.sidecar.bench.journal import Arrivals, Journal
 from postdate.sidecar.bench.limits import (
     CASE_TIMEOUT_S,
+    IDLE_S,
+    MANY_PARTITIONS,
     PARTITIONS,
     TARGET_PARTITIONS,
     VALUE_SIZE_BYTES,
@@ -39,7 +41,7 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
     sidecar = bed.sidecar(requests)
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
-    sender = _Sender(bed, requests, target, rate, count)
+    sender = _Sender(bed, requests, [target], rate, count, PARTITIONS)
     arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
     bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
@@ -77,12 +79,71 @@ def _read(arrivals: Arrivals, count: int, sidecar: Sidecar, sender: _Sender) -> 
                 raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")
 
 
-class _Sender:
-    """A thread that sends `count` requests, `rate` a second."""
+def many(bed: Bed, rate: int, seconds: float) -> Figures:
+    """The same with 64 shards in the one process, and what these cost while nothing is due."""
+    requests, (target,) = bed.new_topics(partitions=MANY_PARTITIONS)
+    sidecar = bed.sidecar(requests, MANY_PARTITIONS)
+    started_s = sidecar.start_and_wait()
+    time.sleep(WARM_UP_S)
+    cpu_s, began = sidecar.cpu_s(), time.monotonic()
+    time.sleep(IDLE_S)
+    idle = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
+    count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
+    sender = _Sender(bed, requests, [target], rate, count, MANY_PARTITIONS)
+    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s to {MANY_PARTITIONS} partitions")
+    sender.start()
+    try:
+        _read(arrivals, count, sidecar, sender)
+        arrived = arrivals.lateness(warm_up)
+    finally:
+        sender.end()
+        arrivals.close()
+    sidecar.stop()
+    return {"start_s": started_s, "idle_core_share": idle, **percentiles("arrival", arrived)}
 
-    def __init__(self, bed: Bed, requests: str, target: str, rate: int, count: int) -> None:
+
+def bad_target(bed: Bed, rate: int, seconds: float) -> Figures:
+    """Ten targets, once all well and once with one of them missing: how late the other nine are."""
+    well, ill = (_others_late(bed, rate, seconds, missing) for missing in (False, True))
+    named = percentiles("undisturbed", well) | percentiles("disturbed", ill)
+    return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
+
+
+def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness:
+    """Lateness at the commit of the messages for nine targets; a tenth exists or not, and is not counted."""
+    requests, targets = bed.new_topics(10, target_partitions=1)
+    ninth = f"{targets[-1]}-missing" if missing else targets[-1]
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
+    sender = _Sender(bed, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second, the tenth target {'is missing' if missing else 'is well'}")
+    journal = Journal(bed.kafka, requests)
+    began_ms = time.time_ns() // 1_000_000
+    sender.start()
+    try:
+
+        def check() -> None:
+            sidecar.check()
+            sender.check()
+
+        journal.follow(count - count // 10 if missing else count, check)
+        late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + _DELAY_MS[1])
+    finally:
+        sender.end()
+        journal.close()
+    sidecar.stop()
+    return late
+
+
+class _Sender:
+    """A thread that sends `count` requests, `rate` a second, in turn for each target."""
+
+    def __init__(self, bed: Bed, requests: str, targets: list[str], rate: int, count: int, partitions: int) -> None:
         self._producer: PlainProducer = bed.kafka.plain_producer()
-        self._requests, self._target, self._rate, self._count = requests, target, rate, count
+        self._requests, self._targets, self._rate, self._count = requests, targets, rate, count
+        self._partitions = partitions
         self._ending = threading.Event()
         self._fault: KafkaFault | None = None
         self._thread = threading.Thread(target=self._send, name="load", daemon=True)
@@ -110,8 +171,9 @@ class _Sender:
                 wanted = min(self._count, int((time.monotonic() - began) * self._rate) + 1)
                 now_ms = time.time_ns() // 1_000_000
                 for number in range(sent, wanted):
-                    key, headers = request(number, self._target, now_ms + chance.randint(*_DELAY_MS))
-                    self._producer.produce(self._requests, _VALUE, key, headers, number % PARTITIONS)
+                    target = self._targets[number % len(self._targets)]
+                    key, headers = request(number, target, now_ms + chance.randint(*_DELAY_MS))
+                    self._producer.produce(self._requests, _VALUE, key, headers, number % self._partitions)
                 sent = wanted
                 self._producer.flush(0)
                 self._ending.wait(_STEP_S)
