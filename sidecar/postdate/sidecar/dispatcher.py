@@ -68,12 +68,14 @@ class Suspect:
 @dataclass(slots=True)
 class Due:
     """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
-    read. `full`: a bound ended the scan, so that more may be due. `ordered`: an ordinary scan, of messages alone."""
+    read. `full`: a bound ended the scan of the first cursor. `goes_on`: more may be due. `ordered`: an ordinary scan,
+    of messages alone."""
 
     keys: list[bytes]
     values: list[bytes]
     apart: Collection[bytes] = ()
     full: bool = False
+    goes_on: bool = False
     ordered: bool = False
 
 
@@ -119,7 +121,7 @@ class Dispatcher:
         if not self._commit(index, tenure, draft, batch, alone):
             return 0, True
         self._go_on(index, tenure, due, batch, before_ms)
-        return len(batch.fates), due.full or batch.stayed > 0
+        return len(batch.fates), due.goes_on or batch.stayed > 0
 
     def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
         """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
@@ -172,12 +174,13 @@ class Dispatcher:
                 size_max = max(1, size_max - ahead.size_bytes)
                 due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
                 due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+                due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
                 due.keys += ahead.keys
                 due.values += ahead.values
                 due.apart = ahead.apart
                 return due
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=not (controls or self._isolating))
-        due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
         return due
 
     def _go_on(self, index: TimerIndex, tenure: Tenure, due: Due, batch: Batch, before_ms: int) -> None:
@@ -185,7 +188,7 @@ class Dispatcher:
         self._limit.committed(due.full and not self._ahead.searching, tenure.took_ms)
         if not due.ordered:
             return
-        if not due.full:
+        if not due.goes_on:
             self._ahead.end()
         elif self._ahead.active:
             self._ahead.committed(due.keys, due.values, batch.ended())

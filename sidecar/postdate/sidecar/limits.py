@@ -123,6 +123,9 @@ LOOK_AHEAD_TARGETS_MAX: Final = 10_000
 # A target with this share of a full transaction makes the backlog, and the second cursor goes past it.
 HEAVY_SHARE: Final = 1 / 8
 
+# Of fewer messages that the second cursor took each target has a large share, and no share says anything.
+HEAVY_TAKEN_MIN: Final = 20
+
 # Entries that Kafka refused in a batch and that are tried alone: each costs a transaction, and a skip in every scan.
 SUSPECTS_MAX: Final = 1_000
 

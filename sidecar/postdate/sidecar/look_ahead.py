@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from postdate.sidecar.limits import (
     BACKLOG_TRANSACTIONS,
     HEAVY_SHARE,
+    HEAVY_TAKEN_MIN,
     LOOK_AHEAD_ENTRIES_MAX,
     LOOK_AHEAD_SIZE_BYTES_MAX,
     LOOK_AHEAD_TARGETS_MAX,
@@ -32,14 +33,13 @@ from postdate.wheel.keys import entry_key
 
 @dataclass(slots=True)
 class Ahead:
-    """What one transaction takes from ahead of the backlog: keys and values, ascending; the first cursor may read up to
-    `until`, exclusive; `apart` are the keys that have a passed entry before them."""
+    """What one transaction takes from ahead of the backlog: keys and values, ascending; `until`: where the first cursor
+    stops, exclusive, for this transaction; `apart`: the keys that have a passed entry before them."""
 
     until: bytes
     keys: list[bytes] = field(default_factory=list)
     values: list[bytes] = field(default_factory=list)
     apart: set[bytes] = field(default_factory=set)
-    moved: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -83,7 +83,7 @@ class LookAhead:
         put = index.lowest_put()
         if put is not None and put < self._at:
             self._at = put
-        found = Ahead(self._at)
+        found = Ahead(b"")
         self._undecided, self.searching, self._is_full = True, False, False
         self._taken.clear()
         keys, values = index.scan_from(
@@ -110,7 +110,7 @@ class LookAhead:
             if keys:
                 self._at = keys[-1] + b"\0"
             self.searching = len(keys) >= LOOK_AHEAD_ENTRIES_MAX or sum(map(len, values)) >= LOOK_AHEAD_SIZE_BYTES_MAX
-        found.moved = bool(keys)
+        found.until = found.keys[0] if found.keys else self._at
         return found
 
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
@@ -129,7 +129,7 @@ class LookAhead:
     def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
         """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as above."""
         self._undecided = False
-        if self._is_full:
+        if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:
             self._waiting |= _heavy(self._taken)
         self._keep_waiting(keys, values, ended)
 
