@@ -23,13 +23,16 @@ class ConfluentLogReader:
         self._position = offset
         conf = settings.reader_conf(isolation.value)
         try:
-            self._consumer: Consumer | None = Consumer(conf, logger=log)
-            self._consumer.assign([TopicPartition(part.topic, part.index, offset)])
+            consumer = Consumer(conf, logger=log)
+            consumer.assign([TopicPartition(part.topic, part.index, offset)])
         except KafkaException as error:
             raise classify(error, self._doing) from error
+        self._consumer: Consumer | None = consumer
+        self._renewal = settings.renewal(consumer, settings.consumer)
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         consumer = self._open()
+        self._renewal.follow()
         try:
             first = consumer.poll(timeout_s)
             messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
