@@ -34,6 +34,8 @@ SCRAM_PASSWORD = "swordfish-scram"  # noqa: S105
 KEY_PASSWORD = "swordfish-key"  # noqa: S105
 USER = "postdate"
 
+#: Keys that are made at once.
+_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _LOGIN = "org.apache.kafka.common.security"
 _RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID}
 _OPERATIONS = {
@@ -53,7 +55,7 @@ class Certificates:
         self.ca = directory / "ca.crt"
         self._ca_key = directory / "ca.key"
         self._directory = directory
-        subject = ["-subj", "/CN=test-authority", "-days", "2", "-nodes", "-newkey", "rsa:2048"]
+        subject = ["-subj", "/CN=test-authority", "-days", "2", "-nodes", *_CURVE]
         _openssl("req", "-x509", *subject, "-keyout", self._ca_key, "-out", self.ca)
         key, certificate = self._issue("broker", "IP:127.0.0.1")
         self.broker = directory / "broker.pem"
@@ -67,9 +69,7 @@ class Certificates:
             self._directory / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
         )
         extensions.write_text(f"subjectAltName={alternative}\n")
-        _openssl(
-            "req", "-new", "-nodes", "-newkey", "rsa:2048", "-subj", f"/CN={name}", "-keyout", key, "-out", request
-        )
+        _openssl("req", "-new", "-nodes", *_CURVE, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
         signed_by: list[str | Path] = [
             "-CA",
             self.ca,

@@ -8,6 +8,8 @@ denies topics. That the table is exactly enough shows a real broker alone: tests
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -81,3 +83,16 @@ def test_the_commands_that_grant_everything() -> None:
         ("group", "g", "literal"),
         ("transactional-id", "postdate/r/", "prefixed"),
     }
+
+
+def test_the_document_shows_this_table_and_no_other() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z-]+) \| (.+?) \| ([A-Z][\w, ]+?) \|", text.partition("## ACLs")[2], re.MULTILINE)
+    named = {"`group_id`": "g", "`postdate/R/` (prefixed)": "postdate/R/", "each target": "orders"}
+    shown = {
+        (resource, named.get(name, name.strip("`")), operation)
+        for resource, name, operations in rows
+        for operation in operations.split(", ")
+    }
+    wanted = rights.needed("g", RequestTopicConfig("R", allow=("orders",)))
+    assert shown == {(right.resource, right.name, right.operation.value) for right in wanted}

@@ -73,12 +73,12 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
 def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
     """Missing rights and broken rules of one request topic, those that forbid to start first; empty: none.
 
-    Settings that may not be read cannot be judged: then only the rights are told. Three or four requests to Kafka.
+    Topics that may not be looked at cannot be judged: then only the rights are told. Some five requests to Kafka.
     """
     missing = _missing(config, topic, admin)
     found = [_violation(config, right) for right in missing]
     own = OwnTopics.of(topic.name)
-    if not any(right.operation is Operation.DESCRIBE_CONFIGS for right in missing):
+    if not any(right.resource == TOPIC and not right.of_target for right in missing):
         found += rules.violations(own, admin, config.kafka.bootstrap_servers)
     return sorted(found, key=lambda violation: not violation.refuses)
 

@@ -100,10 +100,16 @@ class ConfluentAdmin:
         return found
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        return {
-            name: frozenset() if described is None else _operations(described.authorized_operations)
-            for name, described in self._described(topics).items()
-        }
+        found: dict[str, frozenset[Operation]] = {}
+        described = self._described(topics)
+        hidden = [name for name, each in described.items() if each is None]
+        readable = self._topic_configs(hidden, frozenset())  # an ACL of its own, which does not show the topic
+        for name, each in described.items():
+            if each is not None:
+                found[name] = _operations(each.authorized_operations)
+            else:
+                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if name in readable else frozenset()
+        return found
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
         doing = f"describe the group {group_id}"

@@ -181,7 +181,8 @@ def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
     """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
     together with its transaction, Fenced or FatalClient where the producer is done for."""
     code = error.code()
-    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()})"
+    missing = ": no ACL allows to write to the topic" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
     if error.fatal():
         return (Fenced if code in FENCED_CODES else FatalClient)(message, code)
     if code in RECORD_CODES or code in AUTHORIZATION_CODES:

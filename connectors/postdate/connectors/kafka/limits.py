@@ -57,3 +57,6 @@ SECRET_LOOK_INTERVAL_S = 10.0
 
 #: characters. The longest secret that is read from a file while a process runs.
 SECRET_CHARS_MAX = 1024 * 1024
+
+#: s. How long a reader may get nothing before it asks whether it may look at the topic at all.
+SILENCE_S = 3.0

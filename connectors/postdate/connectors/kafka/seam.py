@@ -311,8 +311,9 @@ class Admin(Protocol):
         `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
-        """What these credentials may do with each topic: nothing with one that is hidden, everything on a cluster
-        without ACLs; absent ones are missing from the answer. One request. Raises as `describe`."""
+        """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything
+        on a cluster without ACLs; absent ones are missing from the answer. One or two requests. Raises as `describe`.
+        """
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
         """What these credentials may do with a consumer group, whether it exists or not; empty where it is hidden."""
