@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATI
 
 def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
     """What the program `postdate` prints; its failure is the test's, in its own words."""
-    done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=_environment())
+    done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=environment())
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode()
 
@@ -96,8 +96,8 @@ class Sidecar:
             command += ["--group-instance-id", self.name]
         command += self.options
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
-            environment = _environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=environment)
+            given = environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=given)
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -176,7 +176,8 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of this process, without settings of Postdate and with the sources of this tree."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
     path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return {**given, "PYTHONPATH": path}
