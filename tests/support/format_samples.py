@@ -10,7 +10,11 @@ import tarfile
 import tempfile
 from pathlib import Path
 
+import msgspec
+
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.stored import StoredRequest, encode_stored
 from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.identity import Identity
@@ -21,6 +25,7 @@ from postdate.wheel.options import IndexOptions
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
+STORE = SAMPLES / "store-1.jsonl"
 TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
 
 NOW_MS = 1_795_258_284_000
@@ -49,6 +54,14 @@ ANSWERS = [
     for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
 ]
 
+STORED = [
+    StoredRequest(
+        offset=17, accepted_ms=NOW_MS, first_due_ms=NOW_MS, due_ms=NOW_MS + 9, target="orders", key=b"k",
+        own_key=b"own", value=None, headers=[("h", b"x"), ("h", None)], control=[(0, "postdate-topic", b"orders")],
+        partition=-1, id=b"order-9", grace_ms=-1,
+    )
+]  # fmt: skip
+
 ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
         kind=Kind.DELIVER, stored=False, first_due=NOW_MS, due=NOW_MS, target="orders", key=b"k", value=b"v",
@@ -70,6 +83,16 @@ def verdict_line(answer: Answer) -> bytes:
     """The record of an answer."""
     origin, id, of = ((text or "").encode() for text in (answer.origin, answer.id, answer.of))
     return encode_verdict(answer.verdict, origin, id, of, answer.at_ms)[1]
+
+
+def stored_line(request: StoredRequest) -> bytes:
+    """The record that keeps a request: key, value and headers, bytes as base64."""
+    return msgspec.json.encode(encode_stored(request))
+
+
+def stored_record(line: bytes) -> tuple[bytes, bytes, Headers]:
+    """The inverse of `stored_line`."""
+    return msgspec.json.decode(line, type=tuple[bytes, bytes, list[tuple[str, bytes | None]]])
 
 
 def unpack(sample: Path, directory: Path) -> None:
@@ -104,6 +127,7 @@ def main() -> None:
     SAMPLES.mkdir(exist_ok=True)
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
+    STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
     with tempfile.TemporaryDirectory() as made:
         write_timer_log(Path(made))
         with tarfile.open(TIMER_LOG, "w:gz") as packed:

@@ -15,6 +15,7 @@ from rocksdict import WriteBatch
 
 from postdate.connectors.wire.dispatch_log import decode_record, encode_record
 from postdate.connectors.wire.errors import FormatError, NewerFormat
+from postdate.connectors.wire.stored import decode_stored
 from postdate.connectors.wire.verdicts import decode_verdict
 from postdate.wheel.database import Database
 from postdate.wheel.entry import decode_entry
@@ -47,6 +48,19 @@ def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
 def test_verdicts_of_every_version_are_read_and_still_written() -> None:
     assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS)] == samples.ANSWERS
     assert [samples.verdict_line(answer) for answer in samples.ANSWERS] == samples.lines(samples.VERDICTS)
+
+
+def test_store_records_of_every_version_are_read_and_still_written() -> None:
+    assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE)] == samples.STORED
+    assert [samples.stored_line(request) for request in samples.STORED] == samples.lines(samples.STORE)
+
+
+def test_a_store_record_of_a_newer_version_stops_the_reader() -> None:
+    key, value, headers = samples.stored_record(samples.lines(samples.STORE)[0])
+    name, meaning = headers[-1]
+    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":2')
+    with pytest.raises(NewerFormat, match="request 17 has version 2: written by a newer Postdate"):
+        decode_stored(key, value, headers)
 
 
 def test_a_timer_log_of_this_format_is_read(tmp_path: Path) -> None:
