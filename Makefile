@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate soak lint types chart lock clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz soak lint types chart lock clean
 
 VENV ?= .venv
 export VENV
@@ -21,6 +21,10 @@ SEED ?= 1
 SEEDS ?= 1000
 simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; TRACE=1 tells every step
 	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(TRACE),--trace)
+
+SECONDS ?= 60
+fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to have each finding again
+	PYTHONPATH=tests $(BIN)/python -m support.fuzzing --seconds $(SECONDS) --seed $(SEED)
 
 MINUTES ?= 30
 RATE ?= 1000

@@ -207,6 +207,14 @@ def test_a_level_is_a_delay_of_the_table(served: Served) -> None:
     assert waited == {b"level 0": 0, b"level 1": 1000, b"level 2": 5000}
 
 
+def test_a_test_of_a_service_passes_and_needs_no_sidecar_but_its_own(served: Served) -> None:
+    lines = run_example("python/test_your_service.py", served.bed.bootstrap, served.requests)
+
+    assert "1 passed" in lines[-1]
+    outcome = gather(served.bed.bootstrap, [], ["example.tested-reminders"])
+    assert {seen.key for seen in outcome.delivered} == {b"bob"}
+
+
 def test_a_night_that_has_come_schedules_the_next(served: Served) -> None:
     served.mark()
 

@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATI
 
 def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
     """What the program `postdate` prints; its failure is the test's, in its own words."""
-    done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=_environment())
+    done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=environment())
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout.decode()
 
@@ -49,7 +49,7 @@ class Sidecar:
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
     not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
-    port and so on; it serves none by default.
+    port and so on; it serves none by default. `options`: further ones of the command line.
     """
 
     name: str
@@ -58,6 +58,7 @@ class Sidecar:
     directory: Path
     group_id: str
     dispatch: Mapping[str, int] = field(default_factory=dict)
+    common: Mapping[str, str] = field(default_factory=dict)
     consumer: Mapping[str, str] = field(default_factory=lambda: QUICK_SESSION)
     producer: Mapping[str, str] = field(default_factory=dict)
     allow: Sequence[str] = ("*",)
@@ -66,6 +67,7 @@ class Sidecar:
     topics: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     data: Path | None = None
     failpoints: str = ""
+    options: Sequence[str] = ()
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
@@ -92,9 +94,10 @@ class Sidecar:
         command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
         if self.static:
             command += ["--group-instance-id", self.name]
+        command += self.options
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
-            environment = _environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
-            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=environment)
+            given = environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=given)
 
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -152,6 +155,8 @@ class Sidecar:
         served = [f"{name} = {json.dumps(value)}" for name, value in self.http.items()]
         text = "\n".join(["[dispatch]", *lines, "[http]", *served, "[kafka.consumer]"]) + "\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.consumer.items())
+        text += "[kafka.common]\n"
+        text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.common.items())
         text += "[kafka.producer]\n"
         text += "".join(f"{json.dumps(name)} = {json.dumps(value)}\n" for name, value in self.producer.items())
         for topic in self.requests:
@@ -171,7 +176,8 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """That of this process, without settings of Postdate and with the sources of this tree."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
     path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     return {**given, "PYTHONPATH": path}

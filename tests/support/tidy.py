@@ -26,6 +26,12 @@ ARROWS: dict[str, tuple[str, ...]] = {
     "postdate.connectors.kafka": (),
     "postdate.connectors.spark": ("postdate.connectors.wire",),
     "postdate.sidecar": ("postdate.connectors.kafka", "postdate.connectors.wire", "postdate.wheel"),
+    "postdate.testing": (
+        "postdate.client",
+        "postdate.connectors.kafka",
+        "postdate.connectors.wire",
+        "postdate.sidecar",
+    ),
 }
 """Which of our packages each of our packages may import, besides itself."""
 

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.config import Config, RequestTopicConfig, Secret
+from postdate.connectors.kafka.secrets import Secret
+from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.config_load import Flags, Loaded, load, require_bootstrap
 from postdate.sidecar.errors import ConfigError
 

@@ -1,29 +1,16 @@
-"""Goal: a process that cannot serve says so before it takes a shard from another, and does not flood its log.
+"""Goal: a process does not flood its log.
 
-Method: the pieces of the daemon that need no broker, with directories and log records of the test's own.
+Method: log records of the test's own, and a clock that the test moves.
 """
 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
 from postdate.sidecar import logs
-from postdate.sidecar.daemon import check_data_directory
-from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.limits import LOG_REPEAT_S
-
-
-def test_a_data_directory_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
-    file = tmp_path / "file"
-    file.write_text("")
-    for path in (file, file / "below"):
-        with pytest.raises(ConfigError, match=r"cannot be used \(.*\): give another by --data"):
-            check_data_directory(path)
-    check_data_directory(tmp_path / "new" / "one")
-    assert (tmp_path / "new" / "one").is_dir()
 
 
 def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ def kafka_of(config: Config) -> Kafka:
                 consumer=dict(kafka.consumer),
                 producer=dict(kafka.producer),
                 admin=dict(kafka.admin),
+                reader_group_id=config.group_id,
             )
         )
     except SettingRefused as error:

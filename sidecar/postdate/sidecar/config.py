@@ -5,7 +5,7 @@ hands it to its workers as it is. The tree is also the documentation: `config_do
 from it the keys of the TOML file and the names of the environment variables, so an option is declared once, here.
 
 Thread rule: immutable, so any thread may read it.
-Source of the idea: the frozen option classes and the secret type of quix-streams' `kafka/configuration.py`.
+Source of the idea: the frozen option classes of quix-streams' `kafka/configuration.py`.
 """
 
 from __future__ import annotations
@@ -32,20 +32,6 @@ SECOND_MS: Final = 1_000
 MINUTE_MS: Final = 60 * SECOND_MS
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
-
-MASK: Final = "***"
-
-
-class Secret(str):
-    """A text that goes to the client library and is never shown: its repr and its formatted form are `***`."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return repr(MASK)
-
-    def __format__(self, format_spec: str) -> str:
-        return format(MASK, format_spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ from types import ModuleType
 from typing import Any
 
 from postdate.connectors.kafka import limits as kafka_limits
+from postdate.connectors.kafka.secrets import MASK
 from postdate.connectors.wire import limits as wire_limits
 from postdate.sidecar import limits as sidecar_limits
-from postdate.sidecar.config import MASK, Config, RequestTopicConfig
+from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.config_load import Loaded
 from postdate.sidecar.config_schema import (
     REQUEST_TOPICS,

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from postdate.connectors.kafka.secrets import SecretFile
 from postdate.sidecar import limits
 from postdate.sidecar.config_schema import (
     ENVIRONMENT_PREFIX,
@@ -138,7 +139,8 @@ def _property(read: Read, leaf: Leaf, name: str, value: Any, source: str) -> Non
     """Note one librdkafka property; `sasl.password.file` names the file that holds the secret."""
     stem = name.removesuffix(".file")
     if stem != name and is_secret(stem):
-        value, name, source = read_secret(Path(str(value))), stem, f"{value} (named by {source})"
+        path = Path(str(value))
+        value, name, source = SecretFile(read_secret(path), path), stem, f"{value} (named by {source})"
     read.settings.append(Setting(leaf.path, value, source, name))
 
 

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+from postdate.connectors.kafka.secrets import Secret, SecretFile
 from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.sidecar.config import Secret
 from postdate.sidecar.config_schema import Leaf
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
@@ -27,6 +27,8 @@ def is_secret(name: str) -> bool:
 
 def property_text(name: str, raw: object) -> str:
     """The text librdkafka wants for a property; a `Secret` where it is one. Raises ValueError: of no simple type."""
+    if isinstance(raw, SecretFile):
+        return raw
     if isinstance(raw, bool):
         text = "true" if raw else "false"
     elif isinstance(raw, (int, float, str)):

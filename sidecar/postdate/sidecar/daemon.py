@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-import tempfile
 import threading
 from pathlib import Path
 from types import FrameType
@@ -30,17 +29,19 @@ from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, OPEN_FILES_PER_SHARD, 
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
+from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
 from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.rights import violations
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
-from postdate.sidecar.topics import violations
 
 log = logging.getLogger(__name__)
 
 
 def run(config: Config) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError where it must not start."""
-    check_data_directory(config.data_path)
+    forbid_core_dumps()
+    prepare_data_directory(config.data_path)
     kafka = kafka_of(config)
     admin = kafka.admin()
     retentions = check_topics(config, admin)
@@ -66,18 +67,6 @@ def run(config: Config) -> int:
     return Exit.OK if served else Exit.FENCED
 
 
-def check_data_directory(path: Path) -> None:
-    """Make the data directory, before anything is taken from another process. Raises ConfigError: it cannot be used."""
-    try:
-        os.makedirs(path, mode=0o700, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            pass
-    except OSError as error:
-        raise ConfigError(
-            f"the data directory {path} cannot be used ({error.strerror}): give another by --data"
-        ) from error
-
-
 def announce(shards: int) -> None:
     """Tell scripts, on stdout, for how many shards this process may deliver now."""
     sys.stdout.write(f"running: {shards} shards\n")
@@ -88,8 +77,7 @@ def check_topics(config: Config, admin: Admin) -> dict[str, int]:
     """The retention of each request topic in ms (-1: without end). Raises ConfigError naming every broken rule."""
     retentions: dict[str, int] = {}
     for topic in config.request_topics:
-        own = OwnTopics.of(topic.name)
-        found = violations(own, admin, config.kafka.bootstrap_servers)
+        found = violations(config, topic, admin)
         fatal = [violation for violation in found if violation.refuses]
         if fatal:
             raise ConfigError("\n".join(str(violation) for violation in fatal))
@@ -107,12 +95,12 @@ def check_topics(config: Config, admin: Admin) -> dict[str, int]:
 def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
     """Look at the live topics every ten minutes until `ended`: anybody may change their settings at any time."""
     while not ended.wait(TOPIC_CHECK_INTERVAL_MS / 1000):
-        for name in config.request_topic_names:
+        for topic in config.request_topics:
             try:
-                for violation in violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers):
+                for violation in violations(config, topic, admin):
                     log.error("%s", violation)
             except KafkaFault as fault:
-                log.warning("the topics of %s could not be checked: %s", name, fault)
+                log.warning("the topics of %s could not be checked: %s", topic.name, fault)
 
 
 def _beat_interval_ms(retention_ms: int) -> int:

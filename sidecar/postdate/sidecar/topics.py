@@ -33,6 +33,7 @@ class Rule(StrEnum):
     """The rules for live topics. Closed."""
 
     MISSING = "missing-topic"
+    MISSING_RIGHT = "missing-right"
     PARTITIONS = "too-few-partitions"
     FATES_OUTLIVE = "dispatch-log-retention"
     COMPACTED = "compacted"

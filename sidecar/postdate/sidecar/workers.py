@@ -27,6 +27,7 @@ from postdate.sidecar.limits import (
     WORKER_STOP_S,
 )
 from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.privacy import forbid_core_dumps
 
 log = logging.getLogger(__name__)
 
@@ -136,6 +137,7 @@ class Workers:
 def run_workers(config: Config) -> int:
     """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
     configure_logging(config.log_level)
+    forbid_core_dumps()
     workers = Workers(config.workers, config.http.port)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:

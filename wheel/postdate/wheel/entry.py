@@ -95,7 +95,7 @@ def decode_entry(data: bytes) -> Entry:
     """The entry of bytes that `encode_entry` made; raises Corrupt for any others (move the directory aside)."""
     try:
         return _entries.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"an entry of {len(data)} bytes does not decode: {error}") from error
 
 
@@ -116,5 +116,5 @@ def decode_mark(data: bytes) -> Mark:
     """The mark of bytes that `encode_mark` made; raises Corrupt for any others."""
     try:
         return _marks.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"a mark of {len(data)} bytes does not decode: {error}") from error

@@ -41,7 +41,7 @@ def check_identity_row(row: bytes, identity: Identity) -> bytes:
         if version != FORMAT_VERSION:
             raise FormatMismatch(version, FORMAT_VERSION)
         _, found, log_id = msgspec.msgpack.decode(row, type=tuple[int, Identity, bytes])
-    except (msgspec.DecodeError, UnicodeDecodeError, TypeError, IndexError, KeyError) as error:
+    except (ValueError, TypeError, IndexError, KeyError, RecursionError) as error:
         raise Corrupt(f"the identity of the timer log does not decode: {error}") from error
     differing = tuple(name for name in Identity.__struct_fields__ if getattr(found, name) != getattr(identity, name))
     if differing:

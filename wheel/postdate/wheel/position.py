@@ -37,5 +37,5 @@ def decode_position(data: bytes) -> Position:
     """The position of bytes that `encode_position` made; raises Corrupt for any others."""
     try:
         return _positions.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"the position of the timer log does not decode: {error}") from error

@@ -34,7 +34,8 @@ from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
 from postdate.connectors.kafka.classification import classify, error_of
 from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, RecordRejected, Retriable, Unreachable
-from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
+from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
+from postdate.connectors.kafka.secrets import Renewal
 from postdate.connectors.kafka.settings import KafkaSettings
 
 #: s. How often a created topic is looked for, and a passing error is tried again.
@@ -47,15 +48,25 @@ _NOT_FOUND = -1
 _EVERYTHING = -1
 
 
+_OPERATIONS = {
+    AclOperation.READ: Operation.READ,
+    AclOperation.WRITE: Operation.WRITE,
+    AclOperation.ALTER: Operation.ALTER,
+    AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
+}
+
+
 class ConfluentAdmin:
     """Admin over confluent_kafka. See the seam for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._timeout_s = settings.admin_timeout_s
         try:
-            self._client: AdminClient | None = AdminClient(settings.admin_conf())
+            client = AdminClient(settings.admin_conf())
         except KafkaException as error:
             raise classify(error, "make an admin client") from error
+        self._client: AdminClient | None = client
+        self._renewal: Renewal | None = settings.renewal(client, settings.admin)
 
     def cluster_id(self) -> str:
         described = self._answer(self._open().describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
@@ -73,32 +84,45 @@ class ConfluentAdmin:
         return offset if offset >= 0 else None
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        futures = self._open().describe_topics(
-            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout_s
-        )
         found: dict[str, TopicInfo] = {}
-        for name, future in futures.items():
-            try:
-                described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
-            except NotAuthorized as fault:
-                if fault.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise
+        for name, described in self._described(topics).items():
+            if described is None:
                 found[name] = TopicInfo(name, "", {}, {}, writable=False)
                 continue
-            if described is not None:
-                leaders = {each.id: each.leader is not None for each in described.partitions}
-                allowed = described.authorized_operations
-                writable = allowed is None or AclOperation.WRITE in allowed
-                found[name] = TopicInfo(name, str(described.topic_id), leaders, {}, writable)
+            leaders = {each.id: each.leader is not None for each in described.partitions}
+            writable = Operation.WRITE in _operations(described.authorized_operations)
+            found[name] = TopicInfo(name, str(described.topic_id), leaders, {}, writable)
         wanted = frozenset(config)
         if wanted:
             visible = [name for name, info in found.items() if info.topic_id]
             for name, values in self._topic_configs(visible, wanted).items():
                 found[name] = found[name]._replace(config=values)
         return found
+
+    def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        found: dict[str, frozenset[Operation]] = {}
+        described = self._described(topics)
+        hidden = [name for name, each in described.items() if each is None]
+        readable = self._topic_configs(hidden, frozenset())  # an ACL of its own, which does not show the topic
+        for name, each in described.items():
+            if each is not None:
+                found[name] = _operations(each.authorized_operations)
+            else:
+                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if name in readable else frozenset()
+        return found
+
+    def group_rights(self, group_id: str) -> frozenset[Operation]:
+        doing = f"describe the group {group_id}"
+        asked = self._open().describe_consumer_groups(
+            [group_id], include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        try:
+            group = self._answer(asked[group_id], doing, absent=KafkaError.GROUP_ID_NOT_FOUND)
+        except NotAuthorized as fault:
+            if fault.code != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise
+            return frozenset()
+        return _operations(None if group is None else group.authorized_operations)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         if not topics:
@@ -187,7 +211,28 @@ class ConfluentAdmin:
         return None
 
     def close(self) -> None:
-        self._client = None
+        self._client = self._renewal = None
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        futures = self._open().describe_topics(
+            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout_s
+        )
+        found: dict[str, Any] = {}
+        for name, future in futures.items():
+            try:
+                described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+            except NotAuthorized as fault:
+                if fault.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise
+                found[name] = None
+                continue
+            if described is not None:
+                found[name] = described
+        return found
 
     def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
         """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
@@ -271,6 +316,15 @@ class ConfluentAdmin:
             raise classify(error, doing, otherwise=Unreachable) from error
 
     def _open(self) -> AdminClient:
-        if self._client is None:
+        client, renewal = self._client, self._renewal
+        if client is None or renewal is None:
             raise FatalClient("This admin client is closed.")
-        return self._client
+        renewal.follow()
+        return client
+
+
+def _operations(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
+    """What a broker says is allowed; one that does not say forbids nothing that is known here."""
+    if allowed is None:
+        return frozenset(Operation)
+    return frozenset(_OPERATIONS[each] for each in allowed if each in _OPERATIONS)

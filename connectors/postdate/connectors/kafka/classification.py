@@ -121,6 +121,15 @@ REFUSED_CODES = frozenset(
 )
 
 
+#: What a person has to grant: the library's own texts name neither the right nor who gives it.
+_MISSING = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ": no ACL allows Write on this transactional id",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: ": no ACL allows Read on the consumer group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: ": no ACL allows this on the topic; postdate topics check names it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: ": no ACL allows this on the cluster",
+}
+
+
 class Blame(Enum):
     """Whose fault a refused record is: its target topic's (the first three), or its own."""
 
@@ -165,14 +174,15 @@ def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[Ka
     """
     error = error_of(raised)
     kind = _kind(error, otherwise)
-    return kind(f"Could not {doing}: {error.str()} ({error.name()})", error.code())
+    return kind(f"Could not {doing}: {error.str()} ({error.name()}){_MISSING.get(error.code(), '')}", error.code())
 
 
 def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
     """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
     together with its transaction, Fenced or FatalClient where the producer is done for."""
     code = error.code()
-    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()})"
+    missing = ": no ACL allows to write to the topic" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
     if error.fatal():
         return (Fenced if code in FENCED_CODES else FatalClient)(message, code)
     if code in RECORD_CODES or code in AUTHORIZATION_CODES:

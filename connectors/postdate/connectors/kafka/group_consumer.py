@@ -57,9 +57,11 @@ class ConfluentGroupConsumer:
         self._statistics: tuple[BrokerStatistics, ...] = ()
         conf |= {"error_cb": self._on_error, "on_commit": _on_commit, "stats_cb": self._on_statistics}
         try:
-            self._consumer: Consumer | None = Consumer(conf, logger=log)
+            consumer = Consumer(conf, logger=log)
         except KafkaException as error:
             raise classify(error, "make a consumer") from error
+        self._consumer: Consumer | None = consumer
+        self._renewal = settings.renewal(consumer, settings.consumer)
 
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
         self._listener = listener
@@ -72,6 +74,7 @@ class ConfluentGroupConsumer:
 
     def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
         consumer = self._open()
+        self._renewal.follow()
         if self._starting:
             self._try_starting()
             timeout_s = min(timeout_s, 0.05)

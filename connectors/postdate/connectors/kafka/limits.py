@@ -51,3 +51,12 @@ START_PATIENCE_S = 30.0
 
 #: errors. What a group consumer remembers between two calls of `errors`; a broker that is away repeats itself.
 ERRORS_MAX = 1_000
+
+#: s. How often a client looks whether the file of its password has changed; less than it takes to revoke the old one.
+SECRET_LOOK_INTERVAL_S = 10.0
+
+#: characters. The longest secret that is read from a file while a process runs.
+SECRET_CHARS_MAX = 1024 * 1024
+
+#: s. How long a reader may get nothing before it asks whether it may look at the topic at all.
+SILENCE_S = 3.0

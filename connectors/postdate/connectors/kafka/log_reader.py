@@ -5,9 +5,12 @@ Assigned by hand, in no group. One thread at a time.
 
 from __future__ import annotations
 
+import time
+
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from postdate.connectors.kafka.classification import classify
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.classification import classify, error_of
 from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
 from postdate.connectors.kafka.records import group_records
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
@@ -21,20 +24,26 @@ class ConfluentLogReader:
         self._part = part
         self._doing = f"read {part.topic}/{part.index}"
         self._position = offset
+        self._look_at = time.monotonic() + limits.SILENCE_S
         conf = settings.reader_conf(isolation.value)
         try:
-            self._consumer: Consumer | None = Consumer(conf, logger=log)
-            self._consumer.assign([TopicPartition(part.topic, part.index, offset)])
+            consumer = Consumer(conf, logger=log)
+            consumer.assign([TopicPartition(part.topic, part.index, offset)])
         except KafkaException as error:
             raise classify(error, self._doing) from error
+        self._consumer: Consumer | None = consumer
+        self._renewal = settings.renewal(consumer, settings.consumer)
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         consumer = self._open()
+        self._renewal.follow()
         try:
             first = consumer.poll(timeout_s)
             messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
         except KafkaException as error:
             raise classify(error, self._doing) from error
+        if first is None:
+            self._look(consumer)
         grouped, errors = group_records(messages)
         for _, _, error_event in errors:
             self._judge(error_event)
@@ -49,6 +58,19 @@ class ConfluentLogReader:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
             consumer.close()
+
+    def _look(self, consumer: Consumer) -> None:
+        """Asks about a topic that has been silent for a while. *Measured*: of one that ACLs hide altogether the library
+        says nothing to who reads it by hand, and waits for ever."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + limits.SILENCE_S
+        try:
+            error = consumer.list_topics(self._part.topic, limits.ADMIN_TIMEOUT_S).topics[self._part.topic].error
+        except KafkaException as unanswered:
+            error = error_of(unanswered)
+        if error is not None:
+            self._judge(error)
 
     def _judge(self, error: KafkaError) -> None:
         """Raises what the caller must know; the rest is the library's to repeat, and is logged."""

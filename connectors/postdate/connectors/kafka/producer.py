@@ -31,6 +31,7 @@ from postdate.connectors.kafka.errors import (
     UnknownOutcome,
 )
 from postdate.connectors.kafka.seam import Headers, OnDelivery
+from postdate.connectors.kafka.secrets import Renewal
 from postdate.connectors.kafka.settings import ClientConf, KafkaSettings, log
 
 #: s. How long one wait for room in the client's queue lasts.
@@ -43,15 +44,17 @@ class ConfluentPlainProducer:
     """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
 
     def __init__(self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX) -> None:
-        self._connect(settings.producer_conf(None, message_bytes_max))
+        self._connect(settings, settings.producer_conf(None, message_bytes_max))
 
-    def _connect(self, conf: ClientConf) -> None:
+    def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
         self._transport_failed = False
         self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
         try:
-            self._producer: Producer | None = Producer(conf | {"error_cb": self._on_error}, logger=log)
+            producer = Producer(conf | {"error_cb": self._on_error}, logger=log)
         except KafkaException as error:
             raise classify(error, "make a producer") from error
+        self._producer: Producer | None = producer
+        self._renewal: Renewal | None = settings.renewal(producer, settings.producer)
 
     def produce(
         self,
@@ -94,6 +97,7 @@ class ConfluentPlainProducer:
 
     def destroy(self) -> None:
         producer, self._producer = self._producer, None
+        self._renewal = None  # or it would keep the client alive
         if producer is not None:
             # In flight or not: without this the library would wait for what can no longer matter.
             producer.purge(in_queue=True, in_flight=True, blocking=False)
@@ -118,7 +122,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._id = transactional_id
         self._budget_s = settings.transaction_timeout_ms / 1000
         self._end_took_s = 0.0
-        self._connect(settings.producer_conf(transactional_id, message_bytes_max))
+        self._connect(settings, settings.producer_conf(transactional_id, message_bytes_max))
 
     def init(self, timeout_s: float) -> None:
         producer = self._open()
@@ -135,6 +139,8 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
 
     def begin(self) -> None:
         producer = self._open()
+        if self._renewal is not None:
+            self._renewal.follow()
         self._transport_failed = False
         self._end_took_s = 0.0
         try:

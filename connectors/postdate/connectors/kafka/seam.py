@@ -76,6 +76,15 @@ class TopicInfo(NamedTuple):
     writable: bool = True
 
 
+class Operation(Enum):
+    """What an ACL may allow, as far as Postdate asks for it; the value is Kafka's own name."""
+
+    READ = "Read"
+    WRITE = "Write"
+    ALTER = "Alter"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
 class NewTopic(NamedTuple):
     """A topic to create; `replication` -1 takes the cluster's default."""
 
@@ -300,6 +309,14 @@ class Admin(Protocol):
         A topic that these credentials may not even look at is `TopicInfo(name, "", {}, {}, writable=False)`, also where
         it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
         `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+
+    def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything
+        on a cluster without ACLs; absent ones are missing from the answer. One or two requests. Raises as `describe`.
+        """
+
+    def group_rights(self, group_id: str) -> frozenset[Operation]:
+        """What these credentials may do with a consumer group, whether it exists or not; empty where it is hidden."""
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         """Creates those that do not exist, and returns the names that it created, when every broker asked has

@@ -15,6 +15,7 @@ from typing import Any
 
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.secrets import Renewal, SecretFile, SettableClient
 
 Properties = Mapping[str, str | int | float | bool]
 ClientConf = dict[str, Any]
@@ -139,8 +140,16 @@ class KafkaSettings:
         """The properties of an admin client. It never serves its log queue, so it must not fill it."""
         return self._conf({}, {}, self.admin) | {"log_level": 0}
 
+    def renewal(self, client: SettableClient, given: Properties) -> Renewal:
+        """What keeps the password of `client` as its file has it; `given`: the properties of the client's kind."""
+        properties = {**self.common, **given}
+        password = properties.get("sasl.password")
+        username = str(properties.get("sasl.username", ""))
+        return Renewal(client, username, password if isinstance(password, SecretFile) else None)
+
     def _conf(self, role: Properties, sized: Properties, given: Properties) -> ClientConf:
-        return {**_COMMON, **role, **sized, **self.common, **given, "bootstrap.servers": self.bootstrap_servers}
+        conf = {**_COMMON, **role, **sized, **self.common, **given, "bootstrap.servers": self.bootstrap_servers}
+        return {name: value.read() if isinstance(value, SecretFile) else value for name, value in conf.items()}
 
 
 def refuse(section: str, name: str, value: object) -> None:

@@ -22,11 +22,12 @@ Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Final, Literal
 
 import msgspec
 
-from postdate.connectors.wire.errors import FormatError
+from postdate.connectors.wire.errors import FormatError, NewerFormat
 from postdate.connectors.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
 from postdate.connectors.wire.limits import INTEGER_END
 from postdate.connectors.wire.naturals import parse_natural
@@ -78,8 +79,13 @@ class _Meaning(msgspec.Struct):
     null: bool
 
 
+class _Version(msgspec.Struct):
+    v: int
+
+
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Meaning)
+_version_decoder = msgspec.json.Decoder(_Version)
 
 
 def stored_key(offset: int) -> bytes:
@@ -130,7 +136,7 @@ def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
 def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
     """Return the request that a record of the store keeps.
 
-    Raises FormatError: written by another hand or a newer Postdate; what is pending is then not known.
+    Raises FormatError: written by another hand; NewerFormat: by a newer Postdate. What is pending is then not known.
     """
     offset = stored_offset(key)
     if not headers or headers[-1][0] != STORED:
@@ -138,6 +144,7 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
     try:
         meaning = _decoder.decode(headers[-1][1] or b"")
     except (ValueError, RecursionError) as error:
+        _check_version(offset, headers[-1][1] or b"")
         raise FormatError(f"{STORED} of the record of the store for request {offset} does not parse: {error}") from None
     sent, added = headers[: meaning.headers], dict(headers[meaning.headers :])
     taken = frozenset(meaning.control)
@@ -164,3 +171,13 @@ def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> S
         id=meaning.id.encode(),
         grace_ms=meaning.grace,
     )
+
+
+def _check_version(offset: int, meaning: bytes) -> None:
+    """Raise NewerFormat if `meaning`, which has not the shape of version 1, says that it is of a later one."""
+    with suppress(ValueError, RecursionError):
+        version = _version_decoder.decode(meaning).v
+        if version > 1:
+            raise NewerFormat(
+                f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
+            )

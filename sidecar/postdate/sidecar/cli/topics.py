@@ -1,4 +1,4 @@
-"""`postdate topics create|check`: the topics a request topic needs, made and judged."""
+"""`postdate topics create|check|acls`: the topics a request topic needs, made and judged, and who may use them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 from postdate.connectors.kafka.errors import SettingRefused
 from postdate.connectors.kafka.seam import Admin, NewTopic
 from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar import rights
 from postdate.sidecar import topics as rules
 from postdate.sidecar.cli.commands import listed, say, warn
 from postdate.sidecar.cli.options import Loader, configured, output_option
@@ -78,21 +79,60 @@ def create(
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
 @output_option
 def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
-    """Compare the live topics with the rules of the protocol, and name the command that mends each violation.
+    """Compare the live topics with the rules of the protocol, and what these credentials may do with what a sidecar
+    needs; name the command that mends each violation.
 
-    Exit code 4 when a violation forbids to start; warnings alone leave it 0.
+    Run it with the sidecar's own credentials and group. Exit code 4 when a violation forbids to start; warnings alone
+    leave it 0.
     """
     from postdate.sidecar.cluster import admin_of, kafka_of
 
     config = loader({"request_topics": requests}).config
-    refused = False
-    with admin_of(kafka_of(config)) as admin:
-        for name in config.request_topic_names:
-            found = rules.violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
+    kafka, refused = kafka_of(config), False
+    with admin_of(kafka) as admin:
+        for topic in config.request_topics:
+            found = rights.transactional_id_violations(config, topic, kafka)
+            found += rights.violations(config, topic, admin)
             refused = refused or any(violation.refuses for violation in found)
-            _report(name, found, output)
+            _report(topic.name, found, output)
     if refused:
         sys.exit(Exit.VIOLATION)
+
+
+@topics.command(short_help="Print the ACLs that a sidecar needs, as commands.")
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@click.option("--group-id", metavar="ID", help="Consumer group of the sidecars. [postdate]")
+@click.option("--principal", required=True, metavar="USER", help="Who the sidecars are, such as User:postdate.")
+@click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Target to deliver to; repeatable.")
+@output_option
+def acls(
+    loader: Loader,
+    requests: tuple[str, ...],
+    group_id: str | None,
+    principal: str,
+    targets: tuple[str, ...],
+    output: str,
+) -> None:
+    """Print the commands that grant a sidecar what it needs, and no more. Asks Kafka nothing.
+
+    Targets are those that the allow-lists name, whole or by their beginning, unless --target names them.
+    """
+    config = loader({"request_topics": requests, "group_id": group_id}).config
+    for topic in config.request_topics:
+        named = dataclasses.replace(topic, allow=targets) if targets else topic
+        wanted = rights.needed(config.group_id, named)
+        if not any(right.of_target for right in wanted):
+            warn(f"the allow-list of {topic.name} names no target: grant Write on each, or name them by --target")
+        for right in wanted:
+            command = right.command(config.kafka.bootstrap_servers or "HOST:PORT", principal)
+            click.echo(command if output == "text" else _right_object(right, command))
+
+
+def _right_object(right: rights.Right, command: str) -> str:
+    pattern = "prefixed" if right.prefixed else "literal"
+    named = {"resource": right.resource, "name": right.name, "pattern": pattern, "operation": right.operation.value}
+    return json.dumps(named | {"why": right.why, "command": command})
 
 
 def _report(requests: str, found: list[rules.Violation], output: str) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.classification import classify
 from postdate.connectors.kafka.errors import FatalClient, Unreachable
-from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Partition, TopicInfo
+from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.sim.answers import code_of
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
@@ -70,6 +70,15 @@ class SimAdmin:
             }
 
         return self._ask("describe topics", look)
+
+    def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        every = frozenset(Operation)
+        return {
+            name: every if info.writable else every - {Operation.WRITE} for name, info in self.describe(topics).items()
+        }
+
+    def group_rights(self, group_id: str) -> frozenset[Operation]:
+        return self._ask(f"describe the group {group_id}", lambda: frozenset(Operation))
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         created: list[str] = []

@@ -1,0 +1,68 @@
+"""What keeps messages and secrets of a process to its own user: the mode of the data directory, and no core dumps.
+
+Timer indexes hold whole messages, and memory holds messages, passwords and keys. So the directory is for its owner
+alone, and a crash leaves no image of the memory behind.
+
+Thread rule: called once, by the main thread, before anything is read.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import resource
+import stat
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from postdate.sidecar.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+_PRIVATE: Final = 0o700
+#: prctl(2). Where core dumps are piped to a program, the limit on their size is not looked at; this flag is.
+_PR_SET_DUMPABLE: Final = 4
+
+
+def prepare_data_directory(path: Path) -> None:
+    """Make the data directory, or take the rights of group and others away from one that is there.
+
+    Raises ConfigError: it cannot be used, or others may read it and it is not this user's to change.
+    """
+    try:
+        os.makedirs(path, mode=_PRIVATE, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+        _take_from_others(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the data directory {path} cannot be used ({error.strerror}): give another by --data"
+        ) from error
+
+
+def _take_from_others(path: Path) -> None:
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
+    if not mode & 0o077:
+        return
+    try:
+        path.chmod(_PRIVATE)
+    except PermissionError as error:
+        raise ConfigError(
+            f"the data directory {path} has mode {mode:04o} and belongs to user {status.st_uid}: messages lie in it, "
+            "so it must be this user's alone. Give a directory below it by --data, or chmod it to 0700"
+        ) from error
+    log.warning("the data directory %s had mode %04o; it holds messages, and has mode 0700 now", path, mode)
+
+
+def forbid_core_dumps() -> None:
+    """Keep this process, and those it starts, from leaving an image of their memory when they crash.
+
+    On Linux other programs of the same user cannot read its memory either; a debugger needs root.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)

@@ -1,0 +1,141 @@
+"""What Kafka's ACLs must allow the user of a deployment: one table. The start and `postdate topics check` hold the
+cluster to it, `postdate topics acls` prints it as commands, and docs/security.md shows it.
+
+Invariant: the table is minimal. Without one of its rights a sidecar does not start, or does not deliver, and says which
+one it is; with all of them nothing is missing. Read, Write and Alter imply Describe, so that is never in it.
+
+Thread rule: functions over their arguments, callable from any thread.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import NamedTuple
+
+from postdate.connectors.kafka.errors import NotAuthorized
+from postdate.connectors.kafka.seam import Admin, Kafka, Operation
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar import topics as rules
+from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.limits import FENCE_TIMEOUT_S
+from postdate.sidecar.topics import Rule, Violation
+
+TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"
+
+_GLOB = re.compile(r"[*?\[]")
+
+
+class Right(NamedTuple):
+    """One ACL: an operation on a resource, or on all whose names begin with `name` where it is `prefixed`.
+
+    `of_target`: without it the requests for that target become dead letters, and all others are delivered.
+    """
+
+    resource: str
+    name: str
+    operation: Operation
+    why: str
+    prefixed: bool = False
+    of_target: bool = False
+
+    def command(self, bootstrap_servers: str, principal: str) -> str:
+        """The command of Kafka's own tools that grants it."""
+        words = ["kafka-acls.sh", "--bootstrap-server", bootstrap_servers, "--add", "--allow-principal", principal]
+        words += ["--operation", self.operation.value, f"--{self.resource}", self.name]
+        return shlex.join(words + (["--resource-pattern-type", "prefixed"] if self.prefixed else []))
+
+
+def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
+    """What a deployment needs for one request topic and for those targets that its allow-list names or begins with.
+
+    A pattern of another form stands for no single ACL: the operator grants Write on each target.
+    """
+    own = OwnTopics.of(topic.name)
+    why = {
+        own.requests: {Operation.READ: "requests are read from it"},
+        own.dispatch_log: {Operation.READ: "recovery reads what became of requests", Operation.WRITE: "fates go there"},
+        own.store: {Operation.READ: "a rebuild reads long delays", Operation.WRITE: "long delays are kept there"},
+        own.dead_letters: {Operation.WRITE: "what cannot be delivered goes there"},
+        own.verdicts: {Operation.WRITE: "answers go there"},
+    }
+    found = [
+        Right(TOPIC, name, operation, reason)
+        for name in rules.in_order(own)
+        for operation, reason in {**why[name], Operation.DESCRIBE_CONFIGS: "its settings are checked"}.items()
+    ]
+    found.append(Right(GROUP, group_id, Operation.READ, "the processes share the shards by it"))
+    prefix = _transactional_ids(topic.name)
+    found.append(Right(TRANSACTIONAL_ID, prefix, Operation.WRITE, "each shard delivers under one", prefixed=True))
+    return found + [right for right in map(_target_right, topic.allow) if right is not None]
+
+
+def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
+    """Missing rights and broken rules of one request topic, those that forbid to start first; empty: none.
+
+    Topics that may not be looked at cannot be judged: then only the rights are told. Some five requests to Kafka.
+    """
+    missing = _missing(config, topic, admin)
+    found = [_violation(config, right) for right in missing]
+    own = OwnTopics.of(topic.name)
+    if not any(right.resource == TOPIC and not right.of_target for right in missing):
+        found += rules.violations(own, admin, config.kafka.bootstrap_servers)
+    return sorted(found, key=lambda violation: not violation.refuses)
+
+
+def transactional_id_violations(config: Config, topic: RequestTopicConfig, kafka: Kafka) -> list[Violation]:
+    """As `violations`, for the transactional ids, of which Kafka tells nothing unasked: takes one beside the shards'.
+
+    Fences nobody. Not for the start of a process: its shards take their own ids at once, and tell what they meet.
+    """
+    producer = kafka.producer(f"{_transactional_ids(topic.name)}check")
+    try:
+        producer.init(FENCE_TIMEOUT_S)
+    except NotAuthorized:
+        return [
+            _violation(config, right) for right in needed(config.group_id, topic) if right.resource == TRANSACTIONAL_ID
+        ]
+    finally:
+        producer.destroy()
+    return []
+
+
+def _transactional_ids(requests: str) -> str:
+    return f"postdate/{requests}/"
+
+
+def _target_right(pattern: str) -> Right | None:
+    """The ACL that a pattern of an allow-list amounts to: of a name, or of a beginning followed by a single `*`."""
+    stem = pattern.removesuffix("*")
+    if not stem or _GLOB.search(stem):
+        return None
+    return Right(TOPIC, stem, Operation.WRITE, "messages are delivered to it", stem != pattern, of_target=True)
+
+
+def _missing(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Right]:
+    """What is needed and not there, of what the cluster tells: topics that exist, and the group.
+
+    Of the targets only those that the allow-list names whole are looked at.
+    """
+    wanted = [right for right in needed(config.group_id, topic) if not right.prefixed]
+    allowed = admin.topic_rights(right.name for right in wanted if right.resource == TOPIC)
+    group = admin.group_rights(config.group_id)
+    every = frozenset(Operation)
+    return [
+        right
+        for right in wanted
+        if right.operation not in (group if right.resource == GROUP else allowed.get(right.name, every))
+    ]
+
+
+def _violation(config: Config, right: Right) -> Violation:
+    """A missing right as `postdate topics check` tells it."""
+    principal = f"User:{config.kafka.common.get('sasl.username', 'NAME')}"
+    resource = right.name if right.resource == TOPIC else f"{right.resource} {right.name}"
+    return Violation(
+        Rule.MISSING_RIGHT,
+        f"{resource}..." if right.prefixed else resource,
+        f"lacks an ACL that allows {right.operation.value}: {right.why}",
+        right.command(config.kafka.bootstrap_servers, principal),
+        refuses=not right.of_target,
+    )

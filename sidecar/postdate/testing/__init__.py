@@ -1,0 +1,18 @@
+"""Postdate for the tests of your own service: a sidecar that really delivers, on a Kafka that is really there.
+
+    from postdate.testing import LocalPostdate
+
+    with LocalPostdate() as postdate:                      # a broker of its own; or LocalPostdate("localhost:9092")
+        producer.produce(**postdate.requests.schedule("reminders", b"pay!", delay=timedelta(seconds=1)))
+        (message,) = postdate.delivered("reminders", 1)
+
+As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`. In containers:
+`postdate.testing.container.PostdateContainer`, which needs testcontainers. docs/test-your-service.md has the rest.
+"""
+
+from __future__ import annotations
+
+from postdate.testing.local import LocalPostdate, NotDelivered
+from postdate.testing.reading import Delivered
+
+__all__ = ["Delivered", "LocalPostdate", "NotDelivered"]

@@ -1,0 +1,20 @@
+"""Fixtures for pytest: `pytest_plugins = ["postdate.testing.fixtures"]` in your top-level conftest.py.
+
+`POSTDATE_TEST_BOOTSTRAP` names a broker that runs; without it one is started for the session.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from postdate.testing.local import LocalPostdate
+
+
+@pytest.fixture(scope="session")
+def postdate() -> Iterator[LocalPostdate]:
+    """A request topic and a sidecar that serves it, once a session: tests keep apart by their targets and ids."""
+    with LocalPostdate(os.environ.get("POSTDATE_TEST_BOOTSTRAP")) as running:
+        yield running

@@ -1,0 +1,292 @@
+"""Goal: Postdate comes in by every mechanism that it documents, needs just the ACLs that it documents, names one that
+is missing, and shows neither payloads nor secrets anywhere.
+
+Method: a broker with TLS, SASL and an authorizer that allows nothing by itself. A sidecar with the documented ACLs and
+no others does everything that a sidecar does. Beside it, each ACL of another request topic is taken away, what the
+product says of it is compared with it, and it is given back. What the sidecar wrote and answered under load is searched
+for what must not be in it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import Isolation, Operation, Partition
+from postdate.connectors.kafka.secrets import SecretFile
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
+from postdate.sidecar import config_docs, rights
+from postdate.sidecar.cluster import kafka_of
+from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.config_load import Flags, load
+from postdate.sidecar.producing import Draft, produce
+from postdate.sidecar.rights import Right
+from postdate.sidecar.topics import Rule
+from support.bed import Bed
+from support.command import run_postdate
+from support.http_steps import Client, free_port
+from support.oracle import Reader, Sent
+from support.secured_broker import KEY_PASSWORD, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
+from support.sidecars import PATIENCE_S, Sidecar, wait_until
+
+_TOKEN = "the-token-of-this-module"  # noqa: S105
+_SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, _TOKEN)
+_PAYLOADS = ("payload-in-a-value", "payload-in-a-key", "payload-in-a-header", "payload-in-a-bad-time")
+_ID = "the-id-of-somebody"
+_STORE_AFTER_MS = 60_000
+_LOAD = 300
+
+
+class Place:
+    """One request topic on the secured broker, with the ACLs that are documented for it and no others."""
+
+    def __init__(self, broker: SecuredBroker, directory: Path) -> None:
+        self.broker = broker
+        self.bed = Bed(broker.super_servers, directory)
+        self.directory = directory
+        self.requests, self.target = self.bed.new_requests(1), self.bed.new_target()
+        topic = RequestTopicConfig(self.requests, allow=(self.target,))
+        self.needed = rights.needed(self.bed.group_id, topic)
+        broker.grant(self.needed)
+
+    def file(self, common: dict[str, str], servers: str = "") -> Path:
+        """The configuration of a program that comes in so."""
+        file = self.directory / "postdate.toml"
+        lines = [f'group_id = "{self.bed.group_id}"', "[kafka]"]
+        lines += [f'bootstrap_servers = "{servers or self.broker.sasl_servers}"', "[kafka.common]"]
+        lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in common.items()]
+        lines += ["[[request_topics]]", f'name = "{self.requests}"', f'allow = ["{self.target}"]']
+        file.write_text("\n".join(lines))
+        return file
+
+    def config(self, common: dict[str, str], servers: str = "") -> Config:
+        return load(Flags(config_file=self.file(common, servers)), {}).config
+
+    def scram(self) -> dict[str, str]:
+        return self.broker.sasl("SCRAM-SHA-512", self.directory, SCRAM_PASSWORD)
+
+    def send(self, given: Headers, value: str = _PAYLOADS[0], key: str = _PAYLOADS[1]) -> Sent:
+        sender = self.bed.sender()
+        sent = sender.send(self.requests, Sent(self.target, key.encode(), value.encode(), given))
+        sender.flush()
+        return sent
+
+
+def _judged(config: Config) -> list[tuple[Rule, str]]:
+    """What `postdate topics check` finds, as rule and what it says."""
+    kafka, (topic,) = kafka_of(config), config.request_topics
+    admin = kafka.admin()
+    found = rights.transactional_id_violations(config, topic, kafka) + rights.violations(config, topic, admin)
+    admin.close()
+    return [(violation.rule, violation.mend) for violation in found]
+
+
+def _refusal(config: Config, right: Right) -> str:
+    """What is said to who does the thing that a right is for; empty where it is done."""
+    kafka = kafka_of(config)
+    part = Partition(right.name, 0)
+    try:
+        if right.resource == rights.GROUP:
+            with closing(kafka.admin()) as admin:
+                admin.group_offset(right.name, Partition(config.request_topics[0].name, 0))
+        elif right.resource == rights.TRANSACTIONAL_ID:
+            kafka.producer(f"{right.name}0").init(PATIENCE_S)
+        elif right.operation is Operation.DESCRIBE_CONFIGS:
+            with closing(kafka.admin()) as admin:
+                found = admin.describe([right.name], ["cleanup.policy"])[right.name].config
+            return "" if found else "no ACL allows to read the settings"
+        elif right.operation is Operation.WRITE:
+            produce(kafka, part, Draft(b"k", b"v", []))
+        else:
+            with closing(kafka.log_reader(part, 0, Isolation.READ_COMMITTED)) as reader:
+                wait_until(lambda: reader.read(1, 0.1) == [] and reader.position() > 0, "the answer to a fetch")
+    except KafkaFault as fault:
+        return str(fault)
+    return ""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("broker")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def quiet(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A request topic that nobody serves."""
+    return Place(broker, tmp_path_factory.mktemp("quiet"))
+
+
+@pytest.mark.parametrize("way", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER", "mTLS"])
+def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
+    broker, servers = quiet.broker, ""
+    if way == "mTLS":
+        common, servers = broker.mutual_tls(quiet.directory), broker.tls_servers
+    elif way == "OAUTHBEARER":
+        common = broker.oauth()
+    else:
+        common = broker.sasl(way, quiet.directory, PASSWORD if way == "PLAIN" else SCRAM_PASSWORD)
+    config = quiet.config(common, servers)
+    assert _judged(config) == []
+    shown = repr(config) + json.dumps(config_docs.as_json_tree(config))
+    assert not [secret for secret in _SECRETS if secret in shown]
+
+
+def test_each_missing_acl_is_named_and_no_other(quiet: Place) -> None:
+    config = quiet.config(quiet.scram())
+    for right in quiet.needed:
+        quiet.broker.revoke(right)
+        command = right.command(quiet.broker.sasl_servers, "User:postdate")
+        assert _judged(config) == [(Rule.MISSING_RIGHT, command)]
+        assert "no ACL allows" in _refusal(config, right), f"Kafka allows {right} without an ACL: it is not needed"
+        quiet.broker.grant([right])
+    assert _judged(config) == []
+
+
+def test_a_process_that_lacks_rights_does_not_start_and_names_them(quiet: Place) -> None:
+    file, gone = quiet.file(quiet.scram()), (quiet.needed[0], quiet.needed[4])
+    for right in gone:
+        quiet.broker.revoke(right)
+    data = str(quiet.directory / "data")
+    done = run_postdate("run", "--config", str(file), "--data", data, "--http-port", "0")
+    assert done.returncode == 2, done.stderr
+    for right in gone:
+        assert f"{right.name} lacks an ACL that allows {right.operation.value}" in done.stderr
+        assert right.command(quiet.broker.sasl_servers, "User:postdate") in done.stderr
+    quiet.broker.grant(list(gone))
+
+
+def test_a_password_that_was_replaced_reaches_a_client_that_lives(
+    quiet: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SECRET_LOOK_INTERVAL_S", 0.0)
+    common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
+    file = Path(common.pop("sasl.password.file"))
+    common["sasl.password"] = SecretFile(file.read_text().strip(), file)
+    admin = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0)).admin()
+    with pytest.raises(KafkaFault) as refused:
+        admin.describe([quiet.requests])
+    assert "not-the-password" not in str(refused.value)
+    file.write_text(PASSWORD)
+
+    def is_let_in() -> bool:
+        try:
+            return admin.describe([quiet.requests]).keys() == {quiet.requests}
+        except KafkaFault:
+            return False
+
+    wait_until(is_let_in, "the new password is used")
+    admin.close()
+
+
+@pytest.fixture(scope="module")
+def served(broker: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Sidecar, Client]]:
+    """A request topic and the sidecar that serves it, by SCRAM over TLS, and talks as much as it can."""
+    place = Place(broker, tmp_path_factory.mktemp("served"))
+    token_file, port = place.directory / "token", free_port()
+    token_file.write_text(_TOKEN)
+    sidecar = Sidecar(
+        "secured",
+        broker.sasl_servers,
+        [place.requests],
+        place.directory,
+        place.bed.group_id,
+        dispatch={"retry_budget_ms": 0},
+        common=place.scram(),
+        allow=[place.target],
+        topic={"store_after_ms": _STORE_AFTER_MS},
+        http={"port": port, "token_file": str(token_file)},
+        options=("--log-level", "debug"),
+    )
+    sidecar.start()
+    sidecar.wait_for_shards(1)
+    yield place, sidecar, Client(port, _TOKEN)
+    sidecar.kill()
+
+
+def _load(place: Place) -> None:
+    """Every kind of request with something in it that must not be shown; returns when all that is due has ended."""
+    sender, topic = place.bed.sender(), place.target.encode()
+    value, key, header, bad = (text.encode() for text in _PAYLOADS)
+    in_hours = b"%d" % ((int(time.time()) + 7_200) * 1000)
+    for number in range(_LOAD):
+        named: Headers = [(ID, f"{_ID}-{number}".encode()), (KEY, key), ("h", header)]
+        when = (AT, in_hours) if number % 3 == 0 else (DELAY, b"%d" % (number * 5))
+        refused = number % 10 == 1
+        given = [*named, (TOPIC, topic), (DELAY, bad) if refused else when]
+        sender.send(place.requests, Sent(place.target, f"{_ID}-{number}".encode(), value, given))
+        if number % 30 == 0:
+            cancel: Headers = [(ACTION, b"cancel"), (ID, f"{_ID}-{number}".encode())]
+            sender.send(place.requests, Sent(place.target, f"{_ID}-{number}".encode(), None, cancel))
+    sender.flush()
+    # Two thirds are due, a third waits in the store, of which a tenth is cancelled; a cancel ends as well.
+    place.bed.wait_for_ends(_LOAD * 2 // 3 + 2 * (_LOAD // 30))
+
+
+def test_under_load_nothing_shows_a_payload_or_a_secret(served: tuple[Place, Sidecar, Client]) -> None:
+    place, sidecar, client = served
+    _load(place)
+    paths = ["metrics", "healthz", "readyz", "", "api/v1/openapi.json", "api/v1/pending?limit=1000"]
+    paths += ["api/v1/pending/count", "api/v1/pending?state=parked", f"api/v1/requests/{place.requests}/0/0"]
+    answers = {path: client.get(f"/{path}").text for path in paths}
+    assert json.loads(answers["api/v1/pending?limit=1000"])["entries"], "something is held"
+    unsure = {path: client.ask("GET", f"/{path}", None, {}).text for path in ("api/v1/pending?payload=true", "nothing")}
+    refused = Client(client.port, "not-the-token").post("/api/v1/cancel", {"id": _ID, "topic": place.requests}).text
+    status = [path.read_text() for path in sidecar.data_dir.rglob("status.json")]
+    assert status, "a shard lays out its status"
+    shown = run_postdate("config", "show", "--config", str(place.file(place.scram()))).stdout
+    said = {
+        **answers,
+        **unsure,
+        "log": sidecar.log_text(),
+        "refused": refused,
+        "status": "".join(status),
+        "show": shown,
+    }
+    assert len(said["log"].splitlines()) > 3
+    for where, text in said.items():
+        found = [secret for secret in (*_SECRETS, *_PAYLOADS) if secret in text]
+        assert not found, f"{where} shows {found}"
+    for where in ("metrics", "healthz", "readyz", "log", "status"):
+        assert _ID not in said[where], f"{where} shows an id"
+
+
+def test_what_is_taken_away_while_it_runs_is_named_and_given_back_is_used(
+    served: tuple[Place, Sidecar, Client],
+) -> None:
+    place, sidecar, _ = served
+    ended = _count_ends(place)
+    (shards,) = (right for right in place.needed if right.resource == rights.TRANSACTIONAL_ID)
+    place.broker.revoke(shards)
+    place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
+    sidecar.wait_for_log("no ACL allows Write on this transactional id")
+    place.broker.grant([shards])
+    place.bed.wait_for_ends(ended + 1)
+    (target,) = (right for right in place.needed if right.of_target)
+    place.broker.revoke(target)
+    forbidden = place.send([(TOPIC, place.target.encode()), (DELAY, b"0")])
+    place.bed.wait_for_ends(ended + 2)
+    letters = Reader(place.broker.super_servers, [f"{place.requests}.dead-letters"])
+    (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
+    letters.close()
+    assert letter.last(DEAD_REASON) == b"unauthorized"
+    assert b"no ACL allows to write to the topic" in letter.last(DEAD_DETAIL)
+    place.broker.grant([target])
+
+
+def _count_ends(place: Place) -> int:
+    """How many requests have ended so far, by the dispatch log."""
+    reader = place.bed.reader(f"{place.requests}.dispatch-log")
+    reader.to_end()
+    reader.close()
+    fates = [json.loads(seen.value or b"{}").get("fates", []) for seen in reader.records]
+    return len({fate[0] for each in fates for fate in each if fate[2] not in ("stored", "moved")})

@@ -1,0 +1,73 @@
+"""Goal: what `postdate.testing` promises to the tests of other people holds: a sidecar that delivers, on a given broker
+or on its own, and words that help where something did not come.
+
+Method: the context manager on the broker of the session; and pytest itself, as a user would run it, with the fixtures
+and no broker given. The image's part is in test_containers_image.py, the example in test_examples.py.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from postdate.testing import LocalPostdate, NotDelivered
+from support.broker import RunningBroker, unique_name
+from support.sidecars import environment
+
+_USERS_TEST = """
+from datetime import timedelta
+from confluent_kafka import Producer
+pytest_plugins = ["postdate.testing.fixtures"]
+
+def test_mine(postdate):
+    postdate.create_topic("mine")
+    producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
+    producer.produce(**postdate.requests.schedule("mine", b"now", delay=timedelta(0)))
+    producer.flush()
+    assert [message.value for message in postdate.delivered("mine", 1)] == [b"now"]
+"""
+
+
+def test_a_message_comes_when_it_is_due_and_what_does_not_is_told(broker: RunningBroker) -> None:
+    target, forbidden = unique_name("target"), unique_name("forbidden")
+    with LocalPostdate(broker.bootstrap_servers, partitions=2, allow=[target]) as postdate:
+        postdate.create_topic(target, partitions=3)
+        producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
+        half = timedelta(milliseconds=500)
+        headers = [("trace", b"1"), ("empty", None)]
+        asked = postdate.requests.schedule(target, b"v", key=b"k", headers=headers, delay=half, id="i")
+        producer.produce(**asked)
+        producer.produce(**postdate.requests.schedule(forbidden, b"never", delay=half))
+        producer.produce(target, b"of somebody else")
+        assert producer.flush(30) == 0
+        (message,) = postdate.delivered(target, 1)
+        (letter,) = postdate.dead_letters(1)
+        with pytest.raises(NotDelivered, match=rf"(?s){target} has 1 of 2 records after 0 s.\n.*took over"):
+            postdate.delivered(target, 2, timeout_s=0.0)
+    assert (message.key, message.value, message.id) == (b"k", b"v", b"i")
+    assert message.headers == headers
+    assert message.origin.startswith(f"{postdate.requests.name}/")
+    assert 0 < message.due_ms <= message.timestamp_ms
+    assert letter.value == b"never"
+
+
+def test_a_sidecar_that_cannot_start_says_why(broker: RunningBroker) -> None:
+    with (
+        pytest.raises(NotDelivered, match="unknown-option"),
+        LocalPostdate(broker.bootstrap_servers, options=["--unknown-option"]),
+    ):
+        pass
+
+
+def test_a_user_needs_the_fixture_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / "test_mine.py").write_text(_USERS_TEST)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_mine.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout

@@ -1,0 +1,140 @@
+"""Samples of what this version writes, kept in `tests/samples`: what later versions must be able to read.
+
+`python -m support.format_samples` writes those of the present format versions anew. That is for the first time that a
+format exists: a sample is never changed afterwards, and one of a new version lies beside those of the old ones.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.stored import StoredRequest, encode_stored
+from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
+from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key
+from postdate.wheel.options import IndexOptions
+
+SAMPLES = Path(__file__).resolve().parents[1] / "samples"
+DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
+VERDICTS = SAMPLES / "verdicts-1.jsonl"
+STORE = SAMPLES / "store-1.jsonl"
+TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
+
+NOW_MS = 1_795_258_284_000
+IDENTITY = Identity("cluster", "requests-id", "dispatch-log-id", 3, "store-id")
+
+RECORDS = [
+    DispatchRecord(
+        seq=1, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=0, low_water=0,
+        kind="owner", accepted=[("requests-lost", "postdate.requests", 3, 9)],
+    ),
+    DispatchRecord(
+        seq=2, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        fates=[
+            (1_017, NOW_MS, "delivered"), (1_020, NOW_MS, "dead"), (1_021, NOW_MS, "cancelled"), (1_022, 1, "replaced"),
+            (990, NOW_MS, "moved", NOW_MS + 9, 1_018), (1_018, 0, "applied"), (1_030, NOW_MS + 9, "stored"),
+        ],
+    ),
+    DispatchRecord(
+        seq=3, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        kind="beat",
+    ),
+]  # fmt: skip
+
+ANSWERS = [
+    Answer(verdict=verdict, origin="R/3/1017", id="order-9", of="R/3/990", at_ms=NOW_MS)
+    for verdict in (Verdict.CANCELLED, Verdict.TOO_LATE)
+]
+
+STORED = [
+    StoredRequest(
+        offset=17, accepted_ms=NOW_MS, first_due_ms=NOW_MS, due_ms=NOW_MS + 9, target="orders", key=b"k",
+        own_key=b"own", value=None, headers=[("h", b"x"), ("h", None)], control=[(0, "postdate-topic", b"orders")],
+        partition=-1, id=b"order-9", grace_ms=-1,
+    )
+]  # fmt: skip
+
+ENTRIES = {
+    entry_key(NOW_MS, 7): Entry(
+        kind=Kind.DELIVER, stored=False, first_due=NOW_MS, due=NOW_MS, target="orders", key=b"k", value=b"v",
+        headers=[("h", b"x"), ("h", None)], partition=2, id=b"order-9", grace_ms=5_000, own_key=(b"own",),
+        control=[(0, "postdate-topic", b"orders")], accepted_ms=NOW_MS - 5,
+    ),
+    entry_key(NOW_MS + 1, 8): Entry(Kind.DELIVER, True, NOW_MS, NOW_MS + 1, "orders", None, None, []),
+    entry_key(0, 9): Entry(Kind.DEAD, False, 0, 0, "", None, b"v", [], reason="bad-time", detail="why"),
+}  # fmt: skip
+MARKS = {12: Mark(True, False, -1, True), 13: Mark(False, True, NOW_MS)}
+
+
+def lines(path: Path) -> list[bytes]:
+    """The records of a sample, one a line."""
+    return path.read_bytes().splitlines()
+
+
+def verdict_line(answer: Answer) -> bytes:
+    """The record of an answer."""
+    origin, id, of = ((text or "").encode() for text in (answer.origin, answer.id, answer.of))
+    return encode_verdict(answer.verdict, origin, id, of, answer.at_ms)[1]
+
+
+def stored_line(request: StoredRequest) -> bytes:
+    """The record that keeps a request: key, value and headers, bytes as base64."""
+    return msgspec.json.encode(encode_stored(request))
+
+
+def stored_record(line: bytes) -> tuple[bytes, bytes, Headers]:
+    """The inverse of `stored_line`."""
+    return msgspec.json.decode(line, type=tuple[bytes, bytes, list[tuple[str, bytes | None]]])
+
+
+def unpack(sample: Path, directory: Path) -> None:
+    """The timer index of a sample, below a directory."""
+    with tarfile.open(sample) as packed:
+        packed.extractall(directory, filter="data")
+
+
+def write_timer_log(directory: Path) -> None:
+    """The timer index with ENTRIES and MARKS; its wheel is left out, since it is never believed elsewhere."""
+    index = TimerIndex.open(directory, IDENTITY, IndexOptions(), NOW_MS)
+    changes = index.changes()
+    for key, entry in ENTRIES.items():
+        changes.insert(key, encode_entry(entry), entry.stored)
+    changes.ids[b"order-9"] = entry_key(NOW_MS, 7)
+    changes.marks |= MARKS
+    changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 10, 4, 3, 1
+    index.write(changes)
+    index.sync()
+    index.close()
+
+
+def _of_nobody(file: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without owner and time of this machine."""
+    file.uid = file.gid = file.mtime = 0
+    file.uname = file.gname = ""
+    return file
+
+
+def main() -> None:
+    """Write the samples of the present versions."""
+    SAMPLES.mkdir(exist_ok=True)
+    DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
+    VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
+    STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
+    with tempfile.TemporaryDirectory() as made:
+        write_timer_log(Path(made))
+        with tarfile.open(TIMER_LOG, "w:gz") as packed:
+            for path in sorted(Path(made, "log").iterdir()):
+                if not path.name.startswith(("LOG", "OPTIONS")):  # not needed, and with paths of this machine
+                    packed.add(path, f"log/{path.name}", filter=_of_nobody)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,229 @@
+"""A broker with TLS, SASL and ACLs for tests: certificates by openssl, users of every mechanism, nothing allowed.
+
+Three listeners: PLAINTEXT, whose anonymous clients are super users (the test's own hands); SASL_SSL with PLAIN,
+SCRAM-SHA-512 and OAUTHBEARER; and mTLS. Nobody else may do anything without an ACL.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from postdate.connectors.kafka.dev.local import LocalBroker, free_port
+from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
+from support.sidecars import wait_until
+
+PASSWORD = "swordfish-plain"  # noqa: S105 - of a broker that lives as long as a test
+SCRAM_PASSWORD = "swordfish-scram"  # noqa: S105
+KEY_PASSWORD = "swordfish-key"  # noqa: S105
+USER = "postdate"
+
+#: Keys that are made at once.
+_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+_LOGIN = "org.apache.kafka.common.security"
+_RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID}
+_OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+class Certificates:
+    """A certificate authority, the broker's certificate for 127.0.0.1, and that of a client; all PEM files.
+
+    The client's key is encrypted with KEY_PASSWORD.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.ca = directory / "ca.crt"
+        self._ca_key = directory / "ca.key"
+        self._directory = directory
+        subject = ["-subj", "/CN=test-authority", "-days", "2", "-nodes", *_CURVE]
+        _openssl("req", "-x509", *subject, "-keyout", self._ca_key, "-out", self.ca)
+        key, certificate = self._issue("broker", "IP:127.0.0.1")
+        self.broker = directory / "broker.pem"
+        self.broker.write_text(key.read_text() + certificate.read_text())
+        key, self.client = self._issue(USER, "DNS:client")
+        self.client_key = directory / "client-encrypted.key"
+        _openssl("pkcs8", "-topk8", "-in", key, "-out", self.client_key, "-passout", f"pass:{KEY_PASSWORD}")
+
+    def _issue(self, name: str, alternative: str) -> tuple[Path, Path]:
+        key, request, certificate, extensions = (
+            self._directory / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
+        )
+        extensions.write_text(f"subjectAltName={alternative}\n")
+        _openssl("req", "-new", "-nodes", *_CURVE, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+        signed_by: list[str | Path] = [
+            "-CA",
+            self.ca,
+            "-CAkey",
+            self._ca_key,
+            "-CAcreateserial",
+            "-days",
+            "2",
+            "-extfile",
+            extensions,
+        ]
+        _openssl("x509", "-req", "-in", request, *signed_by, "-out", certificate)
+        return key, certificate
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+@dataclass(frozen=True)
+class SecuredBroker:
+    """The broker, the ways in, and what its super user does for a test."""
+
+    broker: LocalBroker
+    sasl_servers: str
+    tls_servers: str
+    certificates: Certificates
+    admin: AdminClient
+
+    @property
+    def super_servers(self) -> str:
+        """Where everybody may do everything."""
+        return self.broker.bootstrap_servers
+
+    def sasl(self, mechanism: str, directory: Path, password: str) -> dict[str, str]:
+        """The properties of a client that comes in as USER with a password from a file."""
+        file = directory / f"password-{mechanism.lower()}"
+        file.write_text(f"{password}\n")
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "sasl.mechanism": mechanism,
+            "sasl.username": USER,
+            "sasl.password.file": str(file),
+        }
+
+    def oauth(self) -> dict[str, str]:
+        """The properties of a client that comes in as USER with a token."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "sasl.mechanism": "OAUTHBEARER",
+            "enable.sasl.oauthbearer.unsecure.jwt": "true",
+            "sasl.oauthbearer.config": f"principal={USER}",
+        }
+
+    def mutual_tls(self, directory: Path) -> dict[str, str]:
+        """The properties of a client whose certificate says that it is USER."""
+        file = directory / "key-password"
+        file.write_text(f"{KEY_PASSWORD}\n")
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "ssl.certificate.location": str(self.certificates.client),
+            "ssl.key.location": str(self.certificates.client_key),
+            "ssl.key.password.file": str(file),
+        }
+
+    def set_scram_password(self, password: str) -> None:
+        info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        change = UserScramCredentialUpsertion(USER, info, password.encode())
+        for future in self.admin.alter_user_scram_credentials([change]).values():
+            future.result(30)
+
+    def grant(self, rights: list[Right]) -> None:
+        bindings = [_binding(right) for right in rights]
+        for future in self.admin.create_acls(bindings).values():
+            future.result(30)
+        self._wait_for_acls(bindings, there=True)
+
+    def revoke(self, right: Right) -> None:
+        binding = _binding(right)
+        for future in self.admin.delete_acls([_filter(binding)]).values():
+            assert len(future.result(30)) == 1, f"there was no ACL for {right}"
+        self._wait_for_acls([binding], there=False)
+
+    def _wait_for_acls(self, bindings: list[AclBinding], *, there: bool) -> None:
+        """The authorizer reads what the controller has written, a moment later."""
+        for binding in bindings:
+            wait_until(
+                lambda binding=binding: bool(self.admin.describe_acls(_filter(binding)).result(30)) is there,  # type: ignore[misc]
+                f"{binding} is {'there' if there else 'gone'}",
+            )
+
+
+def _binding(right: Right) -> AclBinding:
+    pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
+    kind = _RESOURCES.get(right.resource, ResourceType.TOPIC)
+    operation, allow = _OPERATIONS[right.operation.value], AclPermissionType.ALLOW
+    return AclBinding(kind, right.name, pattern, f"User:{USER}", "*", operation, allow)
+
+
+def _filter(binding: AclBinding) -> AclBindingFilter:
+    return AclBindingFilter(
+        binding.restype,
+        binding.name,
+        binding.resource_pattern_type,
+        binding.principal,
+        binding.host,
+        binding.operation,
+        binding.permission_type,
+    )
+
+
+@contextmanager
+def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
+    """A broker of one's own that ends with the block."""
+    certificates = Certificates(directory)
+    sasl_port, tls_port, controller_port, port = (free_port() for _ in range(4))
+    broker = LocalBroker(
+        port, directory / "broker", properties=_properties(certificates, port, sasl_port, tls_port, controller_port)
+    )
+    broker.start()
+    try:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+        made = SecuredBroker(broker, f"127.0.0.1:{sasl_port}", f"127.0.0.1:{tls_port}", certificates, admin)
+        made.set_scram_password(SCRAM_PASSWORD)
+        yield made
+    finally:
+        broker.kill()  # nobody reads its data again
+
+
+def _properties(
+    certificates: Certificates, port: int, sasl_port: int, tls_port: int, controller_port: int
+) -> dict[str, str]:
+    ways = f"PLAINTEXT://127.0.0.1:{port},SASL_SSL://127.0.0.1:{sasl_port},SSL://127.0.0.1:{tls_port}"
+    sasl = "listener.name.sasl_ssl"
+    return {
+        "listeners": f"{ways},CONTROLLER://localhost:{controller_port}",
+        "advertised.listeners": ways,
+        "controller.quorum.bootstrap.servers": f"localhost:{controller_port}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "false",
+        "super.users": "User:ANONYMOUS",
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(certificates.broker),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(certificates.ca),
+        "listener.name.ssl.ssl.client.auth": "required",
+        "ssl.principal.mapping.rules": "RULE:^CN=(.*?)$/$1/",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
+        f"{sasl}.plain.sasl.jaas.config": f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
+        f"{sasl}.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
+        f"{sasl}.oauthbearer.sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
+    }

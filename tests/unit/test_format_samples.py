@@ -1,0 +1,107 @@
+"""Goal: what earlier versions wrote is read for ever, this version still writes what they read, and what a newer one
+wrote is refused in words and kept.
+
+Method: samples in `tests/samples`, made once by the version that wrote their format first, are read by the present code
+(`support.format_samples` made them). A newer format is a sample with its version raised.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from rocksdict import WriteBatch
+
+from postdate.connectors.wire.dispatch_log import decode_record, encode_record
+from postdate.connectors.wire.errors import FormatError, NewerFormat
+from postdate.connectors.wire.stored import decode_stored
+from postdate.connectors.wire.verdicts import decode_verdict
+from postdate.wheel.database import Database
+from postdate.wheel.entry import decode_entry
+from postdate.wheel.errors import FormatMismatch
+from postdate.wheel.index import TimerIndex, move_aside
+from postdate.wheel.keys import entry_key
+from postdate.wheel.options import IndexOptions
+from support import format_samples as samples
+
+
+def _open(directory: Path) -> TimerIndex:
+    return TimerIndex.open(directory, samples.IDENTITY, IndexOptions(), samples.NOW_MS)
+
+
+def _check_whole(index: TimerIndex) -> None:
+    """The index holds what the sample was made of, all of it."""
+    keys, values = index.scan_due(samples.NOW_MS + 10, 100)
+    assert {key: decode_entry(value) for key, value in zip(keys, values, strict=True)} == samples.ENTRIES
+    assert (index.next_request, index.next_dispatch, index.seq, index.takeover) == (10, 4, 3, 1)
+    assert index.id_key(b"order-9") == entry_key(samples.NOW_MS, 7)
+    assert {offset: index.mark(offset) for offset in samples.MARKS} == samples.MARKS
+    index.close()
+
+
+def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
+    assert [decode_record(line) for line in samples.lines(samples.DISPATCH_LOG)] == samples.RECORDS
+    assert [encode_record(record) for record in samples.RECORDS] == samples.lines(samples.DISPATCH_LOG)
+
+
+def test_verdicts_of_every_version_are_read_and_still_written() -> None:
+    assert [decode_verdict(line) for line in samples.lines(samples.VERDICTS)] == samples.ANSWERS
+    assert [samples.verdict_line(answer) for answer in samples.ANSWERS] == samples.lines(samples.VERDICTS)
+
+
+def test_store_records_of_every_version_are_read_and_still_written() -> None:
+    assert [decode_stored(*samples.stored_record(line)) for line in samples.lines(samples.STORE)] == samples.STORED
+    assert [samples.stored_line(request) for request in samples.STORED] == samples.lines(samples.STORE)
+
+
+def test_a_store_record_of_a_newer_version_stops_the_reader() -> None:
+    key, value, headers = samples.stored_record(samples.lines(samples.STORE)[0])
+    name, meaning = headers[-1]
+    headers[-1] = name, (meaning or b"").replace(b'"v":1', b'"v":2')
+    with pytest.raises(NewerFormat, match="request 17 has version 2: written by a newer Postdate"):
+        decode_stored(key, value, headers)
+
+
+def test_a_timer_log_of_this_format_is_read(tmp_path: Path) -> None:
+    samples.unpack(samples.TIMER_LOG, tmp_path)
+    _check_whole(_open(tmp_path))
+
+
+def test_what_a_newer_version_adds_to_a_record_is_passed_over() -> None:
+    line = samples.lines(samples.DISPATCH_LOG)[1]
+    assert decode_record(line[:-1] + b',"added":{"later":[1]}}') == samples.RECORDS[1]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_record_of_a_newer_version_stops_the_reader(number: int) -> None:
+    line = samples.lines(samples.DISPATCH_LOG)[number]
+    with pytest.raises(NewerFormat, match="version 2: written by a newer Postdate"):
+        decode_record(line.replace(b'"v":1', b'"v":2'))
+
+
+def test_a_verdict_of_a_newer_version_stops_the_reader() -> None:
+    with pytest.raises(FormatError, match="version 2: written by a newer Postdate"):
+        decode_verdict(samples.lines(samples.VERDICTS)[0].replace(b'"v":1', b'"v":2'))
+
+
+def test_a_timer_log_of_a_newer_version_is_refused_and_nothing_of_it_is_lost(tmp_path: Path) -> None:
+    directory = tmp_path / "3"
+    samples.unpack(samples.TIMER_LOG, directory)
+    _set_version(directory, 3)
+    with pytest.raises(FormatMismatch, match="format version 3, this program writes 2"):
+        _open(directory)
+    kept = move_aside(directory, "unusable")
+    assert _open(directory).count == 0, "it is rebuilt from Kafka"
+    _set_version(kept, 2)
+    _check_whole(_open(kept))
+
+
+def _set_version(directory: Path, version: int) -> None:
+    """Writes the first member of the identity row anew, as another version would have."""
+    database = Database(directory / "log", IndexOptions())
+    _, identity, log_id = msgspec.msgpack.decode(database.get("meta", b"identity") or b"")
+    batch = WriteBatch(raw_mode=True)
+    batch.put(b"identity", msgspec.msgpack.encode((version, identity, log_id)), database.handle("meta"))
+    database.write(batch)
+    database.close()

@@ -1,0 +1,76 @@
+"""Goal: what a process keeps on disk and in memory is its user's alone, and it says so before it takes a shard.
+
+Method: directories of the test's own with every mode; a process of its own that forbids core dumps and crashes, since
+that cannot be taken back.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.privacy import prepare_data_directory
+
+_CRASH = """
+import ctypes, os, resource
+from postdate.sidecar.privacy import forbid_core_dumps
+resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
+forbid_core_dumps()
+print(*resource.getrlimit(resource.RLIMIT_CORE), ctypes.CDLL(None).prctl(3), flush=True)  # PR_GET_DUMPABLE
+os.abort()
+"""
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_data_directory_that_cannot_be_used_is_a_mistake_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    for path in (file, file / "below"):
+        with pytest.raises(ConfigError, match=r"cannot be used \(.*\): give another by --data"):
+            prepare_data_directory(path)
+    prepare_data_directory(tmp_path / "new" / "one")
+    assert _mode(tmp_path / "new" / "one") == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701, 0o2775])
+def test_the_rights_of_others_are_taken_away_and_that_is_said(
+    tmp_path: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    directory.chmod(mode)
+    prepare_data_directory(directory)
+    assert _mode(directory) == 0o700
+    assert f"had mode {mode:04o}" in caplog.text
+    caplog.clear()
+    prepare_data_directory(directory)
+    assert caplog.text == ""
+
+
+def test_a_directory_that_is_not_ours_to_mend_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = tmp_path / "data"
+    directory.mkdir()
+    directory.chmod(0o777)
+
+    def refuse(path: Path, mode: int) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(Path, "chmod", refuse)  # root may change every directory, so this cannot be had for real
+    with pytest.raises(ConfigError, match=r"has mode 0777 and belongs to user \d+: .* chmod it to 0700"):
+        prepare_data_directory(directory)
+
+
+def test_a_crash_leaves_no_core(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", _CRASH], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == -6, done.stderr
+    assert done.stdout.split() == ["0", "0", "0"], "limits of a core, and whether the process may be dumped at all"
+    assert os.listdir(tmp_path) == []
