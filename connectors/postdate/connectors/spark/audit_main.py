@@ -23,9 +23,9 @@ from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.errors import AuditUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
+from postdate.connectors.spark.submitted import add_client_options, client_properties, duration, instant
 from postdate.connectors.spark.unanswered import MODES
 from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
@@ -47,8 +47,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             samples=given.samples,
             output=given.output,
             write=given.write,
+            state=given.state,
             count_aborted=given.aborted,
-            properties=_properties(given),
+            properties=client_properties(given),
         )
     except (AuditUsageError, OSError) as error:
         sys.stderr.write(f"audit_main: {error}\n")
@@ -58,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="audit_main", description="Did every request end exactly once?")
-    parser.add_argument("-b", "--bootstrap-server", required=True, metavar="HOST:PORT")
+    add_client_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="read only these targets")
     parser.add_argument("--levels", type=_levels, default=LEVELS_MS_DEFAULT, metavar="1s,5s,…", help="level table")
@@ -67,35 +68,15 @@ def _parser() -> argparse.ArgumentParser:
         "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
     )
     parser.add_argument("--verdicts", choices=MODES, default="none", help="which answers must be there")
-    parser.add_argument("--from", dest="from_ms", type=_instant, metavar="TIME", help="judge requests from then on")
-    parser.add_argument("--to", dest="to_ms", type=_instant, metavar="TIME", help="judge requests before then")
-    parser.add_argument("--slack", type=_duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")
+    parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
+    parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
+    parser.add_argument("--slack", type=duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, default=SAMPLES_DEFAULT, metavar="N", help="origins a violation")
     parser.add_argument("--write", metavar="PATH", help="keep all rows there as Parquet")
+    parser.add_argument("--state", metavar="PATH", help="audit what is new since the last audit with this directory")
     parser.add_argument("--aborted", action="store_true", help="count the copies that aborted, too")
     parser.add_argument("--output", choices=("text", "json"), default="text")
-    parser.add_argument("-X", dest="property", action="append", default=[], metavar="NAME=VALUE", help="Java client's")
-    parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
     return parser
-
-
-def _properties(given: argparse.Namespace) -> dict[str, str]:
-    """Client properties of the file, then of the command line."""
-    lines = Path(given.command_config).read_text().splitlines() if given.command_config else []
-    pairs = [line for line in lines if line.strip() and not line.lstrip().startswith("#")] + given.property
-    unclear = [pair for pair in pairs if "=" not in pair]
-    if unclear:
-        raise AuditUsageError(f"{unclear[0]!r} is not NAME=VALUE.")
-    return {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
-
-
-# The sidecar's own reading of times serves the options alone; no verdict comes from it.
-def _instant(text: str) -> int:
-    return parse_instant_ms(text)
-
-
-def _duration(text: str) -> int:
-    return parse_duration_ms(text)
 
 
 def _levels(text: str) -> tuple[int, ...]:

@@ -76,10 +76,6 @@ class Cluster:
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
 
-    def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """`cleanup.policy` of each topic, all of which exist."""
-        return self.settings(topics, "cleanup.policy")
-
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
         """The value of the setting `name` of each topic, all of which exist."""
         config = self._package().common.config

@@ -29,8 +29,9 @@ class AuditOptions:
     milliseconds, the upper one excluded. `targets` empty: those that the requests name; otherwise only these are
     read. `master` None: what `spark-submit` says, else all cores of this machine. `write` is a new directory or URL.
     `dialects` and `default_target` are those of the request topics, `verdicts` the answers that they owe (`none`: those
-    that are there are checked all the same). `count_aborted` reads the targets a second time to count the copies that
-    aborted.
+    that are there are checked all the same). `state` is a directory or URL that is kept from audit to audit: only what
+    is new since the last is read then, all of it. `count_aborted` reads the targets a second time to count the copies
+    that aborted.
     """
 
     bootstrap_servers: str
@@ -48,6 +49,7 @@ class AuditOptions:
     output: Literal["text", "json"] = "text"
     write: str | None = None
     count_aborted: bool = False
+    state: str | None = None
     master: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)
@@ -65,6 +67,8 @@ class AuditOptions:
             raise AuditUsageError("The level table needs at least one level, and none is negative.")
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
             raise AuditUsageError("The window is empty: its beginning does not lie before its end.")
+        if self.state is not None and (self.write or self.targets or self.count_aborted or self.from_ms or self.to_ms):
+            raise AuditUsageError("With a state all that is new is audited: no window, no targets, no --write.")
         if self.verdicts not in MODES:
             raise AuditUsageError(f"Verdicts are required for one of {', '.join(MODES)}, not {self.verdicts}.")
         try:

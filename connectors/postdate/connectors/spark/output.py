@@ -63,6 +63,19 @@ class VerdictRecords:
 
 
 @dataclass(frozen=True)
+class StateOutcome:
+    """What an audit since the last one leaves under `path`: rows that stay `open`, rows `closed` by this `run`, the
+    violations that earlier runs have told and that still stand, and all that any run has judged, by verdict."""
+
+    path: str
+    run: int
+    open: int
+    closed: int
+    standing: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Outcome:
     """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for."""
 
@@ -78,6 +91,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     written: str | None = field(default=None)
+    state: StateOutcome | None = None
 
     @property
     def exit_code(self) -> int:
@@ -125,6 +139,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "ranges": [_range(span) for span in outcome.ranges],
         "notes": list(outcome.notes),
         "written": outcome.written,
+        "state": vars(outcome.state) if outcome.state is not None else None,
         "seconds": round(outcome.seconds, 1),
     }
 
@@ -199,6 +214,11 @@ def _closing_lines(outcome: Outcome) -> list[str]:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
     if outcome.written is not None:
         lines.append(f"all rows are in {outcome.written}")
+    if outcome.state is not None:
+        state = outcome.state
+        lines.append(f"run {state.run} of {state.path}: {state.closed:,} judged for good, {state.open:,} stay open")
+        if state.standing:
+            lines.append(f"violations that an earlier run has told, and that stand: {state.standing:,}")
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

@@ -48,6 +48,7 @@ def duration_ms(text: str) -> int:
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
+@click.option("--state", metavar="DIR", help="Audit what is new since the last audit with this directory.")
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
 @click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")
 @click.option("--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable.")
