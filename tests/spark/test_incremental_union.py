@@ -25,7 +25,7 @@ from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.audit_state import AuditState, ClosedTable, StateStore, forgotten, require_same
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import AuditUsageError, CannotJudge
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.fresh_ranges import since, without_renewed
 from postdate.connectors.spark.history import TARGETS
@@ -201,7 +201,7 @@ def test_a_state_counts_when_it_is_kept(spark: SparkSession, tmp_path: Path) -> 
         1, 5, {"levels_ms": [1]}, next={"r/0": 7}, open=f"{store.write('rows', 1, halves, 'part')}/part=open"
     )
     store.keep(first)
-    with pytest.raises(CannotJudge, match="Another audit"):
+    with pytest.raises(CannotRun, match="Another audit"):
         store.keep(first)
     assert store.newest() == first
     assert (path / killed).exists(), "a run at the same time may still need it"
@@ -212,10 +212,10 @@ def test_a_state_counts_when_it_is_kept(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(AnalysisException):
         store.rows(killed).count()
     require_same(first, {"levels_ms": [1]}, "s")
-    with pytest.raises(AuditUsageError, match="begun with levels_ms"):
+    with pytest.raises(JobUsageError, match="begun with levels_ms"):
         require_same(first, {"levels_ms": [2]}, "s")
     (path / "state-000002.json").write_text("{")
-    with pytest.raises(CannotJudge, match="cannot be read"):
+    with pytest.raises(CannotRun, match="cannot be read"):
         store.newest()
 
 
@@ -231,9 +231,9 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     assert cut(0, 10) == (7, 0, -1)
     assert cut(5, 10) == (7, 5, -1), "what has left the topic was read before"
     assert cut(8, 10) == (8, 8, 99), "what has left it was not read"
-    with pytest.raises(CannotJudge, match="ends at 6"):
+    with pytest.raises(CannotRun, match="ends at 6"):
         cut(0, 6)
-    with pytest.raises(CannotJudge, match="r was made anew"):
+    with pytest.raises(CannotRun, match="r was made anew"):
         without_renewed(state, {"r": "id-2"}, ["r"])
     assert without_renewed(state, {"r": "id-2"}, []).next == {}
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state

@@ -23,16 +23,15 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, notes_of
 from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import AuditError, CannotJudge, first_cause
+from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
-from postdate.connectors.spark.interruption import arm, interruptible
+from postdate.connectors.spark.jobs import run_job
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, range_lines, write_outcome
 from postdate.connectors.spark.places import require_new
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.session import spark_session
 from postdate.connectors.spark.sides import Sides
 from postdate.connectors.spark.summary import summarise
 
@@ -43,32 +42,25 @@ def run_audit(options: AuditOptions) -> int:
     With `options.state` what was read is kept only after the outcome was written: whatever ends the program before, the
     next audit says the same again. Ctrl-C and SIGTERM end it with 1: nothing was judged.
     """
-    reporter = Reporter()
-    try:
-        reporter.say("starting Spark …")
-        with interruptible(), spark_session(options.master, options.spark_conf, reporter.say) as spark:
-            arm()
-            if options.state is None:
-                outcome, keep = audit(spark, options, reporter), None
-            else:
-                outcome, keep = _audit_since(spark, options, reporter)
-            write_outcome(outcome, options.output, sys.stdout)
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        if options.state is None:
+            outcome, keep = audit(spark, options, reporter), None
+        else:
+            outcome, keep = _audit_since(spark, options, reporter)
+        write_outcome(outcome, options.output, sys.stdout)
+        if keep is not None:
             sys.stdout.flush()
-            if keep is not None:
-                keep()
+            keep()
         return outcome.exit_code
-    except AuditError as error:
-        reporter.say(f"postdate audit: {error}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        reporter.say("stopped; nothing was judged")
-        return CannotJudge.exit_code
+
+    return run_job("audit", options, job, "nothing was judged")
 
 
 def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
     """Audits with a session that can read Kafka.
 
-    Raises CannotJudge where the cluster, Spark or the history does not allow a verdict, AuditUsageError where
+    Raises CannotRun where the cluster, Spark or the history does not allow a verdict, JobUsageError where
     `options.write` exists already.
     """
     if options.write is not None:
@@ -78,7 +70,7 @@ def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Out
         with Cluster(spark, properties) as cluster:
             return _outcome(AuditSteps(spark, cluster, properties, options, reporter))
     except (Py4JJavaError, PySparkException) as error:
-        raise CannotJudge(_job_failed(error)) from error
+        raise CannotRun(_job_failed(error)) from error
 
 
 def _audit_since(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> tuple[Outcome, Callable[[], None]]:
@@ -88,7 +80,7 @@ def _audit_since(spark: SparkSession, options: AuditOptions, reporter: Reporter)
         with Cluster(spark, properties) as cluster:
             return audit_since(AuditSteps(spark, cluster, properties, options, reporter))
     except (Py4JJavaError, PySparkException) as error:
-        raise CannotJudge(_job_failed(error)) from error
+        raise CannotRun(_job_failed(error)) from error
 
 
 def _outcome(steps: AuditSteps) -> Outcome:

@@ -12,18 +12,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-
-if __name__ == "__main__":
-    # A script's own directory comes first in the search path; its neighbours must not pass for top-level modules.
-    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.errors import AuditUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
-from postdate.connectors.spark.submitted import add_client_options, client_properties, duration, instant
+from postdate.connectors.spark.submitted import add_client_options, client_properties, duration, instant, run_program
 from postdate.connectors.spark.unanswered import MODES
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
@@ -31,30 +26,29 @@ from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audits as the arguments say; returns the exit code."""
-    given = _parser().parse_args(arguments)
-    try:
-        options = AuditOptions(
-            bootstrap_servers=given.bootstrap_server,
-            requests=tuple(given.requests or [DEFAULT_REQUESTS]),
-            targets=tuple(given.target),
-            levels_ms=tuple(given.levels),
-            dialects=tuple(given.dialect),
-            default_target=given.default_target,
-            verdicts=given.verdicts,
-            from_ms=given.from_ms,
-            to_ms=given.to_ms,
-            slack_ms=given.slack,
-            samples=given.samples,
-            output=given.output,
-            write=given.write,
-            state=given.state,
-            count_aborted=given.aborted,
-            properties=client_properties(given),
-        )
-    except (AuditUsageError, OSError) as error:
-        sys.stderr.write(f"audit_main: {error}\n")
-        return 2
-    return run_audit(options)
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: argparse.Namespace) -> Callable[[], int]:
+    options = AuditOptions(
+        bootstrap_servers=given.bootstrap_server,
+        requests=tuple(given.requests or [DEFAULT_REQUESTS]),
+        targets=tuple(given.target),
+        levels_ms=tuple(given.levels),
+        dialects=tuple(given.dialect),
+        default_target=given.default_target,
+        verdicts=given.verdicts,
+        from_ms=given.from_ms,
+        to_ms=given.to_ms,
+        slack_ms=given.slack,
+        samples=given.samples,
+        output=given.output,
+        write=given.write,
+        state=given.state,
+        count_aborted=given.aborted,
+        properties=client_properties(given),
+    )
+    return partial(run_audit, options)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import AuditUsageError, CannotJudge
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.spark.places import located
 
 _VERSION: Final = 1
@@ -75,7 +75,7 @@ class StateStore:
         self._path = path.rstrip("/")
 
     def newest(self) -> AuditState | None:
-        """The state of the last run that was completed; None before the first one. Raises CannotJudge: unreadable."""
+        """The state of the last run that was completed; None before the first one. Raises CannotRun: unreadable."""
         numbers = [int(found[1]) for name in self._names() if (found := _STATE.fullmatch(name))]
         if not numbers:
             return None
@@ -84,11 +84,11 @@ class StateStore:
             text = self._spark.read.text(f"{self._path}/{name}", wholetext=True).collect()[0][0]
             said = json.loads(text)
             if said.pop("v") != _VERSION:
-                raise CannotJudge(f"{self._path}/{name} is of another version of Postdate: name a new --state.")
+                raise CannotRun(f"{self._path}/{name} is of another version of Postdate: name a new --state.")
             said["closed"] = [ClosedTable(**table) for table in said["closed"]]
             return AuditState(**said)
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise CannotJudge(f"{self._path}/{name} cannot be read ({error}): name a new --state.") from error
+            raise CannotRun(f"{self._path}/{name} cannot be read ({error}): name a new --state.") from error
 
     def rows(self, name: str, schema: StructType | None = None) -> DataFrame:
         """A table of the state; one in parts that may be empty needs its `schema`, since it then has no file."""
@@ -107,7 +107,7 @@ class StateStore:
         return name
 
     def keep(self, state: AuditState) -> None:
-        """Makes `state` the newest one, at once or not at all. Raises CannotJudge: another run was faster."""
+        """Makes `state` the newest one, at once or not at all. Raises CannotRun: another run was faster."""
         name, draft = f"state-{state.run:06d}.json", f".draft-{uuid.uuid4().hex}"
         place, system = located(self._spark, f"{self._path}/{draft}")
         stream = system.create(place, True)
@@ -127,7 +127,7 @@ class StateStore:
             )
         except Py4JJavaError as error:
             system.delete(place, False)
-            raise CannotJudge(f"Another audit has used {self._path} meanwhile: run this one again.") from error
+            raise CannotRun(f"Another audit has used {self._path} meanwhile: run this one again.") from error
 
     def tidy(self, state: AuditState) -> None:
         """Removes tables that neither `state` nor a run after it can name, and states before it."""
@@ -156,10 +156,10 @@ class StateStore:
 
 
 def require_same(state: AuditState, settings: dict[str, Any], path: str) -> None:
-    """Raises AuditUsageError where a state was begun with other settings than an audit has now."""
+    """Raises JobUsageError where a state was begun with other settings than an audit has now."""
     for name, value in settings.items():
         if state.settings.get(name) != value:
-            raise AuditUsageError(
+            raise JobUsageError(
                 f"{path} was begun with {name} {state.settings.get(name)}, not {value}: name a new --state."
             )
 

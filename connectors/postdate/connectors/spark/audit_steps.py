@@ -17,7 +17,7 @@ from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
 from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import CannotJudge
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fate_rows import log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
 from postdate.connectors.spark.judge import judge
@@ -78,10 +78,10 @@ class AuditSteps:
         return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
 
     def targets_of(self, requests: DataFrame) -> list[str]:
-        """The targets that requests name and that can be. Raises CannotJudge: too many."""
+        """The targets that requests name and that can be. Raises CannotRun: too many."""
         named = requests.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
         if len(named) > TARGETS_MAX:
-            raise CannotJudge(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
+            raise CannotRun(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
         own = {name for one in self.options.own_topics() for name in one.names()}
         found = [str(row["target"]) for row in named]
         return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
@@ -95,7 +95,7 @@ class AuditSteps:
         return fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
 
     def has_claims(self, log: DataFrame) -> bool:
-        """Whether there are fates that name a cause; raises CannotJudge where the broker's clock did not stamp them."""
+        """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
         claims = F.exists("fates", lambda values: F.coalesce(F.get(values, 2).isin(*CLAIMING), F.lit(False)))
         found = log.agg(
             F.bool_or(F.col("parses") & claims).alias("claims"),
@@ -104,7 +104,7 @@ class AuditSteps:
             ),
         ).collect()[0]
         if found["at"] is not None:
-            raise CannotJudge(
+            raise CannotRun(
                 f"The dispatch-log record {found['at']} is not stamped by the broker (LogAppendTime), so nothing can "
                 "be said of early or late: run `postdate topics check`."
             )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from postdate.connectors.spark.audit_state import AuditState, place_of
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import CannotJudge
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.history import Effects
 
 Ranges = dict[Partition, Range]
@@ -17,7 +17,7 @@ Ranges = dict[Partition, Range]
 def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
     """The ranges with what was lost *unread*, and the part of each that the last run has not read.
 
-    What left a topic after it was read is not lost. Raises CannotJudge where a partition ends before that.
+    What left a topic after it was read is not lost. Raises CannotRun where a partition ends before that.
     """
     whole, fresh = {}, {}
     for partition, span in ranges.items():
@@ -27,7 +27,7 @@ def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges,
             whole[partition] = fresh[partition] = span
             continue
         if span.end < read:
-            raise CannotJudge(
+            raise CannotRun(
                 f"{place} ends at {span.end}, though it was read up to {read}: it was cut or made anew. Name a new "
                 "--state."
             )
@@ -54,12 +54,12 @@ def by_partition(ranges: Iterable[Range]) -> Ranges:
 def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str]) -> AuditState:
     """The state without what it says of targets that were made anew; their records are read from the beginning.
 
-    `ids` are those that topics have now. Raises CannotJudge where a topic of Postdate's own, `own`, was made anew.
+    `ids` are those that topics have now. Raises CannotRun where a topic of Postdate's own, `own`, was made anew.
     """
     renewed = {topic for topic, id in ids.items() if state.topic_ids.get(topic, id) != id}
     broken = sorted(renewed & set(own))
     if broken:
-        raise CannotJudge(f"{', '.join(broken)} was made anew since the last audit: name a new --state.")
+        raise CannotRun(f"{', '.join(broken)} was made anew since the last audit: name a new --state.")
 
     def kept(said: Mapping[str, int]) -> dict[str, int]:
         return {place: number for place, number in said.items() if place.rpartition("/")[0] not in renewed}

@@ -34,7 +34,7 @@ from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, note
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.carried import CLOSED, OPEN, PART, gathered, state_rows, union_of_runs
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
 from postdate.connectors.spark.history import (
@@ -157,7 +157,7 @@ def next_state(state: AuditState, found: Advance, log_starts: Mapping[str, int],
 def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
     """The outcome of what is new since the last run with `options.state`, and what makes the next run begin behind it.
 
-    Raises CannotJudge, AuditUsageError: another state is needed.
+    Raises CannotRun, JobUsageError: another state is needed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -195,14 +195,14 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
     """The last verdict on each origin that the state at `path` remembers, over all runs, with the `run` that gave it.
 
-    Raises AuditUsageError: there is none yet.
+    Raises JobUsageError: there is none yet.
     """
     store = StateStore(spark, path)
     state = store.newest()
     tables = [] if state is None else [store.closed(state), store.rows(state.open) if state.open else None]
     found = [table for table in tables if table is not None]
     if not found:
-        raise AuditUsageError(f"No audit with --state {path} has judged anything yet.")
+        raise JobUsageError(f"No audit with --state {path} has judged anything yet.")
     return union_of_runs(found)
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 
 
 def require_new(spark: SparkSession, path: str, option: str) -> None:
-    """Raises AuditUsageError where `path` exists, before hours of work end there; `option` names it to the person."""
+    """Raises JobUsageError where `path` exists, before hours of work end there; `option` names it to the person."""
     place, system = located(spark, path)
     if system.exists(place):
-        raise AuditUsageError(f"{path} exists already: name a new directory for {option}.")
+        raise JobUsageError(f"{path} exists already: name a new directory for {option}.")
 
 
 def located(spark: SparkSession, path: str) -> tuple[Any, Any]:
