@@ -18,9 +18,15 @@ from functools import partial
 from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
-from postdate.connectors.spark.submitted import add_client_options, client_properties, duration, instant, run_program
+from postdate.connectors.spark.submitted import (
+    add_client_options,
+    add_meaning_options,
+    client_properties,
+    duration,
+    instant,
+    run_program,
+)
 from postdate.connectors.spark.unanswered import MODES
-from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
@@ -34,7 +40,7 @@ def _planned(given: argparse.Namespace) -> Callable[[], int]:
         bootstrap_servers=given.bootstrap_server,
         requests=tuple(given.requests or [DEFAULT_REQUESTS]),
         targets=tuple(given.target),
-        levels_ms=tuple(given.levels),
+        levels_ms=tuple(given.levels or LEVELS_MS_DEFAULT),
         dialects=tuple(given.dialect),
         default_target=given.default_target,
         verdicts=given.verdicts,
@@ -54,13 +60,9 @@ def _planned(given: argparse.Namespace) -> Callable[[], int]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="audit_main", description="Did every request end exactly once?")
     add_client_options(parser)
+    add_meaning_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="read only these targets")
-    parser.add_argument("--levels", type=_levels, default=LEVELS_MS_DEFAULT, metavar="1s,5s,…", help="level table")
-    parser.add_argument("--dialect", action="append", default=[], metavar="NAME", help="spoken on the request topics")
-    parser.add_argument(
-        "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
-    )
     parser.add_argument("--verdicts", choices=MODES, default="none", help="which answers must be there")
     parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
     parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
@@ -71,10 +73,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--aborted", action="store_true", help="count the copies that aborted, too")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser
-
-
-def _levels(text: str) -> tuple[int, ...]:
-    return tuple(parse_duration_ms(level.strip()) for level in text.split(","))
 
 
 if __name__ == "__main__":

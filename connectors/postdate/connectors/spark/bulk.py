@@ -169,6 +169,7 @@ class _Bulk:
             reasons=dict(sorted(reasons.items())),
             samples=samples,
             rejects=self.options.rejects,
+            without_bad=self.options.without_bad,
             notes=tuple(notes),
         )
 

@@ -52,9 +52,10 @@ class BulkOptions:
     `columns` gives the column of each of `FIELDS` that has another name; `target` stands for every row and then needs
     no column. `properties` are settings of Kafka's Java clients. `horizon_ms` and `allow` are those of the request
     topic. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything before
-    anything is sent. `rate`: rows a second, None: as fast as it goes. `only_new`: rows whose id has a request on the
-    topic already are left out; `since_ms` says from which time on the topic is looked through, epoch ms.
-    `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`: check and tell, send nothing.
+    anything is sent, unless with `without_bad` they are left out and told. `rate`: rows a second, None: as fast as it
+    goes. `only_new`: rows whose id has a request on the topic already are left out; `since_ms` says from which time on
+    the topic is looked through, epoch ms. `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`:
+    check and tell, send nothing.
     """
 
     bootstrap_servers: str
@@ -62,6 +63,7 @@ class BulkOptions:
     target: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     rejects: str | None = None
+    without_bad: bool = False
     rate: int | None = None
     only_new: bool = False
     since_ms: int | None = None

@@ -29,7 +29,8 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """All that a bulk schedule has to tell. `rejects`: where the refused rows are, None: they stopped everything.
+    """All that a bulk schedule has to tell. `rejects`: where the refused rows are, None: they stopped everything, or
+    were left out `without_bad`.
 
     `skipped` counts rows whose id had a request already. `reasons` counts rows by reason; a row may have several.
     """
@@ -47,13 +48,14 @@ class BulkOutcome:
     targets: dict[str, int] = field(default_factory=dict)
     load: Load = NO_LOAD
     rejects: str | None = None
+    without_bad: bool = False
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0)
 
     @property
     def exit_code(self) -> int:
         """1 where bad rows have stopped it, or would; else 0."""
-        return 1 if self.rejected and self.rejects is None else 0
+        return 1 if self.rejected and self.rejects is None and not self.without_bad else 0
 
     @property
     def accepted(self) -> int:

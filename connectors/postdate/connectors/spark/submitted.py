@@ -44,6 +44,15 @@ def add_client_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
 
 
+def add_meaning_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what says how requests are to be understood: level table and dialects."""
+    parser.add_argument("--levels", type=levels, metavar="1s,5s,…", help="level table of the request topics")
+    parser.add_argument("--dialect", action="append", default=[], metavar="NAME", help="spoken on the request topics")
+    parser.add_argument(
+        "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
+    )
+
+
 def client_properties(given: argparse.Namespace) -> dict[str, str]:
     """Client properties of the file, then of the command line. Raises JobUsageError, OSError."""
     lines = Path(given.command_config).read_text().splitlines() if given.command_config else []
@@ -66,3 +75,8 @@ def instant(text: str) -> int:
 def duration(text: str) -> int:
     """Milliseconds of an option."""
     return parse_duration_ms(text)
+
+
+def levels(text: str) -> tuple[int, ...]:
+    """A level table in milliseconds."""
+    return tuple(parse_duration_ms(level.strip()) for level in text.split(","))

@@ -18,6 +18,7 @@ from postdate.sidecar.cli import (
     demo,
     dev,
     pending,
+    repair,
     run,
     send,
     shard,
@@ -53,6 +54,7 @@ for command in (
     dead_letters.dead_letters,
     audit.audit,
     bulk.bulk,
+    repair.repair,
     config.config,
     version.version,
 ):
