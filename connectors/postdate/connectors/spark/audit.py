@@ -21,6 +21,8 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from postdate.connectors.spark.audit_page import audit_page
+from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, notes_of
 from postdate.connectors.spark.cluster import Cluster
 from postdate.connectors.spark.errors import CannotRun, first_cause
@@ -30,7 +32,7 @@ from postdate.connectors.spark.incremental import audit_since
 from postdate.connectors.spark.jobs import run_job
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, range_lines, write_outcome
-from postdate.connectors.spark.places import require_new
+from postdate.connectors.spark.places import require_new, write_text
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.sides import Sides
 from postdate.connectors.spark.summary import summarise
@@ -48,6 +50,8 @@ def run_audit(options: AuditOptions) -> int:
             outcome, keep = audit(spark, options, reporter), None
         else:
             outcome, keep = _audit_since(spark, options, reporter)
+        if options.html is not None and outcome.picture is not None:
+            write_text(spark, options.html, audit_page(outcome, outcome.picture))
         write_outcome(outcome, options.output, sys.stdout)
         if keep is not None:
             sys.stdout.flush()
@@ -116,6 +120,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
         summary = summarise(judged, breaks, answers.where("malformed"), options.samples)
         holes = steps.holes(judged, causes.log.values())
         aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
+        picture = audit_picture(judged) if options.html is not None else None
     if options.write is not None:
         with reporter.working(spark, f"writing {options.write}"):
             judged.write.parquet(f"{options.write}/origins")
@@ -128,6 +133,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
         *(told, holes, aborted, notes_of(causes, effects)),
         time.monotonic() - began_s,
         options.write,
+        picture=picture,
+        html=options.html,
     )
 
 

@@ -51,6 +51,7 @@ def _planned(given: argparse.Namespace) -> Callable[[], int]:
         output=given.output,
         write=given.write,
         state=given.state,
+        html=given.html,
         count_aborted=given.aborted,
         properties=client_properties(given),
     )
@@ -69,6 +70,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slack", type=duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, default=SAMPLES_DEFAULT, metavar="N", help="origins a violation")
     parser.add_argument("--write", metavar="PATH", help="keep all rows there as Parquet")
+    parser.add_argument("--html", metavar="FILE", help="write a page with charts")
     parser.add_argument("--state", metavar="PATH", help="audit what is new since the last audit with this directory")
     parser.add_argument("--aborted", action="store_true", help="count the copies that aborted, too")
     parser.add_argument("--output", choices=("text", "json"), default="text")

@@ -102,13 +102,13 @@ def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
     }
 
 
-def load_lines(load: Load) -> list[str]:
+def load_lines(load: Load, what: str = "load added") -> list[str]:
     """The picture: a bar for each stretch of time, all of the same length, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []
     most = max(step.rows for step in drawn.steps)
-    lines = [f"load added, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
+    lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
     lines += [_bar_line(step, most) for step in drawn.steps]
     lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
     return lines

@@ -22,6 +22,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_state import (
     AuditState,
     ClosedTable,
@@ -175,6 +176,7 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
         )
         summary = summarise(found.fresh, found.breaks, read.sides.answers.where("malformed"), options.samples)
         holes = steps.holes(found.fresh, read.causes.log.values())
+        picture = audit_picture(found.fresh) if options.html is not None else None
     grown = read.grown(found, settings)
     outcome = Outcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, steps.count(read.sides.answers)),
@@ -183,6 +185,8 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
         state=StateOutcome(
             options.state, grown.run, found.opened, found.closed.rows, found.standing, _counts_of_all(grown, found)
         ),
+        picture=picture,
+        html=options.html,
     )
 
     def keep() -> None:

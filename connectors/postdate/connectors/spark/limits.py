@@ -53,6 +53,19 @@ SLICE_MS_MIN: Final = 1_000
 # Minutes of added load that are told one by one: two weeks. Beyond it hours are told.
 LOAD_STEPS_MAX: Final = 20_160
 
+# Messages that a report names as the latest, and the most that it is asked for: each is held in the driver's memory.
+LATE_DEFAULT: Final = 20
+LATE_MAX: Final = 10_000
+
+# Groups (hours, targets, partitions) that a report brings to the driver: ten thousand hours are more than a year.
+GROUPS_MAX: Final = 30_000
+
+# Lines of each of a report's tables on a terminal.
+ROWS_SHOWN: Final = 48
+
+# Points of a line over time on a page: more are not told apart on a screen.
+PICTURE_STEPS: Final = 160
+
 # Bars of a picture of load on a terminal.
 BARS_MAX: Final = 40
 

@@ -30,8 +30,8 @@ class AuditOptions:
     read. `master` None: what `spark-submit` says, else all cores of this machine. `write` is a new directory or URL.
     `dialects` and `default_target` are those of the request topics, `verdicts` the answers that they owe (`none`: those
     that are there are checked all the same). `state` is a directory or URL that is kept from audit to audit: only what
-    is new since the last is read then, all of it. `count_aborted` reads the targets a second time to count the copies
-    that aborted.
+    is new since the last is read then, all of it. `html` is a file or URL for the page. `count_aborted` reads the
+    targets a second time to count the copies that aborted.
     """
 
     bootstrap_servers: str
@@ -50,6 +50,7 @@ class AuditOptions:
     write: str | None = None
     count_aborted: bool = False
     state: str | None = None
+    html: str | None = None
     master: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)

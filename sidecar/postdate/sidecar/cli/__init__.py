@@ -19,6 +19,7 @@ from postdate.sidecar.cli import (
     dev,
     pending,
     repair,
+    report,
     run,
     send,
     shard,
@@ -55,6 +56,7 @@ for command in (
     audit.audit,
     bulk.bulk,
     repair.repair,
+    report.report,
     config.config,
     version.version,
 ):

@@ -49,6 +49,7 @@ def duration_ms(text: str) -> int:
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
+@click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
 @click.option("--state", metavar="DIR", help="Audit what is new since the last audit with this directory.")
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
 @spark_options
