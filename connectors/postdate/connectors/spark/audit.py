@@ -49,7 +49,7 @@ def run_audit(options: AuditOptions) -> int:
         if options.state is None:
             outcome, keep = audit(spark, options, reporter), None
         else:
-            outcome, keep = _audit_since(spark, options, reporter)
+            outcome, keep = audit_with_state(spark, options, reporter)
         if options.html is not None and outcome.picture is not None:
             write_text(spark, options.html, audit_page(outcome, outcome.picture))
         write_outcome(outcome, options.output, sys.stdout)
@@ -77,8 +77,13 @@ def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Out
         raise CannotRun(_job_failed(error)) from error
 
 
-def _audit_since(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> tuple[Outcome, Callable[[], None]]:
-    """The same of what is new since the last audit with this state, and how to keep what was read for the next."""
+def audit_with_state(
+    spark: SparkSession, options: AuditOptions, reporter: Reporter
+) -> tuple[Outcome, Callable[[], None]]:
+    """The same of what is new since the last audit with `options.state`, and how to keep what was read for the next.
+
+    Raises as `audit` does, and where another state is needed.
+    """
     properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
     try:
         with Cluster(spark, properties) as cluster:

@@ -13,9 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 
-from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.follow import planned_audit
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
 from postdate.connectors.spark.submitted import (
@@ -55,7 +54,7 @@ def _planned(given: argparse.Namespace) -> Callable[[], int]:
         count_aborted=given.aborted,
         properties=client_properties(given),
     )
-    return partial(run_audit, options)
+    return planned_audit(options, given.follow, every_ms=given.every, steps=given.steps, to_topic=given.to_topic)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -72,6 +71,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--write", metavar="PATH", help="keep all rows there as Parquet")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
     parser.add_argument("--state", metavar="PATH", help="audit what is new since the last audit with this directory")
+    parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
+    parser.add_argument("--every", type=duration, metavar="DURATION", help="from step to step; default: 10s")
+    parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
     parser.add_argument("--aborted", action="store_true", help="count the copies that aborted, too")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser

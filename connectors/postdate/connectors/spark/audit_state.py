@@ -29,6 +29,7 @@ from postdate.connectors.spark.places import located
 _VERSION: Final = 1
 _STATE: Final = re.compile(r"state-([0-9]{6,})\.json")
 _TABLE: Final = re.compile(r"(?:rows|fresh)-([0-9]{6,})-[0-9a-f]+")
+_DRAFT: Final = ".draft-"
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ class StateStore:
 
     def keep(self, state: AuditState) -> None:
         """Makes `state` the newest one, at once or not at all. Raises CannotRun: another run was faster."""
-        name, draft = f"state-{state.run:06d}.json", f".draft-{uuid.uuid4().hex}"
+        name, draft = f"state-{state.run:06d}.json", f"{_DRAFT}{uuid.uuid4().hex}"
         place, system = located(self._spark, f"{self._path}/{draft}")
         stream = system.create(place, True)
         try:
@@ -130,14 +131,14 @@ class StateStore:
             raise CannotRun(f"Another audit has used {self._path} meanwhile: run this one again.") from error
 
     def tidy(self, state: AuditState) -> None:
-        """Removes tables that neither `state` nor a run after it can name, and states before it."""
+        """Removes tables that neither `state` nor a run after it can name, states before it, and drafts of states."""
         live = {*(table.name for table in state.closed), *([state.open] if state.open is not None else [])}
         for name in self._names():
             table, old = _TABLE.fullmatch(name), _STATE.fullmatch(name)
             if table and int(table[1]) <= state.run:
                 parts = [name] if not any(one.startswith(f"{name}/") for one in live) else self._parts(name) - live
                 self._remove(parts)
-            elif old and int(old[1]) < state.run:
+            elif name.startswith(_DRAFT) or (old and int(old[1]) < state.run):
                 self._remove([name])
 
     def _parts(self, name: str) -> set[str]:

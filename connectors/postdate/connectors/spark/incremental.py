@@ -35,6 +35,7 @@ from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, note
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.carried import CLOSED, OPEN, PART, gathered, state_rows, union_of_runs
 from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.compaction import compacted
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
@@ -190,8 +191,9 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
     )
 
     def keep() -> None:
-        store.keep(grown)
-        store.tidy(grown)
+        kept = compacted(store, grown)
+        store.keep(kept)
+        store.tidy(kept)
 
     return outcome, keep
 

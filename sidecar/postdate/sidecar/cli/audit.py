@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import click
@@ -51,6 +50,10 @@ def duration_ms(text: str) -> int:
 @click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
 @click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
 @click.option("--state", metavar="DIR", help="Audit what is new since the last audit with this directory.")
+@click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
+@click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
+@click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
 @spark_options
 @output_option
@@ -62,11 +65,13 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the audit")
-    from postdate.connectors.spark.audit import run_audit
+    from postdate.connectors.spark.follow import planned_audit
     from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.options import AuditOptions
 
     given = asked_of(asked)
+    follows = given.pop("follow")
+    following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
     given["dialects"] = given["dialects"] or common_to(config, "dialects")
     given["default_target"] = asked["default_target"] or common_to(config, "default_target")
 
@@ -78,7 +83,7 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
             properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
             **given,
         )
-        return partial(run_audit, options)
+        return planned_audit(options, follows, **following)
 
     run_planned(planned)
 
