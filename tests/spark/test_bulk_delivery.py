@@ -21,12 +21,9 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.bulk import run_bulk, schedule
 from postdate.connectors.spark.bulk_options import BulkOptions, Source
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.spark.incremental import last_verdicts
-from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.wire.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -132,31 +129,6 @@ def test_each_sound_row_is_delivered_once(
         assert (seen.key, seen.value) == (b"key-%d" % (number % 100), b"value-%d" % number)
         assert int(seen.origin.split(b"/")[1]) == partition_for(seen.last("postdate-id"), 2)
     assert Counter(fate for ends in found.fates.values() for fate, _ in ends)["replaced"] >= good
-
-
-@pytest.mark.timeout(900)
-def test_the_audits_agree_on_it(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The full one, one that begins a state, and one with nothing new."""
-
-    def said(state: str | None) -> dict[str, Any]:
-        given = AuditOptions(bed.bootstrap, tuple(bed.requests), output="json", state=state)
-        exit_code = run_audit(given)
-        outcome: dict[str, Any] = json.loads(capsys.readouterr().out)
-        assert (exit_code, outcome["violations"]) == (0, 0), outcome
-        return outcome
-
-    full, path = said(None), str(tmp_path / "state")
-    first, idle = said(path), said(path)
-    assert full["counts"]["delivered"] >= _ROWS - _ROWS // _BAD_EACH
-    for name in ("counts", "origins", "lateness_ms"):
-        assert first[name] == full[name], name
-    assert (first["state"]["counts"], first["state"]["open"]) == (full["counts"], 0)
-    assert (idle["origins"], idle["state"]["run"], idle["state"]["counts"]) == (0, 2, full["counts"])
-    assert all(span["start"] == span["end"] for span in idle["ranges"])
-    verdicts = last_verdicts(spark, path).groupBy("fate").count().collect()
-    assert sum(row["count"] for row in verdicts) == full["origins"]
 
 
 def test_a_bad_row_stops_everything(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

@@ -45,8 +45,8 @@ _BYTES_MAX = "max.message.bytes"
 class FollowOptions:
     """How an audit goes on. Raises JobUsageError where it makes no sense.
 
-    `audit` says what is audited, with a state. `every_ms`: from the beginning of a step to that of the next, if it takes
-    no longer. `steps`: end after so many; None: at a signal. `to_topic`: where violations and figures are told as
+    `audit` says what is audited, with a state. `every_ms`: from the beginning of a step to that of the next, if it
+    takes no longer. `steps`: end after so many; None: at a signal. `to_topic`: where violations and figures are told as
     records too.
     """
 
