@@ -6,6 +6,7 @@ Method: one sidecar delivers five hundred requests with cancels, replaces and re
 The clean audit and the first one of the forged history run in the session of these tests, the last one through
 PySpark's own `spark-submit`, where it must say the same and pass its exit code on. An audit that follows sees the clean
 history in one step and the forgeries in the next, which is cut off once it has told them and must tell them again.
+POSTDATE_TEST_SPARK_WORKERS=N makes `spark-submit` use a cluster with N workers instead of threads.
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ from support.broker import RunningBroker
 from support.oracle import Outcome as History
 from support.oracle import Seen, Sent, gather
 from support.small_spark import SMALL_SPARK
+from support.spark_cluster import spark_cluster
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PLAIN, _CONTROLLED = 380, 30
+_WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "0"))
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +125,21 @@ def _followed(bed: Bed, spark: SparkSession, state: str, topic: str, cut_off: bo
     return Audited(told[0].exit_code, as_json(told[0])), exit_code
 
 
-def _submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `spark-submit` runs its jobs."""
+    if not _WORKERS:
+        yield "local[2]"
+        return
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), _WORKERS) as url:
+        yield url
+
+
+def _submitted(master: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The audit by PySpark's own `spark-submit`, as docs/audit.md says it."""
-    settings = {**SMALL_SPARK, "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    settings = {**SMALL_SPARK, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
+    settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
@@ -201,7 +215,7 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 @pytest.mark.timeout(600)  # three audits, one of them in a JVM of its own
 def test_clean_then_forged_and_named(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:
     clean = _audited(bed, capsys, verdicts="all")
     asked = _PLAIN + 3 * _CONTROLLED
@@ -247,7 +261,9 @@ def test_clean_then_forged_and_named(
     counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
     assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
-    submitted = _submitted("-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json")
+    submitted = _submitted(
+        master, "-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json"
+    )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
     said = json.loads(submitted.stdout.splitlines()[-1])
     varying = ("seconds", "snapshot_ms", "ranges")
@@ -256,8 +272,8 @@ def test_clean_then_forged_and_named(
     }
 
 
-def test_spark_submit_passes_on_what_is_no_verdict() -> None:
-    done = _submitted("-b", "127.0.0.1:1", "--samples", "-1")
+def test_spark_submit_passes_on_what_is_no_verdict(master: str) -> None:
+    done = _submitted(master, "-b", "127.0.0.1:1", "--samples", "-1")
     assert done.returncode == 2, done.stderr[-3000:]
     # spark-submit puts what a Python program writes on both streams on its standard output.
     assert "number of samples" in done.stdout
