@@ -16,19 +16,20 @@ from postdate.connectors.spark.page import (
 )
 from postdate.connectors.spark.verdicts import INFORMATION, VIOLATIONS
 
+_GRAVE = ("VIOLATIONS", "cannot judge")
+
 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
     """The document of an audit and what it draws."""
     summary = outcome.summary
     found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
     found += [(spelled_length(value), f"late, {name.replace('_', '.')}") for name, value in summary.lateness_ms.items()]
-    is_clean = outcome.exit_code == 0
     return page(
         f"Audit of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.snapshot_ms)} UTC",
         [
             figures(found),
-            *(paragraph(line, "faint" if is_clean else "bad") for line in closing_lines(outcome)),
+            *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing_lines(outcome)),
             section("Verdicts", _verdicts(outcome)),
             section("Lateness of deliveries", _histogram(picture)),
             section("Over time", *_over_time(picture)),
