@@ -166,7 +166,7 @@ def comparable(row: Row) -> tuple[Any, ...]:
     return (*(row[name] for name in _SAME), *words)
 
 
-@pytest.mark.timeout(600)  # some ten Spark jobs with large plans for each run
+@pytest.mark.timeout(900)  # some ten Spark jobs with large plans for each run
 @pytest.mark.parametrize("seed", _SEEDS)
 def test_the_union_of_runs_is_the_full_audit(
     spark: SparkSession, history: Cases, full: dict[int, Row], tmp_path: Path, seed: int
