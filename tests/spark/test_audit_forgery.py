@@ -4,7 +4,9 @@ Goal: the audit agrees with a sidecar that has kept its promises, and sees a sin
 time by hand, and a single record of the dispatch log that no sidecar has written, however well it imitates one.
 Method: one sidecar delivers five hundred requests with cancels, replaces and reschedules among them on a real broker.
 The clean audit and the first one of the forged history run in the session of these tests, the last one through
-PySpark's own `spark-submit`, where it must say the same and pass its exit code on.
+PySpark's own `spark-submit`, where it must say the same and pass its exit code on. An audit that follows sees the clean
+history in one step and the forgeries in the next, which is cut off once it has told them and must tell them again.
+POSTDATE_TEST_SPARK_WORKERS=N makes `spark-submit` use a cluster with N workers instead of threads.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,18 +29,25 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark import audit_main
 from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.follow import FollowOptions, follow
+from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.output import Outcome, as_json
+from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.session import connector_package
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.connectors.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.oracle import Outcome, Seen, Sent, gather
+from support.oracle import Outcome as History
+from support.oracle import Seen, Sent, gather
 from support.small_spark import SMALL_SPARK
+from support.spark_cluster import spark_cluster
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PLAIN, _CONTROLLED = 380, 30
+_WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "0"))
 
 
 @pytest.fixture(scope="module")
@@ -95,10 +105,41 @@ def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> Au
     return Audited(exit_code, json.loads(capsys.readouterr().out))
 
 
-def _submitted(*arguments: str) -> subprocess.CompletedProcess[str]:
+class CutOff(Exception):
+    """Stands for whatever ends a program."""
+
+
+def _followed(bed: Bed, spark: SparkSession, state: str, topic: str, cut_off: bool = False) -> tuple[Audited, int]:
+    """What a step of an audit that follows has told, and what it returned; with `cut_off` it ends once it has told."""
+    told: list[Outcome] = []
+
+    def tell(outcome: Outcome) -> None:
+        told.append(outcome)
+        if cut_off:
+            raise CutOff
+
+    audit = AuditOptions(bed.bootstrap, tuple(bed.requests), slack_ms=1_000, verdicts="all", state=state)
+    exit_code = -1
+    with suppress(CutOff):
+        exit_code = follow(spark, FollowOptions(audit, steps=1, to_topic=topic), Reporter(), tell)
+    return Audited(told[0].exit_code, as_json(told[0])), exit_code
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `spark-submit` runs its jobs."""
+    if not _WORKERS:
+        yield "local[2]"
+        return
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), _WORKERS) as url:
+        yield url
+
+
+def _submitted(master: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The audit by PySpark's own `spark-submit`, as docs/audit.md says it."""
-    settings = {**SMALL_SPARK, "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2]"]
+    settings = {**SMALL_SPARK, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
+    settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]
     command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
@@ -150,7 +191,7 @@ def _forge(bed: Bed) -> Forged:
     return Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
-def _last_record(history: Outcome, partition: int) -> DispatchRecord:
+def _last_record(history: History, partition: int) -> DispatchRecord:
     found: list[tuple[Seen, DispatchRecord]] = [pair for pair in history.log if pair[0].partition == partition]
     return max(found, key=lambda pair: pair[0].offset)[1]
 
@@ -173,7 +214,9 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
 
 
 @pytest.mark.timeout(600)  # three audits, one of them in a JVM of its own
-def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+def test_clean_then_forged_and_named(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
+) -> None:
     clean = _audited(bed, capsys, verdicts="all")
     asked = _PLAIN + 3 * _CONTROLLED
     assert (clean.exit_code, clean.outcome["violations"], clean.outcome["origins"]) == (0, 0, asked), clean.outcome
@@ -186,7 +229,28 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
     # Each request is answered, and each replaced one once more: that another took its place.
     assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
 
+    state, topic = str(tmp_path / "state"), bed.new_target()
+    bed.targets.remove(topic)
+    first, last = _followed(bed, spark, state, topic)
+    for name in ("counts", "origins", "lateness_ms", "samples"):
+        assert first.outcome[name] == clean.outcome[name], name
+    assert (first.exit_code, first.outcome["state"]["open"], last) == (0, 0, 0)
+    assert last_verdicts(spark, state).count() == asked
+
     forged = _forge(bed)
+    cut_off, _ = _followed(bed, spark, state, topic, cut_off=True)
+    again, last = _followed(bed, spark, state, topic)
+    for told in (cut_off, again):
+        assert told.sampled("duplicate").keys() == {forged.repeated, forged.refated}
+        assert told.sampled("chain").keys() == {forged.stranger}
+        assert (told.outcome["violations"], told.outcome["state"]["run"]) == (3, 2)
+    assert last == 4
+    told_there = bed.reader(topic)
+    told_there.until(lambda: len(told_there.records) >= 5, "two steps and three violations are told on the topic", 30)
+    told_there.close()
+    said = [json.loads(seen.value or b"") for seen in told_there.records]
+    assert sorted((one["kind"], one["run"]) for one in said) == [("step", 1), ("step", 2), *[("violation", 2)] * 3]
+
     found = _audited(bed, capsys)
     assert found.exit_code == 4
     repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
@@ -197,7 +261,9 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
     counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
     assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
-    submitted = _submitted("-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json")
+    submitted = _submitted(
+        master, "-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json"
+    )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
     said = json.loads(submitted.stdout.splitlines()[-1])
     varying = ("seconds", "snapshot_ms", "ranges")
@@ -206,8 +272,8 @@ def test_clean_then_forged_and_named(bed: Bed, spark: SparkSession, capsys: pyte
     }
 
 
-def test_spark_submit_passes_on_what_is_no_verdict() -> None:
-    done = _submitted("-b", "127.0.0.1:1", "--samples", "-1")
+def test_spark_submit_passes_on_what_is_no_verdict(master: str) -> None:
+    done = _submitted(master, "-b", "127.0.0.1:1", "--samples", "-1")
     assert done.returncode == 2, done.stderr[-3000:]
     # spark-submit puts what a Python program writes on both streams on its standard output.
     assert "number of samples" in done.stdout

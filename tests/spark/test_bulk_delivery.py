@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 
 from postdate.connectors.spark.bulk import run_bulk, schedule
 from postdate.connectors.spark.bulk_options import BulkOptions, Source
-from postdate.connectors.spark.errors import AuditUsageError, CannotJudge
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.wire.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -140,9 +140,9 @@ def test_a_bad_row_stops_everything(bed: Bed, spark: SparkSession, capsys: pytes
 
 def test_what_is_not_there_is_said(bed: Bed, spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([("ok", 5)], "id string, delay int")
-    with pytest.raises(CannotJudge, match="no topic nobody"):
+    with pytest.raises(CannotRun, match="no topic nobody"):
         schedule(rows, BulkOptions(bed.bootstrap, "nobody", target=bed.targets[0]))
-    with pytest.raises(AuditUsageError, match="No column is called target"):
+    with pytest.raises(JobUsageError, match="No column is called target"):
         schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0]))
-    with pytest.raises(AuditUsageError, match="exists already"):
+    with pytest.raises(JobUsageError, match="exists already"):
         schedule(rows, BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], rejects=str(tmp_path)))

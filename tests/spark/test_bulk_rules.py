@@ -25,7 +25,7 @@ from postdate.connectors.spark.bulk_output import load_lines
 from postdate.connectors.spark.bulk_records import asked_ids, record_rows_of
 from postdate.connectors.spark.bulk_rules import TARGETS, Situation, checked_rows, repeated_ids
 from postdate.connectors.spark.bulk_sending import is_between, slice_firsts
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.sources import RECORDS
 from support.history import History
 
@@ -185,7 +185,7 @@ def test_columns_that_say_nothing_clear_are_refused(
     spark: SparkSession, change: Callable[[DataFrame], DataFrame], said: str
 ) -> None:
     rows = spark.createDataFrame([("orders", AT)], "target string, at string")
-    with pytest.raises(AuditUsageError, match=said):
+    with pytest.raises(JobUsageError, match=said):
         checked(spark, change(rows))
 
 
@@ -194,7 +194,7 @@ def test_columns_are_found_by_name_or_by_what_is_said(spark: SparkSession) -> No
     found = found_columns(rows, {"target": "topic", "at": "due.at"}, FIELDS)
     assert found == {"target": "topic", "at": "due.at", "id": "id"}
     assert asked_rows(rows, found, None, NOW).collect()[0]["due_ms"] == int(AT)
-    with pytest.raises(AuditUsageError, match="Is topic meant"):
+    with pytest.raises(JobUsageError, match="Is topic meant"):
         found_columns(rows, {"target": "topics"}, FIELDS)
 
 
@@ -251,7 +251,7 @@ def test_load_is_told_by_minute_and_drawn_whole(spark: SparkSession) -> None:
     ],
 )
 def test_nonsense_is_refused_with_its_name(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(AuditUsageError, match=said):
+    with pytest.raises(JobUsageError, match=said):
         BulkOptions("b:1", **more)
 
 
@@ -259,5 +259,5 @@ def test_the_format_is_told_by_the_ending() -> None:
     assert Source.named("s3a://b/x.csv.gz", None, {}).form == "csv"
     assert Source.named("x.parquet/", None, {}).form == "parquet"
     assert Source.named("db.reminders", "table", {}).form == "table"
-    with pytest.raises(AuditUsageError, match="--format"):
+    with pytest.raises(JobUsageError, match="--format"):
         Source.named("reminders", None, {})

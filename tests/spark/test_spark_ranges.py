@@ -15,7 +15,7 @@ import pytest
 
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition, Place
-from postdate.connectors.spark.errors import AuditUsageError, CannotJudge
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.spark.history import fix_causes, fix_effects
 from postdate.connectors.spark.interruption import children, end_children_since
 from postdate.connectors.spark.options import AuditOptions
@@ -74,7 +74,7 @@ def test_without_a_topic_for_them_no_answers_are_owed(mode: Mode) -> None:
         effects = fix_effects(cluster, given.own_topics(), [], given)
         assert (effects.answers, effects.absent_answers) == ({}, (OWN[3],))
         return
-    with pytest.raises(CannotJudge, match=r"no topic r\.verdicts"):
+    with pytest.raises(CannotRun, match=r"no topic r\.verdicts"):
         fix_effects(cluster, given.own_topics(), [], given)
 
 
@@ -90,7 +90,7 @@ def test_without_a_topic_for_them_no_answers_are_owed(mode: Mode) -> None:
     ],
 )
 def test_nonsense_is_refused_with_its_name(more: dict[str, Any], said: str) -> None:
-    with pytest.raises(AuditUsageError, match=said):
+    with pytest.raises(JobUsageError, match=said):
         options(**more)
 
 

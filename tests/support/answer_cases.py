@@ -242,8 +242,9 @@ def _form_cases(cases: Cases) -> None:
     cases.answer(o, "delivered")
 
 
-def answer_cases() -> Cases:
-    cases = Cases()
+def answer_cases(before: Cases | None = None) -> Cases:
+    """These cases, behind those of `before`."""
+    cases = Cases() if before is None else before
     parts = (_cancel_cases, _reschedule_cases, _replace_cases, _too_late_cases, _not_found_cases, _own_end_cases)
     for part in (*parts, _form_cases):
         part(cases)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.kafka_properties import java_properties
 
 
@@ -66,5 +66,5 @@ def test_what_only_librdkafka_knows_is_left_out() -> None:
     ],
 )
 def test_what_cannot_be_translated_is_refused(given: dict[str, str], said: str) -> None:
-    with pytest.raises(AuditUsageError, match=said):
+    with pytest.raises(JobUsageError, match=said):
         java_properties(given)

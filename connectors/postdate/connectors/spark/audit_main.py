@@ -12,94 +12,72 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
-if __name__ == "__main__":
-    # A script's own directory comes first in the search path; its neighbours must not pass for top-level modules.
-    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
-
-from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.follow import planned_audit
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
+from postdate.connectors.spark.submitted import (
+    add_client_options,
+    add_meaning_options,
+    client_properties,
+    duration,
+    instant,
+    run_program,
+)
 from postdate.connectors.spark.unanswered import MODES
-from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Audits as the arguments say; returns the exit code."""
-    given = _parser().parse_args(arguments)
-    try:
-        options = AuditOptions(
-            bootstrap_servers=given.bootstrap_server,
-            requests=tuple(given.requests or [DEFAULT_REQUESTS]),
-            targets=tuple(given.target),
-            levels_ms=tuple(given.levels),
-            dialects=tuple(given.dialect),
-            default_target=given.default_target,
-            verdicts=given.verdicts,
-            from_ms=given.from_ms,
-            to_ms=given.to_ms,
-            slack_ms=given.slack,
-            samples=given.samples,
-            output=given.output,
-            write=given.write,
-            count_aborted=given.aborted,
-            properties=_properties(given),
-        )
-    except (AuditUsageError, OSError) as error:
-        sys.stderr.write(f"audit_main: {error}\n")
-        return 2
-    return run_audit(options)
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: argparse.Namespace) -> Callable[[], int]:
+    options = AuditOptions(
+        bootstrap_servers=given.bootstrap_server,
+        requests=tuple(given.requests or [DEFAULT_REQUESTS]),
+        targets=tuple(given.target),
+        levels_ms=tuple(given.levels or LEVELS_MS_DEFAULT),
+        dialects=tuple(given.dialect),
+        default_target=given.default_target,
+        verdicts=given.verdicts,
+        from_ms=given.from_ms,
+        to_ms=given.to_ms,
+        slack_ms=given.slack,
+        samples=given.samples,
+        output=given.output,
+        write=given.write,
+        state=given.state,
+        html=given.html,
+        count_aborted=given.aborted,
+        properties=client_properties(given),
+    )
+    return planned_audit(options, given.follow, every_ms=given.every, steps=given.steps, to_topic=given.to_topic)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="audit_main", description="Did every request end exactly once?")
-    parser.add_argument("-b", "--bootstrap-server", required=True, metavar="HOST:PORT")
+    add_client_options(parser)
+    add_meaning_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--target", action="append", default=[], metavar="TOPIC", help="read only these targets")
-    parser.add_argument("--levels", type=_levels, default=LEVELS_MS_DEFAULT, metavar="1s,5s,…", help="level table")
-    parser.add_argument("--dialect", action="append", default=[], metavar="NAME", help="spoken on the request topics")
-    parser.add_argument(
-        "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
-    )
     parser.add_argument("--verdicts", choices=MODES, default="none", help="which answers must be there")
-    parser.add_argument("--from", dest="from_ms", type=_instant, metavar="TIME", help="judge requests from then on")
-    parser.add_argument("--to", dest="to_ms", type=_instant, metavar="TIME", help="judge requests before then")
-    parser.add_argument("--slack", type=_duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")
+    parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
+    parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
+    parser.add_argument("--slack", type=duration, default=SLACK_MS_DEFAULT, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, default=SAMPLES_DEFAULT, metavar="N", help="origins a violation")
     parser.add_argument("--write", metavar="PATH", help="keep all rows there as Parquet")
+    parser.add_argument("--html", metavar="FILE", help="write a page with charts")
+    parser.add_argument("--state", metavar="PATH", help="audit what is new since the last audit with this directory")
+    parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
+    parser.add_argument("--every", type=duration, metavar="DURATION", help="from step to step; default: 10s")
+    parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
     parser.add_argument("--aborted", action="store_true", help="count the copies that aborted, too")
     parser.add_argument("--output", choices=("text", "json"), default="text")
-    parser.add_argument("-X", dest="property", action="append", default=[], metavar="NAME=VALUE", help="Java client's")
-    parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
     return parser
-
-
-def _properties(given: argparse.Namespace) -> dict[str, str]:
-    """Client properties of the file, then of the command line."""
-    lines = Path(given.command_config).read_text().splitlines() if given.command_config else []
-    pairs = [line for line in lines if line.strip() and not line.lstrip().startswith("#")] + given.property
-    unclear = [pair for pair in pairs if "=" not in pair]
-    if unclear:
-        raise AuditUsageError(f"{unclear[0]!r} is not NAME=VALUE.")
-    return {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
-
-
-# The sidecar's own reading of times serves the options alone; no verdict comes from it.
-def _instant(text: str) -> int:
-    return parse_instant_ms(text)
-
-
-def _duration(text: str) -> int:
-    return parse_duration_ms(text)
-
-
-def _levels(text: str) -> tuple[int, ...]:
-    return tuple(parse_duration_ms(level.strip()) for level in text.split(","))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from postdate.connectors.spark.cluster import Partition, Place
-from postdate.connectors.spark.errors import CannotJudge
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.limits import CLOCK_MARGIN_MS
 
 NEVER_MS = 2**63 - 1
@@ -50,12 +50,12 @@ class Range:
 
 
 def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
-    """All partitions of `topics`, which must exist; raises CannotJudge naming those that do not."""
+    """All partitions of `topics`, which must exist; raises CannotRun naming those that do not."""
     wanted = list(topics)
     counts = cluster.partition_counts(wanted)
     absent = [topic for topic in wanted if topic not in counts]
     if absent:
-        raise CannotJudge(
+        raise CannotRun(
             f"There is no topic {', '.join(absent)} on this cluster (`postdate topics create` makes the topics)."
         )
     return [Partition(topic, index) for topic in wanted for index in range(counts[topic])]

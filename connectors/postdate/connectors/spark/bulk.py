@@ -31,8 +31,8 @@ from postdate.connectors.spark.bulk_records import asked_ids, record_rows_of
 from postdate.connectors.spark.bulk_rules import TARGETS, Situation, checked_rows, named_targets, repeated_ids
 from postdate.connectors.spark.bulk_sending import send, send_at_rate
 from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import AuditError, AuditUsageError, CannotJudge, first_cause
-from postdate.connectors.spark.interruption import arm, interruptible
+from postdate.connectors.spark.errors import CannotRun, JobUsageError, first_cause
+from postdate.connectors.spark.jobs import run_job
 from postdate.connectors.spark.limits import (
     QUOTED_CHARACTERS_MAX,
     REPEATED_IDS_BROADCAST_MAX,
@@ -42,7 +42,6 @@ from postdate.connectors.spark.limits import (
 )
 from postdate.connectors.spark.places import require_new
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.session import spark_session
 from postdate.connectors.spark.sources import read_records
 
 _BYTES_MAX = "max.message.bytes"
@@ -53,37 +52,29 @@ def run_bulk(options: BulkOptions, source: Source) -> int:
 
     0: sent, or with a dry run: would be. 1: bad rows, or Kafka or Spark did not allow it. 2: asked amiss.
     """
-    reporter = Reporter()
-    try:
-        reporter.say("starting Spark …")
-        with interruptible(), spark_session(options.master, options.spark_conf, reporter.say) as spark:
-            arm()
-            outcome = schedule(rows_of(spark, source), options, reporter)
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        outcome = schedule(rows_of(spark, source), options, reporter)
         write_bulk_outcome(outcome, options.output, sys.stdout)
-        sys.stdout.flush()
         return outcome.exit_code
-    except AuditError as error:
-        reporter.say(f"postdate bulk: {error}")
-        return error.exit_code
-    except KeyboardInterrupt:
-        reporter.say("stopped; a part may have been sent: run it again with --only-new, or again as it was")
-        return 1
+
+    return run_job("bulk", options, job, "a part may have been sent: run it again with --only-new, or again as it was")
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """The rows of a source. Raises AuditUsageError where there is none."""
+    """The rows of a source. Raises JobUsageError where there is none."""
     try:
         if source.form == "table":
             return spark.table(source.path)
         return spark.read.format(source.form).options(**source.options).load(source.path)
     except (PySparkException, Py4JJavaError) as error:
-        raise AuditUsageError(f"{source.path} cannot be read: {str(error).splitlines()[0][:300]}") from error
+        raise JobUsageError(f"{source.path} cannot be read: {str(error).splitlines()[0][:300]}") from error
 
 
 def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = None) -> BulkOutcome:
     """Schedules every row of `rows`, which must give the same rows when it is computed twice.
 
-    Raises AuditUsageError for columns or options that make no sense, CannotJudge where Kafka or Spark did not allow it:
+    Raises JobUsageError for columns or options that make no sense, CannotRun where Kafka or Spark did not allow it:
     then a part of the requests may have been sent, which the message says.
     """
     spark = rows.sparkSession
@@ -94,7 +85,7 @@ def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = 
         with Cluster(spark, properties) as cluster:
             return _Bulk(spark, cluster, properties, options, reporter or Reporter()).outcome(rows)
     except (Py4JJavaError, PySparkException) as error:
-        raise CannotJudge(f"Spark could not read, check or send the rows: {first_cause(str(error))}") from error
+        raise CannotRun(f"Spark could not read, check or send the rows: {first_cause(str(error))}") from error
 
 
 @dataclass(frozen=True)
@@ -113,7 +104,7 @@ class _Bulk:
         fields = FIELDS if options.target is None else tuple(name for name in FIELDS if name != "target")
         columns = found_columns(rows, options.columns, fields)
         if options.target is None and "target" not in columns:
-            raise AuditUsageError("No column is called target: name one, or one target for all rows.")
+            raise JobUsageError("No column is called target: name one, or one target for all rows.")
         asked = asked_rows(rows, columns, options.target, now_ms).persist(StorageLevel.MEMORY_AND_DISK)
         given = Situation(
             *(options.requests, bytes_max, options.horizon_ms, now_ms, "id" in columns, options.unknown_targets)
@@ -136,7 +127,7 @@ class _Bulk:
         name = self.options.requests
         count = self.cluster.partition_counts([name]).get(name)
         if count is None:
-            raise CannotJudge(f"There is no topic {name} on this cluster (`postdate topics create` makes the topics).")
+            raise CannotRun(f"There is no topic {name} on this cluster (`postdate topics create` makes the topics).")
         return count, int(self.cluster.settings([name], _BYTES_MAX)[name])
 
     def _checked(self, asked: DataFrame, given: Situation) -> DataFrame:
@@ -145,7 +136,7 @@ class _Bulk:
             repeated = repeated_ids(asked).persist()
             count = repeated.count() if given.with_ids else 0
         if len(named) > TARGETS_MAX:
-            raise CannotJudge(f"The rows name more than {TARGETS_MAX} targets: is the right column named?")
+            raise CannotRun(f"The rows name more than {TARGETS_MAX} targets: is the right column named?")
         rules = self.options.rules()
         present = self.cluster.partition_counts(named) if named else {}
         sizes = self.cluster.settings(present, _BYTES_MAX) if present else {}
@@ -178,6 +169,7 @@ class _Bulk:
             reasons=dict(sorted(reasons.items())),
             samples=samples,
             rejects=self.options.rejects,
+            without_bad=self.options.without_bad,
             notes=tuple(notes),
         )
 
@@ -198,7 +190,7 @@ class _Bulk:
         )
         capped = [str(span.partition.number) for span in spans.values() if span.capped]
         if capped:
-            raise CannotJudge(
+            raise CannotRun(
                 f"Open transactions hide requests of {name}, partitions {', '.join(capped)}: which ids were asked "
                 "already cannot be told. Run it again when they have ended."
             )

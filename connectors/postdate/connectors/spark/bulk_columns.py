@@ -36,7 +36,7 @@ from pyspark.sql.types import (
 )
 
 from postdate.connectors.spark.digests import EMPTY_HEADERS
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.limits import QUOTED_CHARACTERS_MAX
 from postdate.connectors.spark.times import duration_ms, instant_ms
@@ -50,7 +50,7 @@ def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, 
     """One row for each of `rows` with the columns above.
 
     `columns` gives the column of each field, as `found_columns` does; `target` that of all rows, where it is not None.
-    Raises AuditUsageError where a column has a type that says nothing clear.
+    Raises JobUsageError where a column has a type that says nothing clear.
     """
     given = {name: (_named(column), rows.schema[column].dataType) for name, column in columns.items()}
 
@@ -81,17 +81,17 @@ def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, 
 def found_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, str]:
     """The column of each field that `rows` have: the one that `columns` names, else the one of the field's own name.
 
-    Raises AuditUsageError for a name that no column has, or that two have.
+    Raises JobUsageError for a name that no column has, or that two have.
     """
     names = rows.columns
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise AuditUsageError(f"The input has two columns {', '.join(twice)}.")
+        raise JobUsageError(f"The input has two columns {', '.join(twice)}.")
     for field, column in columns.items():
         if column not in names:
             near = get_close_matches(column, names, 1)
             meant = f" Is {near[0]} meant?" if near else ""
-            raise AuditUsageError(f"The input has no column {column} for {field}; it has {', '.join(names)}.{meant}")
+            raise JobUsageError(f"The input has no column {column} for {field}; it has {', '.join(names)}.{meant}")
     return {field: columns.get(field, field) for field in fields if columns.get(field, field) in names}
 
 
@@ -166,5 +166,5 @@ def _pair(name: Column, value: Column) -> Column:
     return F.struct(name.alias("key"), value.alias("value"))
 
 
-def _unclear(name: str, kind: DataType, wanted: str) -> AuditUsageError:
-    return AuditUsageError(f"The column for {name} is {kind.simpleString()}; it must be {wanted}.")
+def _unclear(name: str, kind: DataType, wanted: str) -> JobUsageError:
+    return JobUsageError(f"The column for {name} is {kind.simpleString()}; it must be {wanted}.")

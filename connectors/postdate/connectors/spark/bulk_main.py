@@ -11,48 +11,49 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
-from pathlib import Path
-
-if __name__ == "__main__":
-    # A script's own directory comes first in the search path; its neighbours must not pass for top-level modules.
-    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != Path(__file__).resolve().parent]
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from postdate.connectors.spark.bulk import run_bulk
 from postdate.connectors.spark.bulk_options import BulkOptions, Source
-from postdate.connectors.spark.errors import AuditUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT
-from postdate.connectors.spark.submitted import add_client_options, client_properties, duration, instant, pairs
+from postdate.connectors.spark.submitted import (
+    add_client_options,
+    client_properties,
+    duration,
+    instant,
+    pairs,
+    run_program,
+)
 from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Schedules as the arguments say; returns the exit code."""
-    given = _parser().parse_args(arguments)
-    try:
-        source = Source.named(given.source, given.format, pairs(given.source_option))
-        options = BulkOptions(
-            bootstrap_servers=given.bootstrap_server,
-            requests=given.requests,
-            target=given.target,
-            columns=pairs(given.column),
-            rejects=given.rejects,
-            rate=given.rate,
-            only_new=given.only_new,
-            since_ms=given.since_ms,
-            unknown_targets=given.unknown_targets,
-            dry_run=given.dry_run,
-            horizon_ms=given.horizon,
-            allow=tuple(given.allow or ["*"]),
-            samples=given.samples,
-            output=given.output,
-            properties=client_properties(given),
-        )
-    except (AuditUsageError, OSError) as error:
-        sys.stderr.write(f"bulk_main: {error}\n")
-        return 2
-    return run_bulk(options, source)
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: argparse.Namespace) -> Callable[[], int]:
+    source = Source.named(given.source, given.format, pairs(given.source_option))
+    options = BulkOptions(
+        bootstrap_servers=given.bootstrap_server,
+        requests=given.requests,
+        target=given.target,
+        columns=pairs(given.column),
+        rejects=given.rejects,
+        rate=given.rate,
+        only_new=given.only_new,
+        since_ms=given.since_ms,
+        unknown_targets=given.unknown_targets,
+        dry_run=given.dry_run,
+        horizon_ms=given.horizon,
+        allow=tuple(given.allow or ["*"]),
+        samples=given.samples,
+        output=given.output,
+        properties=client_properties(given),
+    )
+    return partial(run_bulk, options, source)
 
 
 def _parser() -> argparse.ArgumentParser:

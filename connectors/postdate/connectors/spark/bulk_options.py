@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Final, Literal
 
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
 from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
 from postdate.connectors.wire.rules import RequestRules
@@ -35,11 +35,11 @@ class Source:
 
     @classmethod
     def named(cls, path: str, form: str | None, options: Mapping[str, str]) -> Source:
-        """The source at `path`; without `form` its ending tells. Raises AuditUsageError: it does not."""
+        """The source at `path`; without `form` its ending tells. Raises JobUsageError: it does not."""
         ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
         found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
         if found is None:
-            raise AuditUsageError(f"{path} does not say of which format it is: give --format, or --format table.")
+            raise JobUsageError(f"{path} does not say of which format it is: give --format, or --format table.")
         # A header line and quoted line breaks are what programs that export tables write.
         defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
         return cls(path, found, {**defaults, **options})
@@ -47,14 +47,15 @@ class Source:
 
 @dataclass(frozen=True)
 class BulkOptions:
-    """One bulk schedule. Raises AuditUsageError where it makes no sense.
+    """One bulk schedule. Raises JobUsageError where it makes no sense.
 
     `columns` gives the column of each of `FIELDS` that has another name; `target` stands for every row and then needs
     no column. `properties` are settings of Kafka's Java clients. `horizon_ms` and `allow` are those of the request
     topic. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything before
-    anything is sent. `rate`: rows a second, None: as fast as it goes. `only_new`: rows whose id has a request on the
-    topic already are left out; `since_ms` says from which time on the topic is looked through, epoch ms.
-    `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`: check and tell, send nothing.
+    anything is sent, unless with `without_bad` they are left out and told. `rate`: rows a second, None: as fast as it
+    goes. `only_new`: rows whose id has a request on the topic already are left out; `since_ms` says from which time on
+    the topic is looked through, epoch ms. `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`:
+    check and tell, send nothing.
     """
 
     bootstrap_servers: str
@@ -62,6 +63,7 @@ class BulkOptions:
     target: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     rejects: str | None = None
+    without_bad: bool = False
     rate: int | None = None
     only_new: bool = False
     since_ms: int | None = None
@@ -78,29 +80,29 @@ class BulkOptions:
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
-            raise AuditUsageError("No broker is named: give HOST:PORT.")
+            raise JobUsageError("No broker is named: give HOST:PORT.")
         for name in self.columns:
             if name not in FIELDS:
                 near = get_close_matches(name, FIELDS, 1)
                 meant = f" Is {near[0]} meant?" if near else ""
-                raise AuditUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
+                raise JobUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
         if self.target is not None and "target" in self.columns:
-            raise AuditUsageError("The target is given by a column and for all rows: one of the two is enough.")
+            raise JobUsageError("The target is given by a column and for all rows: one of the two is enough.")
         if self.target is not None and not is_topic_name(self.target):
-            raise AuditUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
+            raise JobUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
         if self.rate is not None and self.rate < 1:
-            raise AuditUsageError("The rate is at least one row a second.")
+            raise JobUsageError("The rate is at least one row a second.")
         if self.since_ms is not None and not self.only_new:
-            raise AuditUsageError("Since when is a question of --only-new alone.")
+            raise JobUsageError("Since when is a question of --only-new alone.")
         if not 0 <= self.samples <= SAMPLES_MAX:
-            raise AuditUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
+            raise JobUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
         for name, why in _REFUSED.items():
             if name in self.properties:
-                raise AuditUsageError(f"{name} cannot be set: {why}.")
+                raise JobUsageError(f"{name} cannot be set: {why}.")
         try:
             self.rules()
         except ValueError as error:
-            raise AuditUsageError(f"{error}.") from error
+            raise JobUsageError(f"{error}.") from error
 
     def rules(self) -> RequestRules:
         """Which targets the request topic allows, by the rules that the sidecar has."""

@@ -29,7 +29,8 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """All that a bulk schedule has to tell. `rejects`: where the refused rows are, None: they stopped everything.
+    """All that a bulk schedule has to tell. `rejects`: where the refused rows are, None: they stopped everything, or
+    were left out `without_bad`.
 
     `skipped` counts rows whose id had a request already. `reasons` counts rows by reason; a row may have several.
     """
@@ -47,13 +48,14 @@ class BulkOutcome:
     targets: dict[str, int] = field(default_factory=dict)
     load: Load = NO_LOAD
     rejects: str | None = None
+    without_bad: bool = False
     notes: tuple[str, ...] = ()
     seconds: float = field(default=0.0)
 
     @property
     def exit_code(self) -> int:
         """1 where bad rows have stopped it, or would; else 0."""
-        return 1 if self.rejected and self.rejects is None else 0
+        return 1 if self.rejected and self.rejects is None and not self.without_bad else 0
 
     @property
     def accepted(self) -> int:
@@ -100,13 +102,13 @@ def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
     }
 
 
-def load_lines(load: Load) -> list[str]:
+def load_lines(load: Load, what: str = "load added") -> list[str]:
     """The picture: a bar for each stretch of time, all of the same length, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []
     most = max(step.rows for step in drawn.steps)
-    lines = [f"load added, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
+    lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
     lines += [_bar_line(step, most) for step in drawn.steps]
     lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
     return lines

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
+from postdate.connectors.spark.errors import CannotRun, ConnectorMissing
 from postdate.connectors.spark.limits import ADMIN_TIMEOUT_MS
 
 
@@ -76,10 +76,6 @@ class Cluster:
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
 
-    def cleanup_policies(self, topics: Iterable[str]) -> dict[str, str]:
-        """`cleanup.policy` of each topic, all of which exist."""
-        return self.settings(topics, "cleanup.policy")
-
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
         """The value of the setting `name` of each topic, all of which exist."""
         config = self._package().common.config
@@ -124,8 +120,8 @@ class Cluster:
             # A class that the JVM does not have is a JavaPackage, which cannot be called.
             raise ConnectorMissing(f"Kafka's client library is not there for Spark: {error}") from error
 
-    def _failure(self, error: Py4JJavaError) -> CannotJudge:
-        return CannotJudge(f"The cluster at {self._where} does not answer: {_reason(error)}")
+    def _failure(self, error: Py4JJavaError) -> CannotRun:
+        return CannotRun(f"The cluster at {self._where} does not answer: {_reason(error)}")
 
 
 def _reason(error: Py4JJavaError) -> str:

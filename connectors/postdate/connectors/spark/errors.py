@@ -1,31 +1,31 @@
-"""Why an audit gives no verdict, by consequence.
+"""Why a Spark job gives no result, by consequence.
 
-AuditError
-├── AuditUsageError   what was asked for makes no sense: fix the options (exit 2)
-└── CannotJudge       Kafka, Spark or the history did not allow it: the message says what to do (exit 1)
+JobError
+├── JobUsageError     what was asked for makes no sense: fix the options (exit 2)
+└── CannotRun         Kafka, Spark or the history did not allow it: the message says what to do (exit 1)
     └── ConnectorMissing   Spark lacks the Kafka connector
 """
 
 from __future__ import annotations
 
 
-class AuditError(Exception):
+class JobError(Exception):
     """Base of everything that this package raises on purpose."""
 
     exit_code = 1
 
 
-class AuditUsageError(AuditError):
+class JobUsageError(JobError):
     """The options contradict each other or name something that cannot be."""
 
     exit_code = 2
 
 
-class CannotJudge(AuditError):
-    """No verdict is possible: a broker that is not reached, a topic that is missing, records that are gone."""
+class CannotRun(JobError):
+    """No result is possible: a broker that is not reached, a topic that is missing, records that are gone."""
 
 
-class ConnectorMissing(CannotJudge):
+class ConnectorMissing(CannotRun):
     """Spark runs without the Kafka connector; the message names the package and where to give it."""
 
 

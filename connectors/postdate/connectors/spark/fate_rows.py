@@ -42,6 +42,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
         *("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole"),
         F.col("record.seq").alias("seq"),
         F.col("record.next_request").alias("next_request"),
+        F.col("record.low_water").alias("low_water"),
         F.col("record.takeover").alias("takeover"),
         F.concat_ws(" of ", "record.instance", "record.group").alias("writer"),
         (F.col("record.kind") == "owner").alias("is_owner"),

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.bounds import NEVER_MS, Offsets, Range, existing, fixed_ranges, margin_before
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import CannotJudge
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.wire.topics import OwnTopics
 
@@ -50,7 +50,7 @@ class Effects:
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
-    """Fixes what was asked and what became of it; raises CannotJudge for topics that do not exist."""
+    """Fixes what was asked and what became of it; raises CannotRun for topics that do not exist."""
     topics = list(own)
     request_partitions = existing(cluster, [one.requests for one in topics])
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
@@ -69,7 +69,7 @@ def fix_effects(
 ) -> Effects:
     """Fixes what was delivered and answered, then how far the dispatch logs are read to settle doubts.
 
-    Raises CannotJudge where `options` ask for answers and there is no topic for them.
+    Raises CannotRun where `options` ask for answers and there is no topic for them.
     """
     topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
@@ -93,7 +93,7 @@ def _fix_answers(
     present = cluster.partition_counts(names)
     absent = tuple(name for name in names if name not in present)
     if absent and options.verdicts != "none":
-        raise CannotJudge(
+        raise CannotRun(
             f"There is no topic {', '.join(absent)}, so nothing can have been answered: run `postdate topics create`, "
             "or audit without --verdicts."
         )
@@ -113,7 +113,7 @@ def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
 def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
     """One row for each request partition with all that `judge` asks about it.
 
-    Raises CannotJudge where a topic of Postdate's has fewer partitions than the requests.
+    Raises CannotRun where a topic of Postdate's has fewer partitions than the requests.
     """
     by_requests = {one.requests: one for one in own}
     rows = []
@@ -155,7 +155,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:
     found = ranges.get(Partition(topic, partition.number))
     if found is None:
-        raise CannotJudge(
+        raise CannotRun(
             f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."
         )
     return found

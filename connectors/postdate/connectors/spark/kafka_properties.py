@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 
 _RENAMED = {
     "sasl.mechanisms": "sasl.mechanism",
@@ -28,11 +28,11 @@ _LOGIN_MODULES = {
 def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
     """The settings for a Java client that reaches the same cluster in the same way.
 
-    Raises AuditUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
+    Raises JobUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
     for tokens of an identity provider, which the two kinds of clients get by settings that have nothing in common.
     """
     if any(name.startswith("sasl.oauthbearer.") for name in librdkafka):
-        raise AuditUsageError(
+        raise JobUsageError(
             "sasl.oauthbearer.…: a Java client gets its tokens by other settings. Give them by spark-submit and -F FILE"
             " (docs/audit.md)."
         )
@@ -66,7 +66,7 @@ def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
         try:
             found[name] = Path(path).read_text(encoding="ascii")
         except (OSError, ValueError) as error:
-            raise AuditUsageError(f"{path} cannot be read as a PEM file: {error}") from error
+            raise JobUsageError(f"{path} cannot be read as a PEM file: {error}") from error
     if "ssl.key.password" in librdkafka:
         found["ssl.key.password"] = librdkafka["ssl.key.password"]
     return found
@@ -75,7 +75,7 @@ def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
 def _login(mechanism: str, username: str, password: str) -> str:
     module = _LOGIN_MODULES.get(mechanism.upper())
     if module is None:
-        raise AuditUsageError(f"sasl.username does not go with the mechanism {mechanism}.")
+        raise JobUsageError(f"sasl.username does not go with the mechanism {mechanism}.")
     return f'{module} required username="{_escaped(username)}" password="{_escaped(password)}";'
 
 

@@ -53,6 +53,29 @@ SLICE_MS_MIN: Final = 1_000
 # Minutes of added load that are told one by one: two weeks. Beyond it hours are told.
 LOAD_STEPS_MAX: Final = 20_160
 
+# Tables of closed rows in a state before the smaller ones are made one: each is a directory to list and open.
+CLOSED_TABLES_MAX: Final = 24
+
+# How many of them, the smallest, are then made one: a row is written again about once for each doubling of the state.
+CLOSED_TABLES_MERGED: Final = 20
+
+# Time between two steps of an audit that follows, and how many may fail in a row: a broker restarts meanwhile.
+STEP_MS_DEFAULT: Final = 10_000
+STEPS_FAILED_MAX: Final = 30
+
+# Messages that a report names as the latest, and the most that it is asked for: each is held in the driver's memory.
+LATE_DEFAULT: Final = 20
+LATE_MAX: Final = 10_000
+
+# Groups (hours, targets, partitions) that a report brings to the driver: ten thousand hours are more than a year.
+GROUPS_MAX: Final = 30_000
+
+# Lines of each of a report's tables on a terminal.
+ROWS_SHOWN: Final = 48
+
+# Points of a line over time on a page: more are not told apart on a screen.
+PICTURE_STEPS: Final = 160
+
 # Bars of a picture of load on a terminal.
 BARS_MAX: Final = 40
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from postdate.connectors.spark.dialect_rows import DialectOptions, rules_of
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX, SETTLE_MS_DEFAULT, SLACK_MS_DEFAULT
 from postdate.connectors.spark.unanswered import MODES, Mode
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics
@@ -22,15 +22,16 @@ LEVELS_MS_DEFAULT: Final = (
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """One audit. Raises AuditUsageError where it makes no sense.
+    """One audit. Raises JobUsageError where it makes no sense.
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
     `kafka_properties` for those of librdkafka). `from_ms` and `to_ms` choose requests by their timestamp, epoch
     milliseconds, the upper one excluded. `targets` empty: those that the requests name; otherwise only these are
     read. `master` None: what `spark-submit` says, else all cores of this machine. `write` is a new directory or URL.
     `dialects` and `default_target` are those of the request topics, `verdicts` the answers that they owe (`none`: those
-    that are there are checked all the same). `count_aborted` reads the targets a second time to count the copies that
-    aborted.
+    that are there are checked all the same). `state` is a directory or URL that is kept from audit to audit: only what
+    is new since the last is read then, all of it. `html` is a file or URL for the page. `count_aborted` reads the
+    targets a second time to count the copies that aborted.
     """
 
     bootstrap_servers: str
@@ -48,30 +49,34 @@ class AuditOptions:
     output: Literal["text", "json"] = "text"
     write: str | None = None
     count_aborted: bool = False
+    state: str | None = None
+    html: str | None = None
     master: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.bootstrap_servers:
-            raise AuditUsageError("No broker is named: give HOST:PORT.")
+            raise JobUsageError("No broker is named: give HOST:PORT.")
         if not self.requests:
-            raise AuditUsageError("No request topic is named.")
+            raise JobUsageError("No request topic is named.")
         if not 0 <= self.samples <= SAMPLES_MAX:
-            raise AuditUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
+            raise JobUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
         if self.slack_ms < 0 or self.settle_ms < 0:
-            raise AuditUsageError("Slack and settle time are not negative.")
+            raise JobUsageError("Slack and settle time are not negative.")
         if not self.levels_ms or min(self.levels_ms) < 0:
-            raise AuditUsageError("The level table needs at least one level, and none is negative.")
+            raise JobUsageError("The level table needs at least one level, and none is negative.")
         if self.from_ms is not None and self.to_ms is not None and self.from_ms >= self.to_ms:
-            raise AuditUsageError("The window is empty: its beginning does not lie before its end.")
+            raise JobUsageError("The window is empty: its beginning does not lie before its end.")
+        if self.state is not None and (self.write or self.targets or self.count_aborted or self.from_ms or self.to_ms):
+            raise JobUsageError("With a state all that is new is audited: no window, no targets, no --write.")
         if self.verdicts not in MODES:
-            raise AuditUsageError(f"Verdicts are required for one of {', '.join(MODES)}, not {self.verdicts}.")
+            raise JobUsageError(f"Verdicts are required for one of {', '.join(MODES)}, not {self.verdicts}.")
         try:
             for own in self.own_topics():
                 rules_of(own.requests, self.levels_ms, self.dialect_options())
         except ValueError as error:
-            raise AuditUsageError(f"{error}.") from error
+            raise JobUsageError(f"{error}.") from error
 
     def dialect_options(self) -> DialectOptions:
         """What requests may say beside Postdate's own headers."""

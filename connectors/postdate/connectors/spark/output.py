@@ -13,11 +13,12 @@ from typing import Any, TextIO
 from rich.console import Console
 from rich.table import Table
 
+from postdate.connectors.spark.audit_picture import AuditPicture
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.summary import Summary
 from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
 
-_MEANINGS = {
+MEANINGS = {
     "delivered": "one fate, one record, the same message",
     "pending": "no fate yet, and not overdue",
     "cancelled": "withdrawn before it was due",
@@ -63,8 +64,22 @@ class VerdictRecords:
 
 
 @dataclass(frozen=True)
+class StateOutcome:
+    """What an audit since the last one leaves under `path`: rows that stay `open`, rows `closed` by this `run`, the
+    violations that earlier runs have told and that still stand, and all that any run has judged, by verdict."""
+
+    path: str
+    run: int
+    open: int
+    closed: int
+    standing: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for."""
+    """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for. `picture` is
+    what the page at `html` draws, None where none was asked for."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -78,6 +93,9 @@ class Outcome:
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
     written: str | None = field(default=None)
+    state: StateOutcome | None = None
+    picture: AuditPicture | None = None
+    html: str | None = None
 
     @property
     def exit_code(self) -> int:
@@ -94,9 +112,9 @@ def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
     if console.is_terminal:
         console.print(_table(outcome.summary))
     else:
-        for verdict in _shown(outcome.summary):
-            console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {_MEANINGS[verdict]}", markup=False)
-    for line in (*_lateness_lines(outcome.summary), *_sample_lines(outcome.summary), *_closing_lines(outcome)):
+        for verdict in shown_verdicts(outcome.summary):
+            console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False)
+    for line in (*_lateness_lines(outcome.summary), *_sample_lines(outcome.summary), *closing_lines(outcome)):
         console.print(line, markup=False)
 
 
@@ -125,6 +143,8 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "ranges": [_range(span) for span in outcome.ranges],
         "notes": list(outcome.notes),
         "written": outcome.written,
+        "html": outcome.html,
+        "state": vars(outcome.state) if outcome.state is not None else None,
         "seconds": round(outcome.seconds, 1),
     }
 
@@ -157,7 +177,7 @@ def _range(span: Range) -> dict[str, Any]:
     }
 
 
-def _shown(summary: Summary) -> list[str]:
+def shown_verdicts(summary: Summary) -> list[str]:
     """The verdicts worth a line: every kind of violation, of the others those that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
 
@@ -165,10 +185,10 @@ def _shown(summary: Summary) -> list[str]:
 def _table(summary: Summary) -> Table:
     table = Table("verdict", "meaning")
     table.add_column("origins", justify="right")
-    for verdict in _shown(summary):
+    for verdict in shown_verdicts(summary):
         count = summary.counts[verdict]
         colour = "bold red" if verdict in VIOLATIONS and count else "yellow" if verdict in INFORMATION else None
-        table.add_row(verdict, _MEANINGS[verdict], f"{count:,}", style=colour)
+        table.add_row(verdict, MEANINGS[verdict], f"{count:,}", style=colour)
     return table
 
 
@@ -189,7 +209,8 @@ def _sample_lines(summary: Summary) -> list[str]:
     return lines
 
 
-def _closing_lines(outcome: Outcome) -> list[str]:
+def closing_lines(outcome: Outcome) -> list[str]:
+    """What is said last: notes, where things are, and whether all is well."""
     lines = list(outcome.notes)
     told = outcome.verdict_records
     if told.read:
@@ -199,6 +220,13 @@ def _closing_lines(outcome: Outcome) -> list[str]:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
     if outcome.written is not None:
         lines.append(f"all rows are in {outcome.written}")
+    if outcome.html is not None:
+        lines.append(f"the page is {outcome.html}")
+    if outcome.state is not None:
+        state = outcome.state
+        lines.append(f"run {state.run} of {state.path}: {state.closed:,} judged for good, {state.open:,} stay open")
+        if state.standing:
+            lines.append(f"violations that an earlier run has told, and that stand: {state.standing:,}")
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

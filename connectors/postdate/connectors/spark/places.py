@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.errors import AuditUsageError
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
 
 
 def require_new(spark: SparkSession, path: str, option: str) -> None:
-    """Raises AuditUsageError where `path` exists, before hours of work end there; `option` names it to the person."""
+    """Raises JobUsageError where `path` exists, before hours of work end there; `option` names it to the person."""
     place, system = located(spark, path)
     if system.exists(place):
-        raise AuditUsageError(f"{path} exists already: name a new directory for {option}.")
+        raise JobUsageError(f"{path} exists already: name a new directory for {option}.")
+
+
+def write_text(spark: SparkSession, path: str, text: str) -> None:
+    """Writes a file, in place of the one that is there; a path that names no file system is one of this machine.
+
+    Raises CannotRun where it cannot be written.
+    """
+    try:
+        if "://" not in path:
+            Path(path).write_text(text, encoding="utf-8")
+            return
+        place, system = located(spark, path)
+        stream = system.create(place, True)
+        try:
+            stream.write(text.encode())
+        finally:
+            stream.close()
+    except (OSError, Py4JJavaError) as error:
+        raise CannotRun(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
 
 
 def located(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -34,9 +34,15 @@ def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dialect
 
     Where the request topics take the headers of other schedulers, Python reads the requests (`dialect_rows`).
     """
+    return _digested(understood_rows(records, levels_ms, dialects))
+
+
+def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
+    """The same with the message itself in place of its digests: `key`, `value` and `data`, the untouched headers; and
+    `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
-        return _digested(read_by_the_parser(records, levels_ms, dialects))
-    return _digested(_understood(_texts(_split(records)), levels_ms))
+        return read_by_the_parser(records, levels_ms, dialects)
+    return _understood(_texts(_split(records)), levels_ms)
 
 
 def parsed_origin(text: Column) -> Column:

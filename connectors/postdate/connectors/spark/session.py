@@ -20,7 +20,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.errors import CannotJudge, ConnectorMissing
+from postdate.connectors.spark.errors import CannotRun, ConnectorMissing
 from postdate.connectors.spark.interruption import (
     children,
     end_children_since,
@@ -45,7 +45,7 @@ def connector_package(version: str = pyspark.__version__) -> str:
 def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iterator[SparkSession]:
     """A session that can read Kafka; one that was made here is stopped at the end.
 
-    Raises CannotJudge where Spark does not start, ConnectorMissing where it has no Kafka connector.
+    Raises CannotRun where Spark does not start, ConnectorMissing where it has no Kafka connector.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -95,7 +95,7 @@ def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSess
         try:
             return builder.getOrCreate()
         except (PySparkRuntimeError, Py4JJavaError) as error:
-            raise CannotJudge(_start_failed(output.last_lines(), error)) from error
+            raise CannotRun(_start_failed(output.last_lines(), error)) from error
 
 
 def _submitted_settings() -> dict[str, str]:
@@ -125,7 +125,7 @@ def _own_settings(master: str | None) -> dict[str, str]:
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
-        raise CannotJudge("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
+        raise CannotRun("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
 
 
 def _require_connector(spark: SparkSession) -> None:

@@ -18,6 +18,8 @@ from postdate.sidecar.cli import (
     demo,
     dev,
     pending,
+    repair,
+    report,
     run,
     send,
     shard,
@@ -53,6 +55,8 @@ for command in (
     dead_letters.dead_letters,
     audit.audit,
     bulk.bulk,
+    repair.repair,
+    report.report,
     config.config,
     version.version,
 ):

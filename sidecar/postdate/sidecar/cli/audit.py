@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms
-from postdate.sidecar.cli.options import Loader, configured, name_value, output_option
+from postdate.sidecar.cli.options import Loader, configured, output_option
+from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError
@@ -48,9 +48,14 @@ def duration_ms(text: str) -> int:
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
+@click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
+@click.option("--state", metavar="DIR", help="Audit what is new since the last audit with this directory.")
+@click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
+@click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
+@click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
-@click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")
-@click.option("--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable.")
+@spark_options
 @output_option
 def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
@@ -59,18 +64,18 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError("the audit needs pyspark: pip install 'postdate[spark]'")
-    from postdate.connectors.spark.audit import run_audit
-    from postdate.connectors.spark.errors import AuditUsageError
+    require_spark("the audit")
+    from postdate.connectors.spark.follow import planned_audit
     from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.options import AuditOptions
 
-    asked["spark_conf"] = dict(asked["spark_conf"])
-    asked["dialects"] = asked["dialects"] or common_to(config, "dialects")
-    asked["default_target"] = asked["default_target"] or common_to(config, "default_target")
-    given = {name: value for name, value in asked.items() if value is not None}
-    try:
+    given = asked_of(asked)
+    follows = given.pop("follow")
+    following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
+    given["dialects"] = given["dialects"] or common_to(config, "dialects")
+    given["default_target"] = asked["default_target"] or common_to(config, "default_target")
+
+    def planned() -> Callable[[], int]:
         options = AuditOptions(
             bootstrap_servers=config.kafka.bootstrap_servers,
             requests=config.request_topic_names,
@@ -78,9 +83,9 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
             properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
             **given,
         )
-    except AuditUsageError as error:
-        raise ConfigError(str(error)) from error
-    sys.exit(run_audit(options))
+        return planned_audit(options, follows, **following)
+
+    run_planned(planned)
 
 
 def common_to(config: Config, setting: str) -> Any:

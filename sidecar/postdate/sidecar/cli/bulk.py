@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
 
 from postdate.sidecar.cli.audit import instant_ms
 from postdate.sidecar.cli.options import Loader, configured, name_value, output_option
+from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError
 
@@ -29,8 +30,7 @@ from postdate.sidecar.errors import ConfigError
 @click.option("--unknown-targets", is_flag=True, help="Take targets that do not exist yet.")
 @click.option("--dry-run", is_flag=True, help="Check the rows, show the load they would add, and send nothing.")
 @click.option("--samples", type=int, metavar="N", help="Refused rows that are shown. [10]")
-@click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")
-@click.option("--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable.")
+@spark_options
 @output_option
 def bulk(
     loader: Loader,
@@ -47,21 +47,18 @@ def bulk(
     """
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)
-    if importlib.util.find_spec("pyspark") is None:
-        raise ConfigError("bulk needs pyspark: pip install 'postdate[spark]'")
+    require_spark("bulk")
     from postdate.connectors.spark.bulk import run_bulk
     from postdate.connectors.spark.bulk_options import BulkOptions, Source
-    from postdate.connectors.spark.errors import AuditUsageError
     from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.wire.topics import OwnTopics
 
     if len(config.request_topics) != 1:
         raise ConfigError("rows go to one request topic: name it with --requests")
     topic = config.request_topics[0]
-    for name in ("spark_conf", "columns"):
-        asked[name] = dict(asked[name])
-    given = {name: value for name, value in asked.items() if value is not None}
-    try:
+    given = asked_of(asked) | {"columns": dict(asked["columns"])}
+
+    def planned() -> Callable[[], int]:
         options = BulkOptions(
             bootstrap_servers=config.kafka.bootstrap_servers,
             requests=topic.name,
@@ -71,7 +68,6 @@ def bulk(
             properties=java_properties({**config.kafka.common, **config.kafka.producer}),
             **given,
         )
-        where = Source.named(source, form, dict(source_option))
-    except AuditUsageError as error:
-        raise ConfigError(str(error)) from error
-    sys.exit(run_bulk(options, where))
+        return partial(run_bulk, options, Source.named(source, form, dict(source_option)))
+
+    run_planned(planned)

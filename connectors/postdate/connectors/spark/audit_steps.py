@@ -1,0 +1,179 @@
+"""The steps that a full audit and one since the last have in common, each by itself; `audit` puts them in order.
+
+What is named `…_rows` and `judge` are functions of DataFrames alone; the steps here give them what the cluster says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
+from postdate.connectors.spark.cluster import Cluster
+from postdate.connectors.spark.errors import CannotRun
+from postdate.connectors.spark.fate_rows import log_rows
+from postdate.connectors.spark.history import Causes, Effects, fix_effects
+from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.known_rows import known_rows
+from postdate.connectors.spark.limits import TARGETS_MAX
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.output import Hole, VerdictRecords
+from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.sides import Sides
+from postdate.connectors.spark.sources import read_records
+from postdate.connectors.spark.unanswered import Mode, unanswered_ends
+from postdate.connectors.wire.topics import is_topic_name
+
+
+@dataclass(frozen=True)
+class AuditSteps:
+    """One audit under way."""
+
+    spark: SparkSession
+    cluster: Cluster
+    properties: Mapping[str, str]
+    options: AuditOptions
+    reporter: Reporter
+
+    def read(self, ranges: Iterable[Range]) -> DataFrame:
+        """The committed records of `ranges`."""
+        return read_records(self.spark, ranges, self.properties)
+
+    def requests(self, ranges: Iterable[Range]) -> DataFrame:
+        """What is asked there; kept."""
+        options = self.options
+        rows = request_rows(self.read(ranges), options.levels_ms, options.dialect_options())
+        return rows.persist(StorageLevel.MEMORY_AND_DISK)
+
+    def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
+        """The dispatch-log records there; kept."""
+        return log_rows(self.read(ranges), partitions).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def answers(self, ranges: Iterable[Range]) -> DataFrame:
+        """The verdict records there; kept."""
+        own = {one.verdicts: one.requests for one in self.options.own_topics()}
+        return answer_rows(self.read(ranges), own).persist(StorageLevel.MEMORY_AND_DISK)
+
+    def delivered(self, ranges: Iterable[Range]) -> DataFrame:
+        """The records there that name a request of ours."""
+        return delivered_rows(self.read(ranges), [one.requests for one in self.options.own_topics()])
+
+    def letters(self, ranges: Iterable[Range]) -> DataFrame:
+        """The dead letters there."""
+        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+        return dead_letter_rows(self.read(ranges), own)
+
+    def count(self, answers: DataFrame) -> VerdictRecords:
+        """How many verdict records were read."""
+        row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
+        return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
+
+    def targets_of(self, requests: DataFrame) -> list[str]:
+        """The targets that requests name and that can be. Raises CannotRun: too many."""
+        named = requests.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
+        if len(named) > TARGETS_MAX:
+            raise CannotRun(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
+        own = {name for one in self.options.own_topics() for name in one.names()}
+        found = [str(row["target"]) for row in named]
+        return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
+
+    def effects(self, targets: Iterable[str]) -> Effects:
+        """Fixes what is read besides causes, with these targets."""
+        wanted = list(targets)
+        present = self.cluster.partition_counts(wanted) if wanted else {}
+        policies = self.cluster.settings(present, "cleanup.policy") if present else {}
+        compacted = [topic for topic, policy in policies.items() if "compact" in policy]
+        return fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
+
+    def has_claims(self, log: DataFrame) -> bool:
+        """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
+        claims = F.exists("fates", lambda values: F.coalesce(F.get(values, 2).isin(*CLAIMING), F.lit(False)))
+        found = log.agg(
+            F.bool_or(F.col("parses") & claims).alias("claims"),
+            F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(
+                "at"
+            ),
+        ).collect()[0]
+        if found["at"] is not None:
+            raise CannotRun(
+                f"The dispatch-log record {found['at']} is not stamped by the broker (LogAppendTime), so nothing can "
+                "be said of early or late: run `postdate topics check`."
+            )
+        return bool(found["claims"])
+
+    def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
+        """Requests whose fates are gone, where `log` has lost any."""
+        if all(span.lost_before_ms < 0 for span in log):
+            return ()
+        lost = judged.where("is_fate_lost").groupBy("topic", "partition")
+        rows = lost.agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("requests"))
+        return tuple(
+            Hole(row["topic"], row["partition"], row["first"], row["last"], row["requests"])
+            for row in rows.orderBy("topic", "partition").collect()
+        )
+
+    def aborted_copies(self, targets: Iterable[Range]) -> int:
+        """How many records there aborted."""
+        names, spans = [one.requests for one in self.options.own_topics()], list(targets)
+        counts = [
+            delivered_rows(read_records(self.spark, spans, self.properties, committed=committed), names).count()
+            for committed in (False, True)
+        ]
+        return counts[0] - counts[1]
+
+
+def judged_sides(
+    sides: Sides,
+    partitions: DataFrame,
+    targets: DataFrame,
+    *,
+    has_claims: bool,
+    has_answers: bool,
+    verdicts: Mode,
+    snapshot_ms: int,
+    slack_ms: int,
+) -> tuple[DataFrame, DataFrame]:
+    """The judged rows, and what is known of each request; both kept.
+
+    What needs more than one request is judged only where there is something for it to look at.
+    """
+    known = known_rows(sides.requests, sides.fates, sides.answers, partitions).persist(StorageLevel.MEMORY_AND_DISK)
+    causes = [unfounded_ends(known), judged_moves(known)] if has_claims else []
+    causes += [judged_answers(known)] if has_answers else []
+    causes += [unanswered_ends(known, verdicts)] if verdicts != "none" else []
+    judged = judge(
+        *(sides.requests, sides.fates, sides.delivered, sides.letters),
+        *(causes, partitions, targets),
+        snapshot_ms=snapshot_ms,
+        slack_ms=slack_ms,
+    )
+    return judged.persist(StorageLevel.MEMORY_AND_DISK), known
+
+
+def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
+    """What a person should know of what was read: open transactions, topics that do not exist."""
+    spans = [
+        span
+        for some in (causes.requests, effects.log_again, *effects.records())
+        for span in some.values()
+        if span.capped
+    ]
+    notes = [
+        f"an open transaction hides offsets {span.end} to {span.high_watermark} of "
+        f"{span.partition.topic}/{span.partition.number}"
+        for span in spans
+    ]
+    if effects.absent_answers:
+        notes.append(f"no verdicts were looked at, there is no topic {', '.join(effects.absent_answers)}")
+    if effects.absent_targets:
+        notes.append(f"targets that do not exist: {', '.join(effects.absent_targets[:20])}")
+    return tuple(notes)

@@ -1,0 +1,166 @@
+"""The audit that goes on: one step after the other, each of what is new since the last, until a signal ends it.
+
+A step is an audit with a state (`incremental`): it fixes the ends of all topics, cause before effect, reads from where
+the last step stopped, judges that with what is open, tells, and then makes its state the newest, at once or not at all.
+So the state is the checkpoint: whatever ends the program, the next one begins behind the last step that was told, and
+what is in memory is one step and the open requests' rows in Spark, however far ahead they are due. A step whose telling
+was cut off is told again: tell copies apart by `run`.
+
+1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
+2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
+3. As Parquet, all verdicts lie in the state (`incremental.last_verdicts`).
+
+Why not Structured Streaming: its sources fix the ends of all topics at once, in no order, so an effect could be seen
+before its cause, and its state would be a second one beside the state of the nightly audit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.audit import audit_with_state, run_audit
+from postdate.connectors.spark.bulk_sending import send
+from postdate.connectors.spark.cluster import Cluster
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.limits import STEP_MS_DEFAULT, STEPS_FAILED_MAX
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.output import Outcome, as_json
+from postdate.connectors.spark.page import spelled_instant
+from postdate.connectors.spark.progress import Reporter
+
+_RECORD = "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>"
+_BYTES_MAX = "max.message.bytes"
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """How an audit goes on. Raises JobUsageError where it makes no sense.
+
+    `audit` says what is audited, with a state. `every_ms`: from the beginning of a step to that of the next, if it
+    takes no longer. `steps`: end after so many; None: at a signal. `to_topic`: where violations and figures are told as
+    records too.
+    """
+
+    audit: AuditOptions
+    every_ms: int = STEP_MS_DEFAULT
+    steps: int | None = None
+    to_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.audit.state is None:
+            raise JobUsageError("An audit that follows needs --state: from there it goes on.")
+        if self.audit.html is not None:
+            raise JobUsageError("An audit that follows writes no page: --html goes with a single run.")
+        if self.every_ms < 0 or (self.steps is not None and self.steps < 1):
+            raise JobUsageError("The time between two steps is not negative, and there is at least one step.")
+
+
+def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
+    """What runs an audit once, or as one that goes on; of `following` those that are None were not given.
+
+    Raises JobUsageError where they make no sense.
+    """
+    given = {name: value for name, value in following.items() if value is not None}
+    if follows:
+        return partial(run_follow, FollowOptions(audit, **given))
+    if given:
+        raise JobUsageError("--every, --steps and --to-topic go with --follow.")
+    return partial(run_audit, audit)
+
+
+def run_follow(options: FollowOptions) -> int:
+    """Audits step by step; returns 4 where a step has found a violation, else 0; 1 when a signal ended it.
+
+    A step that cannot judge is said and tried again; only so many in a row end it with 1 (`STEPS_FAILED_MAX`).
+    """
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        return follow(spark, options, reporter, lambda outcome: _tell(outcome, options.audit.output))
+
+    return run_job("audit", options.audit, job, "what was told is kept, and the next run goes on from there")
+
+
+def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell: Callable[[Outcome], None]) -> int:
+    """The steps, with a session that can read Kafka and whose cached tables are this job's own."""
+    worst, failed, done = 0, 0, 0
+    while options.steps is None or done < options.steps:
+        began_s = time.monotonic()
+        try:
+            outcome, keep = audit_with_state(spark, options.audit, reporter)
+            tell(outcome)
+            if options.to_topic is not None:
+                _send(spark, options.audit, options.to_topic, outcome)
+            keep()
+            worst, failed, done = max(worst, outcome.exit_code), 0, done + 1
+        except CannotRun as error:
+            failed += 1
+            if failed > STEPS_FAILED_MAX:
+                raise
+            reporter.say(f"this step could not judge, it is tried again: {error}")
+        finally:
+            spark.catalog.clearCache()
+        rest_s = began_s + options.every_ms / 1_000 - time.monotonic()
+        if rest_s > 0 and (options.steps is None or done < options.steps):
+            time.sleep(rest_s)
+    return worst
+
+
+def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
+    """Key and value of what a step tells on a topic: first itself, then each violation that it shows."""
+    said = as_json(outcome)
+    run = said["state"]["run"]
+    figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
+    step = {"v": 1, "kind": "step", "run": run, **{name: said[name] for name in figures}}
+    records: list[tuple[bytes | None, bytes]] = [(None, _encoded(step))]
+    for verdict, samples in said["samples"].items():
+        for sample in samples:
+            one = {"v": 1, "kind": "violation", "run": run, "verdict": verdict, **sample}
+            records.append((str(sample["origin"]).encode(), _encoded(one)))
+    return records
+
+
+def step_line(outcome: Outcome) -> str:
+    """One line for a person."""
+    summary, state = outcome.summary, outcome.state
+    assert state is not None, "a step has a state"
+    counts = "  ".join(f"{name} {count:,}" for name, count in summary.counts.items() if count)
+    late = "  ".join(f"{name.replace('_', '.')} {value:,}" for name, value in summary.lateness_ms.items())
+    parts = [f"{spelled_instant(outcome.snapshot_ms)}  run {state.run}", counts or "nothing new"]
+    parts += [f"late by ms: {late}"] if late else []
+    parts += [f"standing {state.standing:,}"] if state.standing else []
+    return "  |  ".join(parts)
+
+
+def _tell(outcome: Outcome, form: str) -> None:
+    if form == "json":
+        sys.stdout.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
+    else:
+        lines = [step_line(outcome)]
+        for verdict, samples in outcome.summary.samples.items():
+            lines += [f"  {verdict} {one.origin}: {'; '.join(one.details)}" for one in samples]
+        sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outcome) -> None:
+    """Tells a step on a topic. Raises CannotRun where there is none."""
+    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
+    with Cluster(spark, properties) as cluster:
+        if topic not in cluster.partition_counts([topic]):
+            raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")
+        bytes_max = int(cluster.settings([topic], _BYTES_MAX)[topic])
+    rows = [(topic, None, key, value, None) for key, value in step_records(outcome)]
+    send(spark.createDataFrame(rows, _RECORD), properties, bytes_max)
+
+
+def _encoded(said: dict[str, object]) -> bytes:
+    return json.dumps(said, ensure_ascii=False).encode()

@@ -1,0 +1,211 @@
+"""Repair: what an audit calls missing is asked for anew, once, where nothing else can deliver it any more.
+
+1. Read what the audit has left: the origins that it calls missing.
+2. Read what the topics say of them now: requests from the first of them on, dispatch log, store topic.
+3. Tell what cannot be repaired, and why (`repair_rows`).
+4. Send the rest as a bulk schedule does, each with an id that is derived from its origin. An id that has a request on
+   the topic already is left out, so a second repair does nothing twice.
+
+Two repairs at the same time do not see each other's requests: run one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.bounds import Range, existing, fixed_ranges, margin_before
+from postdate.connectors.spark.bulk import schedule
+from postdate.connectors.spark.cluster import Cluster, Partition
+from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.fate_rows import fate_rows, log_rows
+from postdate.connectors.spark.incremental import last_verdicts
+from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.places import located
+from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.repair_options import RepairOptions
+from postdate.connectors.spark.repair_output import RepairOutcome, Unrepaired, write_repair_outcome
+from postdate.connectors.spark.repair_rows import (
+    ID_PREFIX,
+    LETTING_GO,
+    low_waters,
+    missing_rows,
+    repair_rows,
+    requests_of,
+    stored_offsets,
+)
+from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.sources import read_records
+
+_LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
+_ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
+Ranges = dict[Partition, Range]
+
+
+def run_repair(options: RepairOptions) -> int:
+    """Repairs, or with a dry run tells what it would; returns the exit code.
+
+    0: all that is missing is repaired, or would be. 1: something cannot be, or Kafka or Spark did not allow it. 2:
+    asked amiss.
+    """
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        outcome = repair(spark, options, reporter)
+        write_repair_outcome(outcome, options.output, sys.stdout)
+        return outcome.exit_code
+
+    return run_job("repair", options, job, "a part may have been sent: run it again, nothing is sent twice")
+
+
+def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> RepairOutcome:
+    """Repairs with a session that can read Kafka.
+
+    Raises JobUsageError where no audit has left anything, CannotRun where the cluster or Spark did not allow it.
+    """
+    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
+    try:
+        with Cluster(spark, properties) as cluster:
+            return _Repair(spark, cluster, properties, options, reporter).outcome()
+    except (Py4JJavaError, PySparkException) as error:
+        raise CannotRun(f"Spark could not read or send: {first_cause(str(error))}") from error
+
+
+def audited_rows(spark: SparkSession, path: str) -> DataFrame:
+    """The judged rows that an audit has left at `path`, by its `write` or its `state`. Raises JobUsageError: none."""
+    place, system = located(spark, f"{path.rstrip('/')}/origins")
+    if system.exists(place):
+        return spark.read.parquet(f"{path.rstrip('/')}/origins")
+    return last_verdicts(spark, path)
+
+
+@dataclass(frozen=True)
+class _Repair:
+    """One repair under way."""
+
+    spark: SparkSession
+    cluster: Cluster
+    properties: Mapping[str, str]
+    options: RepairOptions
+    reporter: Reporter
+
+    def outcome(self) -> RepairOutcome:
+        began_s, options = time.monotonic(), self.options
+        judged = audited_rows(self.spark, options.audited)
+        elsewhere = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") != options.requests))
+        missing = missing_rows(judged, options.requests).persist(StorageLevel.MEMORY_AND_DISK)
+        with self.reporter.working(self.spark, f"reading {options.audited}"):
+            firsts = missing.groupBy("partition").agg(F.min("offset").alias("first"), F.min("request_ms").alias("ms"))
+            first = {row["partition"]: (row["first"], row["ms"]) for row in firsts.collect()}
+            others = elsewhere.count()
+        found = RepairOutcome(
+            requests=options.requests,
+            audited=options.audited,
+            applied=options.apply,
+            missing=missing.count(),
+            elsewhere=others,
+        )
+        if found.missing:
+            planned = self._planned(missing, first).persist(StorageLevel.MEMORY_AND_DISK)
+            with self.reporter.working(self.spark, "looking for what can be repaired"):
+                found = self._told(planned, found)
+            found = self._sent(planned, found)
+            planned.unpersist()
+        missing.unpersist()
+        return replace(found, seconds=time.monotonic() - began_s)
+
+    def _planned(self, missing: DataFrame, first: Mapping[int, tuple[int, int]]) -> DataFrame:
+        options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
+        requests, log, store, again = self._ranges(first)
+        asked = understood_rows(
+            self._read(
+                replace(span, start=max(span.start, first[part.number][0]))
+                for part, span in requests.items()
+                if part.number in first
+            ),
+            options.levels_ms,
+            options.dialect_options(),
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        ends = [
+            (own.requests, part.number, own.dispatch_log, span.end, span.log_start == 0) for part, span in log.items()
+        ]
+        rows = log_rows(self._read(again.values()), self.spark.createDataFrame(ends, _LOGS))
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        marks = {row["partition"]: row["low_water"] for row in low_waters(rows).collect()}
+        lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
+        letting_go = [
+            (part.number, marks.get(part.number), lost_ms.get(part.number), span.log_start)
+            for part, span in requests.items()
+        ]
+        partitions = self.spark.createDataFrame(letting_go, LETTING_GO)
+        stored = stored_offsets(self._read(store.values()))
+        return repair_rows(missing, asked, fate_rows(rows), stored, partitions, now_ms)
+
+    def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
+        """What is read of requests, dispatch log, store topic and, once more, dispatch log; fixed in this order.
+
+        Low-water marks are those of the first look at the log: what was let go of before it is on the store topic when
+        that is looked at, or has ended by the second look. Raises CannotRun where an open transaction hides an end.
+        """
+        own, settle_ms = self.options.own(), self.options.settle_ms
+        since_ms = margin_before(min(ms for _, ms in first.values()))
+
+        def fixed(role: str, topic: str, from_ms: int | None = None) -> Ranges:
+            parts = existing(self.cluster, [topic])
+            return fixed_ranges(self.cluster, role, parts, from_ms=from_ms, settle_ms=settle_ms)
+
+        requests, log = fixed("requests", own.requests), fixed("dispatch-log", own.dispatch_log, since_ms)
+        store, again = fixed("store", own.store), fixed("dispatch-log", own.dispatch_log, since_ms)
+        spans = [span for some in (requests, log, store, again) for span in some.values()]
+        capped = {f"{span.partition.topic}/{span.partition.number}" for span in spans if span.capped}
+        if capped:
+            raise CannotRun(
+                f"An open transaction hides the end of {', '.join(sorted(capped))}: what is missing may be ending just "
+                "now. Run it again later."
+            )
+        return requests, log, store, again
+
+    def _told(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
+        """With what cannot be repaired."""
+        counts = {row["reason"]: row["count"] for row in planned.groupBy("reason").count().collect()}
+        bad = planned.where("reason is not null").orderBy(*("topic", "partition", "offset"))
+        shown = bad.select("topic", "partition", "offset", "reason", "detail").limit(self.options.samples).collect()
+        samples = tuple(
+            Unrepaired(f"{row['topic']}/{row['partition']}/{row['offset']}", row["reason"], row["detail"])
+            for row in shown
+        )
+        repairable = counts.pop(None, 0)
+        return replace(found, repairable=repairable, reasons=counts, samples=samples)
+
+    def _sent(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
+        """Sends what can be repaired, or looks what would be sent."""
+        if not found.repairable:
+            return found
+        done = schedule(requests_of(planned), self.options.bulk(), self.reporter)
+        refused = tuple(
+            Unrepaired(self._origin(bad.row), bad.reasons[0], "; ".join(bad.details)) for bad in done.samples
+        )
+        return replace(
+            found,
+            repairable=done.accepted,
+            already=done.skipped,
+            sent=done.sent,
+            reasons={**found.reasons, **done.reasons},
+            samples=(*found.samples, *refused)[: self.options.samples],
+        )
+
+    def _origin(self, row: str) -> str:
+        """The origin that the id of a row names, in the beginning of its JSON."""
+        found = _ID.search(row)
+        return f"{self.options.requests}/{found[1]}" if found is not None else row
+
+    def _read(self, ranges: Iterable[Range]) -> DataFrame:
+        return read_records(self.spark, ranges, self.properties)

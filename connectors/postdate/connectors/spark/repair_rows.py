@@ -1,0 +1,175 @@
+"""Which requests that an audit calls missing can be asked for anew, and which cannot, and why. DataFrame to DataFrame.
+
+A request may be repaired only where nothing can deliver it any more: its fate says `delivered` and its record is not
+there, or its shard has let go of it (its offset lies below the low-water mark, and the store topic does not have it)
+without a fate. What a sidecar still holds, or has not read yet, it delivers once it runs: asking for it anew would make
+two of it. So the reasons below are looked for in this order, in what the topics say *now*, not when they were audited:
+
+control       a cancel or reschedule: what it meant cannot be told any more
+ended         it has ended since the audit
+unknown       fates of its time have left the dispatch log: it may have ended
+stored        it lies on the store topic, from where its shard loads it
+request-gone  its record has left the request topic
+held          its shard has not let go of it: is a sidecar running, is the shard halted?
+acted-on      a later request of its id, or a control that names it: whether it is still wanted is for a person to say
+unreadable    it names no target or no time
+expired       its grace is over: it would become a dead letter
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.fate_rows import FINAL
+from postdate.connectors.spark.known_rows import CONTROLS, ORIGIN, PARTITION
+
+ID_PREFIX: Final = "repair/"
+"""What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request
+topic, so its name need not be repeated, and the id is short enough whatever that is."""
+
+ENDED: Final = "ended"
+
+LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
+"""One row for each partition of the request topic: its low-water mark by the last record of the dispatch log."""
+
+
+def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
+    """The origins of a request topic that an audit calls missing, with the `fate` and `last_due_ms` that it saw."""
+    rows = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") == requests))
+    return rows.select(*ORIGIN, "action", "request_ms", "last_due_ms", "fate")
+
+
+def low_waters(log: DataFrame) -> DataFrame:
+    """By `partition`, the low-water mark of its last dispatch-log record that is not `late`. `log` as `log_rows`."""
+    last = F.max_by("low_water", "log_offset")
+    return log.where(F.col("parses") & ~F.col("late")).groupBy("partition").agg(last.alias("low_water"))
+
+
+def stored_offsets(records: DataFrame) -> DataFrame:
+    """Partition and offset of the requests that a store topic still has."""
+    written = records.select(
+        "partition",
+        natural(F.col("key").cast("string")).alias("request"),
+        F.struct("offset", F.col("value").isNotNull().alias("is_there")).alias("record"),
+    )
+    last = written.groupBy("partition", F.col("request").alias("offset")).agg(F.max("record").alias("record"))
+    return last.where("record.is_there").select("partition", "offset")
+
+
+def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
+    """The origins of `missing` whose id a later request has, or that a control names, with the last such offset.
+
+    `asked` as in `understood_rows`: the requests from the first missing one on. Cost: two joins with few rows.
+    """
+    ids = missing.join(asked.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
+    others = asked.select(*PARTITION, "id", F.col("offset").alias("by"))
+    by_id = ids.select(*ORIGIN, "id").join(others, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
+    naming = asked.where(F.col("acts_on").isNotNull()).select(
+        *PARTITION, F.col("acts_on").alias("offset"), F.col("offset").alias("by")
+    )
+    by_origin = missing.select(*ORIGIN).join(naming, list(ORIGIN))
+    return by_id.select(*ORIGIN, "by").unionByName(by_origin).groupBy(*ORIGIN).agg(F.max("by").alias("by"))
+
+
+def repair_rows(
+    missing: DataFrame,
+    asked: DataFrame,
+    fates: DataFrame,
+    stored: DataFrame,
+    partitions: DataFrame,
+    now_ms: int,
+) -> DataFrame:
+    """One row for each missing origin: the message and when it was due, and `reason` and `detail` where it cannot be.
+
+    `missing` as `missing_rows`, `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as `stored_offsets`,
+    `partitions` as `LETTING_GO`. Cost: joins of the few missing ones with requests and fates by origin.
+    """
+    here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
+        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"), F.lit(True).alias("is_there")
+    )
+    of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
+    ends = of_missing.groupBy(*ORIGIN).agg(
+        F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end")
+    )
+    known = (
+        missing.join(here, list(ORIGIN), "left")
+        .join(ends, list(ORIGIN), "left")
+        .join(acted_on(missing, asked), list(ORIGIN), "left")
+        .join(F.broadcast(partitions), "partition", "left")
+        .join(stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
+    )
+    problem = F.coalesce(*(F.when(holds, _reason(name, why)) for name, holds, why in _reasons(now_ms)))
+    id = F.concat(F.lit(ID_PREFIX), F.col("partition"), F.lit("/"), F.col("offset"))
+    return known.withColumn("problem", problem).select(
+        *(*ORIGIN, "last_due_ms"),
+        *("target", "key", "value", F.col("data").alias("headers"), id.alias("id")),
+        *(F.col("partition_asked"), "grace_ms"),
+        *(F.col("problem.reason").alias("reason"), F.col("problem.detail").alias("detail")),
+    )
+
+
+def requests_of(repairable: DataFrame) -> DataFrame:
+    """The rows without a reason as a table for `bulk.schedule`: due when they were, so a grace ends when it did."""
+    return repairable.where("reason is null").select(
+        *("id", "target", "key", "value", "headers"),
+        F.col("last_due_ms").alias("at"),
+        F.col("grace_ms").alias("grace"),
+        F.col("partition_asked").alias("partition"),
+    )
+
+
+def _reason(name: str, detail: Column) -> Column:
+    return F.struct(F.lit(name).alias("reason"), detail.alias("detail"))
+
+
+def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
+    """The reasons in their order: name, whether it holds, and a sentence."""
+    is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
+    is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
+    mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))
+    over = F.col("last_due_ms") + F.col("grace_ms")
+    return [
+        ("control", F.col("action").isin(*CONTROLS), F.concat(F.lit("it is a "), F.col("action"))),
+        (
+            ENDED,
+            F.col("end").isNotNull() & ~(is_lost_record & (F.col("end") == "delivered")),
+            F.concat(F.lit("it has ended since: "), F.col("end")),
+        ),
+        (
+            "unknown",
+            ~is_lost_record & (F.col("request_ms") < F.col("fates_lost_before_ms")),
+            F.lit("fates of its time have left the dispatch log: whether it has ended cannot be told"),
+        ),
+        (
+            "stored",
+            F.coalesce("is_stored", F.lit(False)),
+            F.lit("the store topic has it: its shard loads it from there"),
+        ),
+        (
+            "request-gone",
+            F.col("is_there").isNull(),
+            F.concat(F.lit("its record has left the topic, which begins at "), F.col("request_log_start")),
+        ),
+        (
+            "held",
+            ~is_lost_record & ~is_below,
+            F.concat(
+                F.lit("its shard has not let go of it"), mark, F.lit(": is a sidecar running, is the shard halted?")
+            ),
+        ),
+        (
+            "acted-on",
+            ~is_lost_record & F.col("by").isNotNull(),
+            F.concat(F.lit("the request at offset "), F.col("by"), F.lit(" acts on it: is it still wanted?")),
+        ),
+        (
+            "unreadable",
+            F.col("target").isNull() | F.col("last_due_ms").isNull(),
+            F.lit("it names no target or no time that can be read"),
+        ),
+        ("expired", over < now_ms, F.concat(F.lit("its grace ended at "), over)),
+    ]

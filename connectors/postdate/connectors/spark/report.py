@@ -1,0 +1,169 @@
+"""The load and lateness report: what falls due when, and how late what was delivered was.
+
+1. Fix the ends: requests, store topic, then dispatch log, so that a request without fate has none when it is read.
+2. Bring requests, stored requests and fates together by origin (`report_rows`): ahead is what has no final fate.
+3. Group by minute, hour, target and partition; percentiles are exact.
+4. Tell, on the terminal, as Parquet, as a page.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.bounds import Range, existing, fixed_ranges
+from postdate.connectors.spark.bulk_load import gathered_load, load_by
+from postdate.connectors.spark.cluster import Cluster
+from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.fate_rows import fate_rows, log_rows
+from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.limits import GROUPS_MAX
+from postdate.connectors.spark.places import require_new, write_text
+from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.report_options import ReportOptions
+from postdate.connectors.spark.report_output import Group, ReportOutcome, write_report_outcome
+from postdate.connectors.spark.report_page import report_page
+from postdate.connectors.spark.report_rows import (
+    ahead_rows,
+    behind_rows,
+    ended_rows,
+    lateness_table,
+    load_table,
+    sized_requests,
+    stored_rows,
+)
+from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.sources import read_records
+
+_LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
+_MINUTE_MS = 60_000
+
+
+def run_report(options: ReportOptions) -> int:
+    """Reports, writes the outcome to standard output; returns the exit code: 0 told, 1 could not, 2 asked amiss."""
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        outcome = report(spark, options, reporter)
+        if options.html is not None:
+            write_text(spark, options.html, report_page(outcome))
+        write_report_outcome(outcome, options.output, sys.stdout)
+        return 0
+
+    return run_job("report", options, job, "nothing was told")
+
+
+def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:
+    """Reports with a session that can read Kafka, and writes the tables where `options.write` says.
+
+    Raises CannotRun where the cluster or Spark did not allow it, JobUsageError where `options.write` exists already.
+    """
+    if options.write is not None:
+        require_new(spark, options.write, "--write")
+    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
+    try:
+        with Cluster(spark, properties) as cluster:
+            return _Report(spark, cluster, properties, options, reporter).outcome()
+    except (Py4JJavaError, PySparkException) as error:
+        raise CannotRun(f"Spark could not read the topics: {first_cause(str(error))}") from error
+
+
+@dataclass(frozen=True)
+class _Report:
+    """One report under way."""
+
+    spark: SparkSession
+    cluster: Cluster
+    properties: Mapping[str, str]
+    options: ReportOptions
+    reporter: Reporter
+
+    def outcome(self) -> ReportOutcome:
+        began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        ahead, behind, notes = self._rows()
+        ahead, behind = (rows.persist(StorageLevel.MEMORY_AND_DISK) for rows in (ahead, behind))
+        with self.reporter.working(self.spark, "looking ahead"):
+            counts = ahead.agg(
+                F.count("*").alias("ahead"),
+                F.count_if(F.col("due_ms") < now_ms).alias("overdue"),
+                F.count_if("is_stored").alias("stored"),
+            ).collect()[0]
+            due_ms = F.greatest(F.col("due_ms"), F.lit(now_ms).cast("bigint"))
+            due = ahead.select(due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
+            load, loads = gathered_load(due), self._groups(load_table(ahead))
+        with self.reporter.working(self.spark, "looking back"):
+            lateness, late = self._groups(lateness_table(behind)), self._late(behind)
+        if self.options.write is not None:
+            with self.reporter.working(self.spark, f"writing {self.options.write}"):
+                self._write(self.options.write, ahead, behind, due)
+        for cached in (ahead, behind):
+            cached.unpersist()
+        found = ReportOutcome(self.options.requests, now_ms, counts["ahead"], counts["overdue"], counts["stored"])
+        return replace(
+            found,
+            load=load,
+            loads=loads,
+            lateness=lateness,
+            late=late,
+            notes=notes,
+            written=self.options.write,
+            html=self.options.html,
+            seconds=time.monotonic() - began_s,
+        )
+
+    def _rows(self) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
+        """What is ahead, what is behind, and what hides a part of it."""
+        options, own = self.options, self.options.own_topics()
+        requests = self._fixed("requests", [one.requests for one in own])
+        store = self._fixed("store", [one.store for one in own])
+        log = self._fixed("dispatch-log", [one.dispatch_log for one in own])
+        asked = understood_rows(self._read(requests), options.levels_ms, options.dialect_options())
+        sized = sized_requests(asked).persist(StorageLevel.MEMORY_AND_DISK)
+        requests_of = {one.dispatch_log: one.requests for one in own}
+        ends = [
+            (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
+            for span in log
+        ]
+        fates = fate_rows(log_rows(self._read(log), self.spark.createDataFrame(ends, _LOGS)))
+        ended = ended_rows(fates).persist(StorageLevel.MEMORY_AND_DISK)
+        stored = stored_rows(self._read(store), {one.store: one.requests for one in own})
+        notes = tuple(
+            f"an open transaction hides the end of {span.partition.topic}/{span.partition.number}"
+            for span in (*requests, *store, *log)
+            if span.capped
+        )
+        return ahead_rows(sized, stored, ended), behind_rows(sized, ended, options.since_ms), notes
+
+    def _fixed(self, role: str, topics: list[str]) -> list[Range]:
+        settle_ms = self.options.settle_ms
+        return [*fixed_ranges(self.cluster, role, existing(self.cluster, topics), settle_ms=settle_ms).values()]
+
+    def _read(self, ranges: Iterable[Range]) -> DataFrame:
+        return read_records(self.spark, ranges, self.properties)
+
+    def _groups(self, groups: DataFrame) -> tuple[Group, ...]:
+        """The groups as dictionaries; the largest, where there are more than anybody reads."""
+        rows = groups.orderBy(F.desc("messages"), "by", "name").limit(GROUPS_MAX).collect()
+        return tuple(row.asDict() for row in rows)
+
+    def _late(self, behind: DataFrame) -> tuple[Group, ...]:
+        rows = self._latest(behind).collect()
+        return tuple(row.asDict() for row in rows)
+
+    def _latest(self, behind: DataFrame) -> DataFrame:
+        origin = F.concat_ws("/", "topic", "partition", "offset").alias("origin")
+        latest = behind.orderBy(F.desc("lateness_ms"), "topic", "partition", "offset").limit(self.options.late)
+        return latest.select(origin, "target", "due_ms", "ended_ms", "lateness_ms")
+
+    def _write(self, path: str, ahead: DataFrame, behind: DataFrame, due: DataFrame) -> None:
+        minutes = load_by(due, _MINUTE_MS).select("start_ms", F.col("rows").alias("messages"), "size_bytes")
+        tables = {"load": load_table(ahead), "minutes": minutes, "lateness": lateness_table(behind)}
+        for name, rows in {**tables, "late": self._latest(behind)}.items():
+            rows.write.parquet(f"{path}/{name}")

@@ -1,0 +1,66 @@
+"""The report as a program for `spark-submit`, on any cluster, with Postdate installed for the driver's Python.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
+        …/postdate/connectors/spark/report_main.py --bootstrap-server HOST:PORT --html s3a://bucket/postdate.html
+
+Exit codes are those of `postdate report`: 0 told, 2 usage, 1 Kafka or Spark did not allow it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from postdate.connectors.spark.limits import LATE_DEFAULT
+from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.report import run_report
+from postdate.connectors.spark.report_options import ReportOptions
+from postdate.connectors.spark.submitted import (
+    add_client_options,
+    add_meaning_options,
+    client_properties,
+    instant,
+    run_program,
+)
+from postdate.connectors.wire.topics import DEFAULT_REQUESTS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Reports as the arguments say; returns the exit code."""
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: argparse.Namespace) -> Callable[[], int]:
+    options = ReportOptions(
+        bootstrap_servers=given.bootstrap_server,
+        requests=tuple(given.requests or [DEFAULT_REQUESTS]),
+        levels_ms=tuple(given.levels or LEVELS_MS_DEFAULT),
+        dialects=tuple(given.dialect),
+        default_target=given.default_target,
+        since_ms=given.since_ms,
+        late=given.late,
+        write=given.write,
+        html=given.html,
+        output=given.output,
+        properties=client_properties(given),
+    )
+    return partial(run_report, options)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="report_main", description="What falls due when, and how late it was.")
+    add_client_options(parser)
+    add_meaning_options(parser)
+    parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
+    parser.add_argument("--since", dest="since_ms", type=instant, metavar="TIME", help="lateness from then on")
+    parser.add_argument("--late", type=int, default=LATE_DEFAULT, metavar="N", help="latest messages that are named")
+    parser.add_argument("--write", metavar="PATH", help="keep the tables there as Parquet")
+    parser.add_argument("--html", metavar="FILE", help="write a page with charts")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,146 @@
+"""A report for a person (aligned lines) and for a program (one JSON object).
+
+The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+
+from postdate.connectors.spark.bulk_load import NO_LOAD, Load
+from postdate.connectors.spark.bulk_output import load_lines
+from postdate.connectors.spark.limits import ROWS_SHOWN
+from postdate.connectors.spark.page import spelled_instant, spelled_length
+
+SPREAD: Final = ("p50", "p90", "p99", "p99_9", "max")
+Group = dict[str, Any]
+"""One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `SPREAD`."""
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """All that a report has to tell. Times are epoch milliseconds.
+
+    `ahead` counts messages that are due, `overdue` those that should have been delivered by now, `stored` those on the
+    store topic. `load` is what is ahead by time, `loads` and `lateness` by hour, target and partition; `late` are the
+    latest messages that were delivered.
+    """
+
+    requests: tuple[str, ...]
+    now_ms: int
+    ahead: int
+    overdue: int
+    stored: int
+    load: Load = NO_LOAD
+    loads: tuple[Group, ...] = ()
+    lateness: tuple[Group, ...] = ()
+    late: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()
+    written: str | None = None
+    html: str | None = None
+    seconds: float = 0.0
+
+    def by(self, groups: Sequence[Group], by: str) -> list[Group]:
+        """The groups of one kind: hours in their order, others largest first."""
+        found = [group for group in groups if group["by"] == by]
+        if by == "hour":
+            return sorted(found, key=lambda group: int(group["name"]))
+        return sorted(found, key=lambda group: (-group["messages"], group["name"]))
+
+
+def write_report_outcome(outcome: ReportOutcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        stream.write(json.dumps(as_report_json(outcome), ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for line in _lines(outcome):
+        console.print(line, markup=False)
+
+
+def as_report_json(outcome: ReportOutcome) -> dict[str, Any]:
+    """The object that `--output json` prints."""
+    said = {name: value for name, value in vars(outcome).items() if name != "load"}
+    load = outcome.load
+    return {
+        "v": 1,
+        **said,
+        "load": {
+            "step_ms": load.step_ms,
+            "steps": [vars(step) for step in load.steps],
+            "busiest_second": vars(load.busiest) if load.busiest else None,
+        },
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
+    """What is ahead, for a table: name, messages, bytes."""
+    return [(spelled_name(one), one["messages"], one["size_bytes"]) for one in outcome.by(outcome.loads, by)]
+
+
+def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
+    """How late what is behind was, for a table: name, messages, percentiles in ms."""
+    return [
+        (spelled_name(one), one["messages"], *(one[name] for name in SPREAD))
+        for one in outcome.by(outcome.lateness, by)
+    ]
+
+
+def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
+    """The latest messages, for a table: origin, target, due, lateness in ms."""
+    return [
+        (one["origin"], one["target"] or "unknown", spelled_instant(one["due_ms"]), one["lateness_ms"])
+        for one in outcome.late
+    ]
+
+
+def spelled_name(group: Group) -> str:
+    """The name of a group; of an hour, when it begins."""
+    return spelled_instant(int(group["name"]))[:16] if group["by"] == "hour" else str(group["name"])
+
+
+def _lines(outcome: ReportOutcome) -> list[str]:
+    lines = [f"messages ahead     {outcome.ahead:>12,}", f"  overdue          {outcome.overdue:>12,}"]
+    lines += [f"  stored           {outcome.stored:>12,}"] if outcome.stored else []
+    lines += load_lines(outcome.load, "load ahead")
+    for by in ("hour", "target", "partition"):
+        lines += _aligned(f"ahead by {by}", (by, "messages", "bytes"), load_rows(outcome, by))
+    for by in ("all", "hour", "target", "partition"):
+        names = (by, "messages", *(name.replace("_", ".") for name in SPREAD))
+        lines += _aligned(f"lateness in ms by {by}", names, lateness_rows(outcome, by))
+    lines += _aligned("latest", ("origin", "target", "due (UTC)", "late by ms"), late_rows(outcome))
+    lines += outcome.notes
+    if outcome.written is not None:
+        lines.append(f"the tables are in {outcome.written}")
+    if outcome.html is not None:
+        lines.append(f"the page is {outcome.html}")
+    worst = max((one["max"] for one in outcome.lateness if one["by"] == "all"), default=None)
+    lines.append(
+        "nothing was delivered" if worst is None else f"the latest message was late by {spelled_length(worst)}"
+    )
+    return lines
+
+
+def _aligned(heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """A table in columns, names to the left and numbers to the right; what is more than a person reads is counted."""
+    if not rows:
+        return []
+    shown = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows[:ROWS_SHOWN]]
+    widths = [max(len(cells[place]) for cells in (columns, *shown)) for place in range(len(columns))]
+    is_number = [isinstance(cell, int) for cell in rows[0]]
+
+    def line(cells: Sequence[str]) -> str:
+        padded = (
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(cells, widths, is_number, strict=True)
+        )
+        return "  " + "  ".join(padded).rstrip()
+
+    more = [f"  and {len(rows) - len(shown):,} more"] if len(rows) > len(shown) else []
+    return ["", f"{heading}:", line(columns), *(line(cells) for cells in shown), *more]

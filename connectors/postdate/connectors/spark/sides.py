@@ -1,0 +1,105 @@
+"""The sides of an audit: what was asked, what became of it, what was delivered, buried and answered.
+
+Folded into one row for each origin they can be kept between two audits; unfolded they are judged as if they had been
+read from Kafka again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
+
+_ANSWER = ("answer", "id", "of", "place")
+_EFFECTS = ("fates", "records", "letters", "answers")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One row for each request, fate, delivered record, dead letter and answer, as the modules of each make them."""
+
+    requests: DataFrame
+    fates: DataFrame
+    delivered: DataFrame
+    letters: DataFrame
+    answers: DataFrame
+
+
+def folded(sides: Sides) -> DataFrame:
+    """One row for each origin with all that is known of it.
+
+    topic partition offset   the origin
+    id                       of the request, null where it has none or was not read
+    links                    offsets of its partition that it names, as a control, by its moves or by its answers
+    facts                    `request`, `fates`, `records`, `letters`, `answers`
+
+    Cost: one shuffle of all rows.
+    """
+    columns = [name for name in sides.requests.columns if name not in ORIGIN]
+    union = sides.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
+    sound = sides.answers.where(~F.col("malformed"))
+    for side in (
+        sides.fates.select(*ORIGIN, "fate"),
+        sides.delivered.select(*ORIGIN, "record"),
+        sides.letters.select(*ORIGIN, "letter"),
+        sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
+    ):
+        union = union.unionByName(side, allowMissingColumns=True)
+    names = zip(("fate", "record", "letter", "answer"), _EFFECTS, strict=True)
+    together = union.groupBy(*ORIGIN).agg(
+        F.first("request", ignorenulls=True).alias("request"),
+        *(F.collect_list(one).alias(many) for one, many in names),
+    )
+    return _named(together)
+
+
+def merged(rows: DataFrame) -> DataFrame:
+    """Rows as `folded`, of which an origin may have several, as one for each. Cost: one shuffle."""
+    together = rows.groupBy(*ORIGIN).agg(
+        F.first("facts.request", ignorenulls=True).alias("request"),
+        *(F.flatten(F.collect_list(f"facts.{name}")).alias(name) for name in _EFFECTS),
+    )
+    return _named(together)
+
+
+def unfolded(rows: DataFrame) -> Sides:
+    """The sides again of rows as `folded`."""
+
+    def each(array: str, name: str) -> DataFrame:
+        return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))
+
+    answers = each("answers", "answer").select(
+        *ORIGIN, *(F.col(f"answer.{name}").alias(name) for name in _ANSWER), F.lit(False).alias("malformed")
+    )
+    return Sides(
+        rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, "facts.request.*"),
+        each("fates", "fate"),
+        each("records", "record"),
+        each("letters", "letter"),
+        answers,
+    )
+
+
+def without_late(facts: Column) -> Column:
+    """The facts without fates that were only read to settle doubts: the next audit reads them again."""
+    return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
+
+
+def linked(rows: DataFrame) -> DataFrame:
+    """The origins that rows as `folded` name in their `links`."""
+    return rows.select(*PARTITION, F.explode("links").alias("offset")).distinct()
+
+
+def _named(together: DataFrame) -> DataFrame:
+    moved_by = F.transform("fates", lambda fate: fate.control_offset)
+    answered_of = F.transform("answers", lambda answer: answer.of)
+    links = F.array_distinct(F.array_compact(F.concat(F.array("request.acts_on"), moved_by, answered_of)))
+    return together.select(
+        *ORIGIN,
+        F.col("request.id").alias("id"),
+        links.alias("links"),
+        F.struct("request", *_EFFECTS).alias("facts"),
+    )

@@ -1,0 +1,251 @@
+"""Audits one after the other, each of what is new. Goal: the last verdict on each origin is that of one full audit.
+
+Method: the cases of all verdicts and answers, one history in the order in which it was written, cut at random places:
+each run sees requests, dispatch log, targets, dead letters and verdicts up to ends that are fixed in that order, as the
+audit fixes them, so effects come before their causes, and what settles doubts is read twice. What the runs leave is
+held against the same history judged at once, origin by origin. POSTDATE_TEST_CUTS=N adds the cases of answers, a second
+cut, a run that is killed before it has made its state the newest, and one without anything new, which must tell nothing
+again; and it makes N schedules of it all: one seed is one schedule.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import Row, SparkSession
+
+from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.audit_state import AuditState, ClosedTable, StateStore, forgotten, require_same
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.fate_rows import fate_rows, log_rows
+from postdate.connectors.spark.fresh_ranges import since, without_renewed
+from postdate.connectors.spark.history import TARGETS
+from postdate.connectors.spark.incremental import Advance, advance, last_verdicts, next_state
+from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.sides import Sides
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.spark.verdicts import VIOLATIONS
+from support.answer_cases import answer_cases
+from support.history import LETTERS, REQUESTS, TARGET, VERDICTS, History
+from support.history import Row as Record
+from support.judging import Bounds, judged
+from support.verdict_cases import SNAPSHOT, Cases, all_cases
+
+_WIDE = "POSTDATE_TEST_CUTS" in os.environ
+_SEEDS = range(int(os.environ.get("POSTDATE_TEST_CUTS", "1")))
+_CUTS = 2 if _WIDE else 1
+_END = 10_000
+_TABLE = [(TARGET, 4, False, False, -1)]
+_SAME = ("target", "first_due_ms", "last_due_ms", "action", "request_ms", "fate", "lateness_ms", "ended_ms")
+_SAME_IN_ANY_ORDER = ("records", "fates", "answers", "verdicts", "details")
+
+
+def whole_history() -> Cases:
+    """All cases, with dispatch-log records that say how far their owner had read: not far beyond what they end; and at
+    the end a second record of what was delivered first."""
+    cases = answer_cases(all_cases()) if _WIDE else all_cases()
+    cases.deliver(cases.expected["delivered"].offset)
+    cases.requests.sort(key=lambda record: record[2])
+    read = 0
+    for place, record in enumerate(cases.log):
+        said = json.loads(record[6] or b"{}")
+        read = max(read, 1 + max((number for fate in said["fates"] for number in (fate[0], *fate[4:])), default=0))
+        cases.log[place] = (*record[:6], json.dumps(said | {"next_request": read}).encode(), record[7])
+    return cases
+
+
+def offset_of(record: Record) -> int:
+    """The last request that a record tells of."""
+    value, headers = record[6] or b"", dict(record[7] or [])
+    if record[0].endswith(".dispatch-log"):
+        return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
+    if record[0].endswith(".verdicts"):
+        return int(json.loads(value)["origin"].rpartition("/")[2])
+    return int((headers.get("postdate-origin") or b"0").rpartition(b"/")[2])
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How many records of each side a run sees; of the requests the first offset that it does not; `again` of the log
+    once more."""
+
+    requests: int = 0
+    log: int = 0
+    delivered: int = 0
+    letters: int = 0
+    answers: int = 0
+    again: int = 0
+
+    @classmethod
+    def at(cls, history: History, at: int, chance: random.Random | None) -> Ends:
+        """Ends at the request `at`; by `chance` each a little further than the one before it."""
+        place, found = at, [at]
+        for records in (history.log, history.delivered, history.letters, history.answers, history.log):
+            place += chance.randrange(0, 12) if chance is not None else 0
+            found.append(sum(1 for _ in takewhile(lambda record: offset_of(record) < place, records)))  # noqa: B023
+        return cls(*found)
+
+
+def all_of(history: History) -> Ends:
+    log = len(history.log)
+    return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
+
+
+class Runs:
+    """One audit after the other over a history."""
+
+    def __init__(self, spark: SparkSession, history: History, directory: Path) -> None:
+        self.spark, self.history = spark, history
+        self.path = str(directory / "state")
+        self.store = StateStore(spark, self.path)
+        self.last = Ends()
+
+    def audit(self, ends: Ends, *, keep: bool = True) -> Advance:
+        """What a run says that sees the history up to `ends`."""
+        state = self.store.newest() or AuditState(0, SNAPSHOT, {})
+        history, last = self.history, self.last
+        partitions = Bounds(request_end=ends.requests, log_end=ends.log).table(self.spark)
+        log = log_rows(self._records(history.log[last.log : ends.again]), partitions).persist()
+        asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
+        answers = answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS})
+        sides = Sides(
+            request_rows(self._records(asked), LEVELS_MS_DEFAULT).persist(),
+            fate_rows(log),
+            delivered_rows(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS]),
+            dead_letter_rows(self._records(history.letters[last.letters : ends.letters]), {LETTERS: REQUESTS}),
+            answers,
+        )
+        found = advance(
+            *(self.store, state, sides, log, partitions, self.spark.createDataFrame(_TABLE, TARGETS)),
+            verdicts="none",
+            snapshot_ms=SNAPSHOT,
+            slack_ms=60_000,
+        )
+        if keep:
+            self.store.keep(next_state(state, found, {}, targets=[TARGET]))
+            self.last = ends
+        return found
+
+    def union(self) -> dict[int, Row]:
+        """The last verdict on each origin."""
+        rows = last_verdicts(self.spark, self.path).collect()
+        found = {row["offset"]: row for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def _records(self, records: list[Record]) -> Any:
+        return self.spark.createDataFrame(records, RECORDS)
+
+
+@pytest.fixture(scope="module")
+def history() -> Cases:
+    return whole_history()
+
+
+@pytest.fixture(scope="module")
+def full(spark: SparkSession, history: Cases) -> dict[int, Row]:
+    """The same judged at once."""
+    return {row["offset"]: row for row in judged(spark, history)[0].collect()}
+
+
+def comparable(row: Row) -> tuple[Any, ...]:
+    """What two audits must agree on; where several records are named, in whatever order."""
+    words = [sorted(" ".join(row[name] or []).replace(",", " ").split()) for name in _SAME_IN_ANY_ORDER]
+    return (*(row[name] for name in _SAME), *words)
+
+
+@pytest.mark.timeout(900)  # some ten Spark jobs with large plans for each run
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_the_union_of_runs_is_the_full_audit(
+    spark: SparkSession, history: Cases, full: dict[int, Row], tmp_path: Path, seed: int
+) -> None:
+    chance, runs = random.Random(seed), Runs(spark, history, tmp_path)
+    # One cut between a message that has ended and the cancel that came too late; another one anywhere.
+    late = [case.offset for name, case in history.expected.items() if name.startswith("too-late") and not case.word]
+    cuts: dict[int, random.Random | None] = {chance.choice(late): None} if late else {}
+    while len(cuts) < _CUTS:
+        cuts[chance.randrange(10, history.next)] = chance
+    closed = [runs.audit(Ends.at(history, at, cuts[at])).closed.rows for at in sorted(cuts)]
+    if _WIDE:
+        runs.audit(all_of(history), keep=False)
+    closed.append(runs.audit(all_of(history)).closed.rows)
+    union = runs.union()
+    assert union.keys() == full.keys()
+    for offset, row in full.items():
+        assert comparable(union[offset]) == comparable(row), offset
+    assert all(closed), "each run has judged something for good"
+
+    if _WIDE:
+        violating = {offset for offset, row in full.items() if set(row["verdicts"]) & set(VIOLATIONS)}
+        idle = runs.audit(all_of(history), keep=False)
+        told = [row for row in idle.fresh.collect() if set(row["verdicts"]) & set(VIOLATIONS)]
+        assert (told, idle.standing, idle.breaks.count()) == ([], len(violating), 0)
+
+
+def test_a_state_counts_when_it_is_kept(spark: SparkSession, tmp_path: Path) -> None:
+    """A run that is killed leaves what was; of two at the same time one fails; what nothing names is removed."""
+    store, path = StateStore(spark, str(tmp_path / "s")), tmp_path / "s"
+    assert store.newest() is None
+    rows = spark.range(3)
+    halves = rows.selectExpr("id", "if(id > 1, 'closed', 'open') AS part")
+    killed = store.write("rows", 1, rows)
+    assert store.newest() is None
+    first = AuditState(
+        1, 5, {"levels_ms": [1]}, next={"r/0": 7}, open=f"{store.write('rows', 1, halves, 'part')}/part=open"
+    )
+    store.keep(first)
+    with pytest.raises(CannotRun, match="Another audit"):
+        store.keep(first)
+    assert store.newest() == first
+    assert (path / killed).exists(), "a run at the same time may still need it"
+    store.tidy(first)
+    left = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.name.startswith("part=")]
+    assert (left, (path / killed).exists()) == ([first.open], False)
+    assert store.rows(left[0]).count() == 2
+    with pytest.raises(AnalysisException):
+        store.rows(killed).count()
+    require_same(first, {"levels_ms": [1]}, "s")
+    with pytest.raises(JobUsageError, match="begun with levels_ms"):
+        require_same(first, {"levels_ms": [2]}, "s")
+    (path / "state-000002.json").write_text("{")
+    with pytest.raises(CannotRun, match="cannot be read"):
+        store.newest()
+
+
+def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
+    partition = Partition("r", 0)
+    state = AuditState(1, 5, {}, {"r": "id-1"}, {"r/0": 7}, {"r/0": -1})
+
+    def cut(log_start: int, end: int) -> tuple[int, int, int]:
+        span = Range("requests", partition, log_start, log_start, end, end, False, 99 if log_start else -1)
+        whole, fresh = since({partition: span}, state)
+        return fresh[partition].start, whole[partition].start, whole[partition].lost_before_ms
+
+    assert cut(0, 10) == (7, 0, -1)
+    assert cut(5, 10) == (7, 5, -1), "what has left the topic was read before"
+    assert cut(8, 10) == (8, 8, 99), "what has left it was not read"
+    with pytest.raises(CannotRun, match="ends at 6"):
+        cut(0, 6)
+    with pytest.raises(CannotRun, match="r was made anew"):
+        without_renewed(state, {"r": "id-2"}, ["r"])
+    assert without_renewed(state, {"r": "id-2"}, []).next == {}
+    assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
+
+
+def test_closed_tables_go_with_their_requests() -> None:
+    tables = [ClosedTable("rows-a", 5, {"r/0": 9, "r/1": 3}), ClosedTable("rows-b", 5, {"r/0": 20})]
+    state = AuditState(1, 5, {}, closed=[*tables, ClosedTable("rows-c", 0, {})])
+    assert forgotten(state, {"r/0": 10, "r/1": 3}).closed == tables
+    assert forgotten(state, {"r/0": 10, "r/1": 4}).closed == tables[1:]

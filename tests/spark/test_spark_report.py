@@ -1,0 +1,141 @@
+"""The report of load and lateness. Goal: just what has no final fate is ahead, at the time at which it is due now.
+
+Method: topics on a real broker that a test fills itself, each kind of request and fate once; no sidecar touches them.
+What is said is compared with what was written, on the terminal, as JSON, as Parquet and on the page.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.report import run_report
+from postdate.connectors.spark.report_options import ReportOptions
+from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.connectors.wire.headers import ACTION, AT, ID, TOPIC
+from postdate.connectors.wire.stored import StoredRequest, encode_stored
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+
+_MINUTE = 60_000
+Sent = list[tuple[str, str | bytes | None]]
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("report")) as made:
+        made.new_requests(2)
+        yield made
+
+
+@dataclass
+class Topics:
+    """What a test writes by hand; offsets of partition 0 are the order in which it asks."""
+
+    bed: Bed
+    base_ms: int
+
+    def __post_init__(self) -> None:
+        self.producer = Producer({"bootstrap.servers": self.bed.bootstrap})
+        self.requests = self.bed.requests[0]
+
+    def ask(self, target: str, due_ms: int, partition: int = 0, *more: tuple[str, bytes | None]) -> None:
+        headers: Sent = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), *more]
+        self.producer.produce(self.requests, b"value", b"key", partition, headers=headers)
+
+    def commit(self, *fates: Any) -> None:
+        record = DispatchRecord(
+            seq=1,
+            takeover=1,
+            instance="a",
+            group="g",
+            at=self.base_ms,
+            next_request=100,
+            low_water=0,
+            fates=[tuple(fate) for fate in fates],
+        )
+        self.producer.produce(f"{self.requests}.dispatch-log", encode_record(record), partition=0)
+
+    def store(self, offset: int, due_ms: int) -> None:
+        stored = StoredRequest(
+            offset=offset,
+            accepted_ms=self.base_ms,
+            first_due_ms=due_ms,
+            due_ms=due_ms,
+            target="far",
+            key=b"key",
+            own_key=b"key",
+            value=b"value",
+            headers=[],
+            control=[(0, TOPIC, b"far"), (1, AT, b"%d" % due_ms)],
+            partition=-1,
+            id=b"",
+            grace_ms=-1,
+        )
+        key, value, headers = encode_stored(stored)
+        self.producer.produce(f"{self.requests}.store", value, key, 0, headers=[*headers])
+
+
+@pytest.mark.timeout(300)
+def test_the_report_is_what_was_written(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    hour_ms = 3_600_000
+    base_ms = int(time.time() * 1000) // hour_ms * hour_ms + 2 * hour_ms
+    topics = Topics(bed, base_ms)
+    topics.ask("near", base_ms)  # 0
+    topics.ask("near", base_ms + 90 * _MINUTE)  # 1
+    topics.ask("moved", base_ms)  # 2: an hour later
+    topics.ask("late", base_ms - 3 * hour_ms)  # 3: delivered, late
+    topics.ask("late", base_ms - 3 * hour_ms, 0, (ID, b"x"))  # 4: replaced
+    topics.ask("far", base_ms + 5 * hour_ms)  # 5: stored too
+    topics.ask("overdue", base_ms - 4 * hour_ms)  # 6
+    topics.producer.produce(topics.requests, None, b"x", 0, headers=[(ACTION, b"cancel"), (ID, b"x")])  # 7
+    topics.ask("near", base_ms, 1)
+    topics.commit([2, base_ms, "moved", base_ms + hour_ms, 8], [3, base_ms - 3 * hour_ms, "delivered"])
+    topics.commit([4, base_ms - 3 * hour_ms, "replaced"], [5, base_ms + 5 * hour_ms, "stored"])
+    topics.store(5, base_ms + 5 * hour_ms)
+    topics.store(90, base_ms + 5 * hour_ms + 1)  # its request has left the topic
+    topics.store(91, base_ms)
+    topics.producer.produce(f"{topics.requests}.store", None, b"91", 0)
+    assert topics.producer.flush(30) == 0
+
+    written, html = tmp_path / "report", tmp_path / "report.html"
+    given = ReportOptions(
+        bed.bootstrap, tuple(bed.requests), write=str(written), html=str(html), output="json", settle_ms=5_000
+    )
+    assert run_report(given) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["ahead"], said["overdue"], said["stored"], said["notes"]) == (7, 1, 2, [])
+    loads = {(one["by"], one["name"]): one["messages"] for one in said["loads"]}
+    assert {name: count for (by, name), count in loads.items() if by == "target"} == {
+        **{"near": 3, "moved": 1, "far": 2, "overdue": 1}
+    }
+    assert loads["partition", f"{topics.requests}/0"] == 6
+    hours = {int(name): count for (by, name), count in loads.items() if by == "hour"}
+    assert hours == {base_ms: 2, base_ms + hour_ms: 2, base_ms + 5 * hour_ms: 2, base_ms - 4 * hour_ms: 1}
+    steps = {step["start_ms"]: step["rows"] for step in said["load"]["steps"]}
+    overdue = said["now_ms"] // _MINUTE * _MINUTE
+    assert steps == {
+        **{overdue: 1, base_ms: 2, base_ms + hour_ms: 1, base_ms + 90 * _MINUTE: 1, base_ms + 5 * hour_ms: 2}
+    }
+    assert all(one["size_bytes"] > 8 * one["messages"] for one in said["loads"])
+
+    late = said["late"]
+    assert [(one["origin"], one["target"]) for one in late] == [(f"{topics.requests}/0/3", "late")]
+    assert late[0]["lateness_ms"] == late[0]["ended_ms"] - late[0]["due_ms"] >= 0
+    spreads = {(one["by"], one["name"]): one for one in said["lateness"]}
+    assert spreads["target", "late"]["p50"] == spreads["all", "all"]["max"] == late[0]["lateness_ms"]
+    tables = {name: spark.read.parquet(str(written / name)).count() for name in ("load", "minutes", "lateness", "late")}
+    assert tables == {"load": len(said["loads"]), "minutes": 5, "lateness": 4, "late": 1}
+    page = html.read_text()
+    assert page.count("<svg") == 2
+    assert f"{topics.requests}/0/3" in page

@@ -1,0 +1,57 @@
+"""A Spark cluster on this machine: a standalone master and workers, from the distribution that PySpark brings.
+
+Each is a process of its own with a log file; whatever was started ends with the context.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+
+from support.sidecars import wait_until
+
+_MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
+_REGISTERED = "Successfully registered with master"
+
+
+@contextmanager
+def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
+    """The URL of a master with so many workers of one core and 1 GB each."""
+    with ExitStack() as started:
+        log = directory / "master.log"
+        at = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        started.enter_context(_running("org.apache.spark.deploy.master.Master", at, log))
+        wait_until(lambda: _MASTER.search(log.read_text()) is not None, f"a master says where it is, in {log}")
+        found = _MASTER.search(log.read_text())
+        assert found is not None
+        for number in range(workers):
+            log = directory / f"worker-{number}.log"
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker-{number}"))
+            started.enter_context(_running("org.apache.spark.deploy.worker.Worker", (*at, *size, found[1]), log))
+            wait_until(lambda: _REGISTERED in log.read_text(), f"a worker has found its master, in {log}")  # noqa: B023
+        yield found[1]
+
+
+@contextmanager
+def _running(name: str, arguments: tuple[str, ...], log: Path) -> Iterator[None]:
+    """A process of Spark's own for as long as the context is open."""
+    home = Path(pyspark.__file__).parent
+    environment = {**os.environ, "SPARK_HOME": str(home), "SPARK_DAEMON_MEMORY": "512m", "SPARK_LOCAL_IP": "127.0.0.1"}
+    with log.open("wb") as output:
+        command = [str(home / "bin" / "spark-class"), name, *arguments]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

@@ -1,0 +1,143 @@
+"""Pages of the Spark jobs. Goal: whole, self-contained, true to scale, and no data of a topic is taken for markup.
+
+Method: pages made of outcomes written down by hand, read back with Python's parser of HTML. No Spark runs.
+"""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from postdate.connectors.spark.audit_page import audit_page
+from postdate.connectors.spark.audit_picture import LATENESS_EDGES_MS, AuditPicture, Moment
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.bulk_load import Load, Step
+from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.output import Outcome
+from postdate.connectors.spark.page import page, spelled_length, table
+from postdate.connectors.spark.report_output import ReportOutcome
+from postdate.connectors.spark.report_page import report_page
+from postdate.connectors.spark.summary import Sample, Summary
+from postdate.connectors.spark.verdicts import VERDICTS
+
+_HOUR = 3_600_000
+_ALONE = {"meta", "rect", "line", "path", "circle"}
+
+
+class Reader(HTMLParser):
+    """Fails where elements do not nest; keeps what it read."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag in _ALONE
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def read(text: str) -> Reader:
+    """The page as parsed; nothing in it is fetched or run, and every class of it has a style."""
+    found = Reader(text)
+    assert not {"script", "link", "img", "iframe", "a"} & set(found.tags)
+    assert not {name for name, _ in found.attributes} & {"src", "href", "style", "onload", "onclick"}
+    assert "url(" not in text
+    assert "@import" not in text
+    style = found.texts[found.texts.index(next(one for one in found.texts if ":root" in one))]
+    used = {name for key, value in found.attributes if key == "class" for name in (value or "").split()}
+    assert used - set(re.findall(r"\.([a-z0-9]+)", style)) <= {"number"}
+    return found
+
+
+def audit_outcome() -> Outcome:
+    counts = {**dict.fromkeys(VERDICTS, 0), "delivered": 1_234, "duplicate": 1}
+    sample = Sample("r/0/7", ("2 committed records <script>alert(1)</script>",))
+    summary = Summary(1_235, counts, {"p50": 4, "p99": 1_500, "max": 90_000}, {"duplicate": [sample]})
+    span = Range("requests", Partition("r", 0), 0, 0, 1_235, 1_240, True, -1)
+    return Outcome(("r",), 1_795_258_284_000, None, None, summary, (span,), notes=("a note & more",))
+
+
+def test_an_audit_says_all_of_it() -> None:
+    lateness = [0] * len(LATENESS_EDGES_MS)
+    lateness[2], lateness[10] = 1_000, 234
+    moments = tuple(Moment(1_795_258_284_000 + n * 60_000, 100, 90 if n else 0, 90, 10 * n) for n in range(12))
+    found = read(audit_page(audit_outcome(), AuditPicture(tuple(lateness), 60_000, moments)))
+    text = " ".join(found.texts)
+    for said in ("1,234", "VIOLATIONS: 1", "a note & more", "<script>alert(1)</script>", "1.5 min", "r/0/7", "1235"):
+        assert said.replace("1235", "1,235") in text, said
+    assert found.tags.count("svg") == 3
+    assert "1.0 s to 2.0 s: 234 messages, 18.96 %" in text
+
+
+def test_a_report_says_all_of_it() -> None:
+    steps = (Step(10 * _HOUR, 5, 500), Step(11 * _HOUR, 7, 900))
+    spread = {"p50": 1, "p90": 2, "p99": 3, "p99_9": 4, "max": 5_000}
+    outcome = ReportOutcome(
+        *(("r",), 10 * _HOUR, 12, 3, 2, Load(_HOUR, steps, Step(10 * _HOUR, 4, 400))),
+        loads=tuple(
+            {"by": by, "name": by, "messages": 12, "size_bytes": 1_400} for by in ("all", "target", "partition")
+        ),
+        lateness=(
+            {"by": "all", "name": "all", "messages": 9, **spread},
+            *({"by": "hour", "name": str(hour * _HOUR), "messages": 4, **spread} for hour in (8, 9)),
+        ),
+        late=({"origin": "r/0/9", "target": None, "due_ms": 0, "ended_ms": 5_000, "lateness_ms": 5_000},),
+    )
+    found = read(report_page(outcome))
+    text = " ".join(found.texts)
+    for said in ("1970-01-01 11:00 UTC: 7 messages, 900 bytes", "5,000", "r/0/9", "unknown", "1970-01-01 08:00"):
+        assert said in text, said
+    assert found.tags.count("svg") == 2
+
+
+def test_an_empty_page_is_one() -> None:
+    picture = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
+    assert " ".join(read(audit_page(audit_outcome(), picture)).texts).count("nothing to show") == 3
+    assert "nothing to show" in report_page(ReportOutcome(("r",), 0, 0, 0, 0))
+
+
+def test_bars_are_to_scale() -> None:
+    drawn = bar_chart([Bar("a", 50, "a"), Bar("b", 100, "b"), Bar("c", 0, "c"), Bar("d", 0.001, "d")], "what")
+    half, whole, none, little = (float(height) for height in re.findall(r'<rect [^>]*height="([0-9.]+)"', drawn))
+    assert half * 2 == pytest.approx(whole)
+    assert none == 0
+    assert little > 0, "what is there is seen"
+    assert ">100</text>" in drawn
+    assert ">25</text>" in drawn
+
+
+def test_a_line_is_to_scale_and_named() -> None:
+    drawn = line_chart(["8:00", "9:00", "10:00"], [Line("one", [0, None, 400]), Line("two", [200, 200, 200])], "what")
+    heights = [float(y) for y in re.findall(r'cy="([0-9.]+)"', drawn)]
+    assert len(heights) == 5
+    assert heights[2] == pytest.approx((heights[0] + heights[1]) / 2, abs=0.2)
+    assert "<title>10:00: one 400</title>" in drawn
+    assert drawn.count("<path") == 2
+
+
+def test_text_is_text() -> None:
+    assert "&lt;b&gt;" in table(("<b>",), [("<b>",)])
+    assert "<b>" not in table(("<b>",), [("<b>",)])
+    assert "&lt;" in page("<", "<", [])
+    assert [spelled_length(ms) for ms in (5, 1_500, 90_000, 7_200_000)] == ["5 ms", "1.5 s", "1.5 min", "2.0 h"]

@@ -1,0 +1,46 @@
+"""The programs for `spark-submit`. Goal: they start alike, and understand what they are asked before Spark does.
+
+Method: each program with arguments that make no sense; no Spark runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.spark import audit_main, bulk_main, submitted
+
+_PACKAGE = Path(submitted.__file__).parent
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "said"),
+    [
+        (audit_main.main, ["-b", "x:1", "--samples", "-1"], "audit_main: The number of samples"),
+        (audit_main.main, ["-b", "x:1", "-X", "acks"], "audit_main: 'acks' is not NAME=VALUE"),
+        (bulk_main.main, ["-b", "x:1", "rows"], "bulk_main: rows does not say of which format"),
+        (bulk_main.main, ["-b", "x:1", "-F", "/nowhere", "rows.csv"], "bulk_main: [Errno 2]"),
+    ],
+)
+def test_what_makes_no_sense_ends_with_2(
+    program: Callable[[Sequence[str]], int], arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program(arguments) == 2
+    assert capsys.readouterr().err.startswith(said)
+
+
+def test_a_program_does_not_look_for_modules_beside_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(_PACKAGE), "elsewhere"])
+    assert submitted.run_program(argparse.ArgumentParser(), lambda given: lambda: 7, []) == 7
+    assert sys.path == ["elsewhere"]
+
+
+def test_no_module_has_the_name_of_one_of_python() -> None:
+    """Until a program has begun, its own directory is searched first."""
+    modules = {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
+    assert len(modules) > 40
+    assert not modules & (sys.stdlib_module_names | {"py4j", "pyspark", "rich", "msgspec"})
