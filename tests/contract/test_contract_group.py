@@ -221,6 +221,16 @@ class TestGroup:
         (named,) = admin.group_members(group)
         assert (named.member_id, named.instance_id) == (member.consumer.member_id(), "pod-0")
         assert set(named.partitions) == {Partition(topic, 0), Partition(topic, 1)}
+        assert named.address == ""
+
+    def test_a_member_names_its_address_to_whoever_looks_at_the_group(self, kafka: Kafka) -> None:
+        topic, group = new_topic(kafka), unique_name("group")
+        member = Member(kafka.group_consumer(group, address="[::1]:8081"), now_s=lambda: now_s(kafka))
+        member.consumer.subscribe([topic], member)
+        poll_until([member], lambda: bool(member.events), "an assignment")
+        (named,) = kafka.admin().group_members(group)
+        assert named.address == "[::1]:8081"
+        member.consumer.close()
 
 
 class TestOwnership:

@@ -49,7 +49,8 @@ class Sidecar:
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
     not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
-    port and so on; it serves none by default.
+    port and so on; it serves none by default. `workers`: more than one are processes of their own, which only `stop`
+    ends with it.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Sidecar:
     data: Path | None = None
     failpoints: str = ""
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
+    workers: int = 1
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -90,6 +92,8 @@ class Sidecar:
         config.write_text(self._toml())
         command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
         command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         if self.static:
             command += ["--group-instance-id", self.name]
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:

@@ -159,7 +159,7 @@ def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
 
 def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scene, token_file: Path) -> None:
     client = scene.serve(token_file)
-    assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "not_asked": []}
+    assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
     for path in ("/api/v1/cancel", "/api/v1/reschedule"):
         assert client.post(path, {"id": "x"}).status == 401

@@ -45,7 +45,7 @@ class _Start:
 class ConfluentGroupConsumer:
     """GroupConsumer over confluent_kafka. See the seam for what its methods promise."""
 
-    def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None) -> None:
+    def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None, address: str = "") -> None:
         self._settings = settings
         self._group_id = group_id
         self._assigned: set[Partition] = set()
@@ -53,7 +53,7 @@ class ConfluentGroupConsumer:
         self._starting: dict[Partition, _Start] = {}
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._listener: GroupListener | None = None
-        conf = settings.group_consumer_conf(group_id, instance_id)
+        conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
         conf |= {"error_cb": self._on_error, "on_commit": _on_commit, "stats_cb": self._on_statistics}
         try:

@@ -17,6 +17,7 @@ The idea of writing the contract on the interface and testing it against fake an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -28,6 +29,8 @@ from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.statistics import BrokerStatistics
 
 Headers = list[tuple[str, bytes | None]]
+
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 
 #: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
 #: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
@@ -93,6 +96,12 @@ class GroupMember(NamedTuple):
     client_id: str
     host: str
     partitions: tuple[Partition, ...]
+
+    @property
+    def address(self) -> str:
+        """The HOST:PORT that it gave itself, empty where it gave none: what follows the last `@` of its client id."""
+        address = self.client_id.rpartition("@")[2]
+        return address if _ADDRESS.fullmatch(address) else ""
 
 
 class GroupListener(Protocol):
@@ -331,8 +340,9 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
-    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
-        """A member that has not joined yet; `instance_id` makes it a static one."""
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
+        whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         """A reader whose first record is the one at `offset`, or the first behind it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,26 +16,26 @@ from prometheus_client import ProcessCollector as SystemCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import controls, limits, pending, queries
+from postdate.sidecar.http import controls, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
+from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
-from postdate.sidecar.http.lives import life_of
 from postdate.sidecar.http.openapi import describe
-from postdate.sidecar.http.pending import BadQuery, Filters, Place
+from postdate.sidecar.http.peers import PeerBook
+from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.inquiries import Unanswered
-from postdate.sidecar.states import DELIVERING
 from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)
 
-_FILTERS = ("topic", "partition", "target", "from", "until", "state")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -65,6 +65,7 @@ class _Pages:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ProcessCollector(process))
         SystemCollector(registry=self._registry)
+        self._peers = PeerBook(process)
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 
@@ -92,52 +93,36 @@ class _Pages:
 
     def list_pending(self, request: Request) -> Response:
         """A page of what is pending."""
-        process, query = self._process, request.query_params
-        queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
-        payload = queries.wants_payload(process, query)
-        able, unable = queries.shards_of(process, query)
-        cursor = None
-        if "id" in query or "origin" in query:
-            found = _named(able, query.get("id"), query.get("origin"))
-        else:
-            after = Place.decode(query["cursor"]) if "cursor" in query else None
-            limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
-            shown = pending.page(list(able), queries.filters_of(query), after, limit, payload)
-            found, cursor = shown.entries, shown.cursor
-        entries = [pending.as_json(part, key, entry, payload) for key, part, entry in found]
-        return JSONResponse({"entries": entries, "cursor": cursor, "not_asked": unable})
+        query = request.query_params
+        told = self._own(query, local.page)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, asked: others.page(asked, [told]))
+        return JSONResponse(told)
 
     def count_pending(self, request: Request) -> Response:
         """How much is pending."""
         query = request.query_params
-        queries.known(query, *_FILTERS)
-        able, unable = queries.shards_of(self._process, query)
-        filters = queries.filters_of(query)
-        if filters == Filters():
-            figures = [shard.ask(lambda index: (index.count, index.parked_count)) for shard in able]
-            answer: dict[str, Any] = {"count": sum(each[0] for each in figures), "exact": True}
-            answer["parked"] = sum(each[1] for each in figures)
-        else:
-            number, exact = pending.count(list(able), filters)
-            answer = {"count": number, "exact": exact}
-        shards = [{"topic": shard.part.topic, "partition": shard.part.index} for shard in able]
-        return JSONResponse({**answer, "shards": shards, "not_asked": unable})
+        told = self._own(query, local.count)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, asked: others.count(asked, [told]))
+        return JSONResponse(told)
+
+    def _own(self, query: QueryParams, answer: Callable[[Process, QueryParams], dict[str, Any]]) -> dict[str, Any]:
+        """What this process says for its part; where all are asked, a shard of its own that does not answer is named,
+        like one of another's."""
+        try:
+            return answer(self._process, query)
+        except (Unanswered, WheelError) as error:
+            if not queries.asks_all(query):
+                raise
+            return local.silent(self._process, query, str(error))
 
     def life(self, request: Request) -> Response:
         """What became of one request."""
-        process, query = self._process, request.query_params
-        queries.known(query, "payload")
-        payload = queries.wants_payload(process, query)
-        part, offset = queries.origin_of(request.path_params["origin"])
-        thread = dict(process.shards()).get(part)
-        if thread is None:
-            raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
-        if thread.shard.state not in DELIVERING:
-            raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
-        found = life_of(process, queries.HeldShard(part, thread), offset, payload)
-        if found is None:
-            raise Refused(404, f"nothing is known of a request {request.path_params['origin']}")
-        return JSONResponse(found)
+        query, origin = request.query_params, request.path_params["origin"]
+        if not queries.asks_all(query) or local.holds(self._process, origin):
+            return JSONResponse(local.life(self._process, query, origin))
+        return JSONResponse(self._peers.merged(request, lambda others, asked: others.life(origin, asked)))
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
@@ -189,17 +174,7 @@ class _Pages:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
         except WheelError as error:
             return JSONResponse({"error": f"the index of a shard cannot be read now: {error}"}, 503)
+        except NotKnown as error:
+            return JSONResponse({"error": str(error)}, 404)
         except (KafkaFault, PostdateError) as error:
             return JSONResponse({"error": str(error)}, 502)
-
-
-def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """What is pending under an id, in any of the shards, or as the request of an origin."""
-    if caller_id is not None and origin is not None:
-        raise BadQuery("give one of id and origin")
-    if caller_id is not None:
-        looked = ((shard.part, pending.find_id(shard, caller_id.encode())) for shard in shards)
-    else:
-        part, offset = queries.origin_of(origin or "")
-        looked = ((shard.part, pending.find_offset(shard, offset)) for shard in shards if shard.part == part)
-    return [(found[0], part, found[1]) for part, found in looked if found is not None]

@@ -39,7 +39,7 @@ _ENTRY = {
 }
 _UNASKED = {
     "type": "array",
-    "description": "shards of this process that cannot answer now",
+    "description": "shards that cannot answer now, or that nobody has answered for",
     "items": {
         "type": "object",
         "properties": {"topic": _TEXT, "partition": _NUMBER, "state": _TEXT, "why": _TEXT},
@@ -50,6 +50,7 @@ _PAGE = {
     "properties": {
         "entries": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
         "cursor": {**_maybe(_TEXT), "description": "of the next page; null: there is nothing more now"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "those that have answered"},
         "not_asked": _UNASKED,
     },
 }
@@ -59,7 +60,7 @@ _COUNT = {
         "count": _NUMBER,
         "exact": {"type": "boolean", "description": "false: there are at least so many"},
         "parked": _NUMBER,
-        "shards": {"type": "array", "items": {"type": "object"}},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each"},
         "not_asked": _UNASKED,
     },
 }
@@ -86,6 +87,11 @@ def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
 
 
+_SCOPE = _query(
+    "scope",
+    {**_TEXT, "enum": ["deployment", "process"], "default": "deployment"},
+    "deployment: every process is asked for its shards, with the token of the question; process: this one alone",
+)
 _TIME = "epoch milliseconds or RFC 3339"
 _FILTERS = [
     _query("topic", _TEXT, "request topic"),
@@ -94,6 +100,7 @@ _FILTERS = [
     _query("from", _TEXT, f"due at or after: {_TIME}"),
     _query("until", _TEXT, f"due before: {_TIME}"),
     _query("state", {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"}, "parked: the target fails"),
+    _SCOPE,
 ]
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
@@ -166,9 +173,9 @@ def describe() -> dict[str, Any]:
         "level": _NUMBER,
         "grace": _TEXT,
     }
-    unknown = {"404": {"description": "nothing is known of it, or another process holds its shard"}}
+    unknown = {"404": {"description": "nothing is known of it"}}
     answers = _answers("Life") | unknown
-    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD], "responses": answers}
+    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "What is pending, by due time", "parameters": page, "responses": _answers("Page")}
     counting = {"summary": "How much is pending", "parameters": _FILTERS, "responses": _answers("Count")}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
@@ -177,7 +184,7 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "Postdate",
             "version": "1",
-            "description": "What is pending in the shards of one process, and changes to it.",
+            "description": "What is pending in the shards of a deployment, and changes to it.",
         },
         "paths": {
             "/metrics": _plain("Metrics in Prometheus' text format"),

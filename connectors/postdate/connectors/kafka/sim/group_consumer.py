@@ -24,11 +24,14 @@ from postdate.connectors.kafka.statistics import BrokerStatistics
 class SimGroupConsumer:
     """GroupConsumer over the simulated cluster. See the seam for what its methods promise."""
 
-    def __init__(self, broker: SimBroker, link: Link, group_id: str, instance_id: str | None) -> None:
+    def __init__(
+        self, broker: SimBroker, link: Link, group_id: str, instance_id: str | None, address: str = ""
+    ) -> None:
         self._broker = broker
         self._link = link
         self._group_id = group_id
         self._instance_id = instance_id or ""
+        self._client_id = f"simulated@{address}" if address else "simulated"
         self._topics: tuple[str, ...] = ()
         self._listener: GroupListener | None = None
         self._member_id = ""
@@ -139,7 +142,7 @@ class SimGroupConsumer:
         groups = self._broker.groups
         if not self._member_id:
             self._member_id = self._link.ask(
-                "join", lambda: groups.join(self._group_id, self._topics, self._instance_id)
+                "join", lambda: groups.join(self._group_id, self._topics, self._instance_id, self._client_id)
             )
         try:
             meant = self._link.ask("beat", lambda: groups.beat(self._group_id, self._member_id))

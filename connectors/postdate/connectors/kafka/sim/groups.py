@@ -27,6 +27,7 @@ Partitions = Callable[[str], int]
 class _Member:
     member_id: str
     instance_id: str
+    client_id: str
     topics: tuple[str, ...]
     seen_ms: float
 
@@ -52,7 +53,7 @@ class GroupCoordinator:
         self._fenced: set[str] = set()
         self.session_timeout_ms = float(limits.SESSION_TIMEOUT_MS)
 
-    def join(self, group_id: str, topics: Sequence[str], instance_id: str) -> str:
+    def join(self, group_id: str, topics: Sequence[str], instance_id: str, client_id: str = "simulated") -> str:
         """A new member id. A static member takes over from its namesake, partitions included, and fences it."""
         group = self._groups.setdefault(group_id, _Group())
         member_id = f"{group_id}-member-{next(self._numbers)}"
@@ -61,7 +62,7 @@ class GroupCoordinator:
             self._fenced.add(old.member_id)
             group.meant = {p: member_id if owner == old.member_id else owner for p, owner in group.meant.items()}
             group.held = {p: owner for p, owner in group.held.items() if owner != old.member_id}
-        group.members[member_id] = _Member(member_id, instance_id, tuple(topics), self._time.now_ms)
+        group.members[member_id] = _Member(member_id, instance_id, client_id, tuple(topics), self._time.now_ms)
         self._balance(group)
         return member_id
 
@@ -125,7 +126,7 @@ class GroupCoordinator:
             GroupMember(
                 member.member_id,
                 member.instance_id,
-                "simulated",
+                member.client_id,
                 "/simulated",
                 tuple(sorted(part for part, owner in group.held.items() if owner == member.member_id)),
             )
