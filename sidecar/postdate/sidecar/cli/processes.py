@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.options import Loader, configured
 from postdate.sidecar.cluster import admin_of, kafka_of
 from postdate.sidecar.config import Config
@@ -53,6 +54,13 @@ def asks_processes(command: Command) -> Callable[..., Any]:
         return command(_deployment(config, urls, token), **rest)
 
     return wrapped
+
+
+def remark(deployment: Deployment) -> None:
+    """Name the shards that have not answered, on stderr."""
+    for shard in deployment.not_asked:
+        why = f": {shard['why']}" if shard["why"] else ""
+        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
 
 
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:
