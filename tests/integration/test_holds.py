@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.wire.headers import DELAY, ID, TOPIC
+from postdate.connectors.wire.headers import AT, ID, TOPIC
 from postdate.sidecar.cli import postdate as program
 from support.bed import Bed
 from support.http_steps import Client, free_port, value_of
@@ -22,17 +22,19 @@ from support.oracle import Sent
 from support.sidecars import Sidecar, wait_until
 
 SHARDS = 4
+#: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.
+_PATIENT = {"session.timeout.ms": "120000", "heartbeat.interval.ms": "1000"}
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 
 @pytest.fixture
 def sidecars(bed: Bed) -> list[Sidecar]:
-    """Two processes with two shards each; the second is a static member."""
+    """Two processes with two shards each; the second is a static member, whom the group would miss for long."""
     bed.new_requests(SHARDS)
     bed.new_target()
     bed.new_target()
     (bed.directory / "token").write_text(_TOKEN)
-    made = [bed.new_sidecar(), bed.new_sidecar(static=True)]
+    made = [bed.new_sidecar(), bed.new_sidecar(static=True, consumer=_PATIENT)]
     for sidecar in made:
         sidecar.http = {"port": free_port(), "token_file": str(bed.directory / "token")}
         sidecar.start()
@@ -48,10 +50,11 @@ def client(sidecar: Sidecar) -> Client:
 def send(bed: Bed, target: str, count: int, names: str) -> list[Sent]:
     """Messages for one target that are due at once, spread over the partitions."""
     sender, sent = bed.sender(), []
+    due_ms = int(time.time() * 1000)
     for number in range(count):
         name = f"{names}-{number}".encode()
-        given = [(TOPIC, target.encode()), (DELAY, b"0s"), (ID, name)]
-        sent.append(sender.send(bed.requests[0], Sent(target, name, b"v", [*given])))
+        given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
+        sent.append(sender.send(bed.requests[0], Sent(target, name, b"v", [*given], due_ms)))
     sender.flush()
     return sent
 
@@ -124,18 +127,14 @@ def test_intake_is_held_and_a_drained_process_hands_over_at_once(bed: Bed, sidec
     assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
     command(bed, "hold", "intake", requests)
     waiting = send(bed, target, 20, "a")
-    began = time.monotonic()
-    drained = CliRunner().invoke(
-        program, ["drain", "--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(bed.directory / "token")]
-    )
+    named = ["--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(bed.directory / "token")]
+    drained = CliRunner().invoke(program, ["drain", *named])
     assert drained.exit_code == 0, drained.output
     assert "hands over 2 shards" in drained.output
     one.wait_for_shards(SHARDS)
     two.wait_for_shards(0)
-    took_s = time.monotonic() - began
     assert "the process was drained" in client(two).get("/readyz").text
     assert client(two).get("/healthz").status == 200
-    wait_until(lambda: len(held(one)) == SHARDS or took_s > 0, "the shards have arrived")
     assert pending(one) == 0
     assert command(bed, "hold", "list").stdout.count("held: intake") == SHARDS
     command(bed, "release", "intake")

@@ -282,7 +282,7 @@ def _on_commit(error: KafkaError | None, offsets: list[TopicPartition]) -> None:
 
 
 def _noted(part: Partition, offset: int, note: str) -> TopicPartition:
-    return TopicPartition(part.topic, part.index, offset, note or None)
+    return TopicPartition(part.topic, part.index, offset, note)
 
 
 def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:

@@ -1,4 +1,4 @@
-"""The HTTP application: metrics, probes, and the API to what is pending.
+"""The HTTP application: metrics, probes, the API to what is pending, and the page for people.
 
 Probes answer on the event loop and wait for nothing, so that they answer while everything else is busy; the rest runs
 on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
@@ -29,6 +29,7 @@ from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.overview import overview
+from postdate.sidecar.http.page_files import PATHS, page_file
 from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
@@ -46,6 +47,7 @@ def make_app(process: Process) -> Starlette:
     api = pages.api
     return Starlette(
         routes=[
+            *(Route(path, pages.file) for path in PATHS),
             Route("/metrics", pages.metrics),
             Route("/healthz", pages.healthz),
             Route("/readyz", pages.readyz),
@@ -71,6 +73,16 @@ class _Pages:
         self._registry.register(ProcessCollector(process))
         SystemCollector(registry=self._registry)
         self._peers = PeerBook(process)
+
+    # ---- for people --------------------------------------------------------------------------------------------------
+
+    async def file(self, request: Request) -> Response:
+        """The page, which asks the API like anybody else."""
+
+        async def answer() -> Response:
+            return page_file(request)
+
+        return await self._answer(request, lambda _: None, answer)
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.sidecar.http import limits
+from postdate.sidecar.http.page_files import PATHS
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
@@ -234,6 +235,7 @@ def describe() -> dict[str, Any]:
     alone = {"409": {"description": "there is no other process"}}
     draining: dict[str, Any] = {"summary": "Give every shard of this process to the others"}
     draining |= {"security": [{"token": []}], "responses": _answers("Draining", "202") | alone}
+    page_file = {"summary": "The page for people", "responses": {"200": {"description": "a file"}}}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
     return {
         "openapi": "3.1.0",
@@ -243,6 +245,7 @@ def describe() -> dict[str, Any]:
             "description": "What is pending in the shards of a deployment, and changes to it.",
         },
         "paths": {
+            **{path: {"get": page_file} for path in PATHS},
             "/metrics": _plain("Metrics in Prometheus' text format"),
             "/healthz": _plain("Is the process alive?"),
             "/readyz": _plain("Does the process take its part?"),
