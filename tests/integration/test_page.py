@@ -72,6 +72,8 @@ def find(page: Page, what: str, shows: str) -> None:
 
 def confirm(page: Page) -> None:
     page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
+    if _PICTURES:
+        page.photograph(Path(_PICTURES) / "page-390-question.png")
     page.click("#change-yes")
 
 
@@ -116,6 +118,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
     page.click("#change-dialog [value='cancel']")
     page.wait_for("!document.querySelector('#change-dialog').open", "it was not meant")
+    page.size(390, 700, "light")
     page.click("[data-action='cancel']")
     confirm(page)
     page.wait_for("document.querySelector('#token-dialog').open", "a change needs the token")

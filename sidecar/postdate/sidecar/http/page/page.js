@@ -40,7 +40,7 @@ function make(tag, text = "", className = "") {
 
 const number = (value) => (value === undefined || value === null ? "–" : value.toLocaleString("en"));
 const at = (ms) => new Date(ms).toISOString().replace("T", " ").replace(/\.000Z$/, "Z");
-const clock = (ms) => new Date(ms).toLocaleString([], { weekday: "short", hour: "2-digit", minute: "2-digit" });
+const clock = (ms) => `${new Date(ms).toISOString().slice(5, 16).replace("T", " ")}Z`;
 
 function span(ms) {
   for (const [unit, size] of [["d", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]]) {
