@@ -17,11 +17,13 @@ import pytest
 
 from postdate.connectors.kafka.errors import KafkaFault, Unreachable
 from postdate.connectors.kafka.seam import GroupConsumer, NewTopic, Partition
+from postdate.sidecar.batch import Batch
 from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
+from postdate.wheel.index import TimerIndex
 from support.shard_bench import BUDGET_MS, Bench, R
 
 PART = Partition(R, 0)
@@ -54,10 +56,20 @@ def test_what_is_due_stays_while_delivery_is_held_and_a_cancel_still_works(bench
     shard.close()
 
 
-def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(bench: Bench) -> None:
+def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
     shard = bench.shard()
     shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    parked: list[int] = []
+    park = shard._dispatcher._park
+
+    def counted(index: TimerIndex, batch: Batch) -> None:
+        parked.append(len(batch.park))
+        park(index, batch)
+
+    monkeypatch.setattr(shard._dispatcher, "_park", counted)
     held = [bench.schedule(1, target=b"mails") for _ in range(3)]
     free = bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)
@@ -65,6 +77,7 @@ def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(bench: Be
     assert bench.fates() == [[(free, "delivered")]]
     assert shard._index is not None
     assert shard._index.parked_count == 3
+    assert sum(parked) == 3, "what is parked stays there, and is not moved to and fro"
     shard.ctx.held.now = NOTHING
     bench.until(shard, lambda: bench.ended() == 4)
     assert bench.fates()[-1] == [(offset, "delivered") for offset in held]
