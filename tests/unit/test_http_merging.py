@@ -84,6 +84,24 @@ def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:
     assert (told["count"], told["exact"], told["parked"]) == (7, False, 1)
 
 
+def test_a_shard_that_was_not_asked_for_one_page_is_named_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
+    cursor = place(entry(5, 0, 1)).encode()
+    pages: Iterator[Entry] = iter(
+        [{"entries": [entry(5, 0, 1)], "cursor": cursor}, {"entries": [entry(6, 0, 2)], "cursor": None}]
+    )
+    others = Deployment([], frozenset())
+
+    def page(query: object) -> Entry:
+        told = next(pages)
+        others.not_asked = [away] if told["cursor"] else []
+        return told
+
+    monkeypatch.setattr(others, "page", page)
+    assert [each["due_ms"] for each in others.entries([], 10)] == [5, 6]
+    assert others.not_asked == [away]
+
+
 # ---- over the network ------------------------------------------------------------------------------------------------
 
 

@@ -8,14 +8,16 @@ up with `postdate shard resume`, which is for a shard that has stopped by itself
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from postdate.sidecar.cli.options import output_option
 from postdate.sidecar.cli.processes import asks_processes, remark
 from postdate.sidecar.errors import ConfigError, TransientError
-from postdate.sidecar.http.deployment import Deployment
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
 
 _SHARDS = click.argument("shards", nargs=-1, metavar="[TOPIC[/PARTITION]]...")
 

@@ -9,14 +9,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.options import output_option
 from postdate.sidecar.cli.processes import asks_processes, remark
-from postdate.sidecar.http.deployment import Deployment
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9

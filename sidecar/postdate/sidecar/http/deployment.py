@@ -30,7 +30,15 @@ from postdate.sidecar.http.limits import (
     PEERS_AT_ONCE_MAX,
     PEERS_MAX,
 )
-from postdate.sidecar.http.merging import Answer, merged_count, merged_named, merged_page, shards_of, unasked_of
+from postdate.sidecar.http.merging import (
+    Answer,
+    merged_count,
+    merged_named,
+    merged_page,
+    part_of,
+    shards_of,
+    unasked_of,
+)
 
 SCOPE = "scope"
 PROCESS = "process"
@@ -141,8 +149,11 @@ class Deployment:
         asked = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
+        unasked: dict[Partition, Answer] = {}  # on any page: what it has may belong before what the others have shown
         while True:
             told = self.page([*asked, *cursor])
+            unasked |= {part_of(shard): shard for shard in self.not_asked}
+            self.not_asked = [unasked[part] for part in sorted(unasked)]
             yield from told["entries"][:left]
             left -= len(told["entries"])
             if told["cursor"] is None or left <= 0:
@@ -166,9 +177,7 @@ class Deployment:
         holders = {part: peer for peer in self._peers for part in peer.parts}
         wanted = dict(query)
         for part in sorted((self._expected | set(holders)) - silent):
-            if wanted.get("topic", part.topic) == part.topic and wanted.get("partition", str(part.index)) == str(
-                part.index
-            ):
+            if wanted.get("topic", part.topic) == part.topic and int(wanted.get("partition", part.index)) == part.index:
                 unasked[part] = _missing(part, holders.get(part), faults)
         self.not_asked = [unasked[part] for part in sorted(unasked)]
         return {**merged, "not_asked": self.not_asked}
