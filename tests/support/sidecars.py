@@ -49,7 +49,8 @@ class Sidecar:
     `static`: a member by name, which gets its partitions back at once when it is started again. `topic`: further
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
     not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
-    port and so on; it serves none by default. `options`: further ones of the command line.
+    port and so on; it serves none by default. `options`: further ones of the command line. `workers`: more than one are
+    processes of their own, which only `stop` ends with it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Sidecar:
     failpoints: str = ""
     options: Sequence[str] = ()
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
+    workers: int = 1
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -92,6 +94,8 @@ class Sidecar:
         config.write_text(self._toml())
         command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
         command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
+        if self.workers > 1:
+            command += ["--workers", str(self.workers)]
         if self.static:
             command += ["--group-instance-id", self.name]
         command += self.options

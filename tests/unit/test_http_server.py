@@ -24,6 +24,7 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Config, HttpConfig
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.holds import Held
 from postdate.sidecar.http import server
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
@@ -51,7 +52,12 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.poller = SimpleNamespace(
-            shards=self.shards, turned_at=time.monotonic(), is_member=True, is_stopping=False, statistics=()
+            shards=self.shards,
+            turned_at=time.monotonic(),
+            is_member=True,
+            is_stopping=False,
+            is_drained=False,
+            statistics=(),
         )
 
     def process(self, config: HttpConfig) -> Process:
@@ -74,7 +80,7 @@ class Scene:
             counts.states, SimpleNamespace(steady_ms=lambda: clock.steady_ms() - since_s * 1000, wall_ms=int)
         )
         shard.state = state
-        inquiries = SimpleNamespace(inquiries=Inquiries())
+        inquiries = SimpleNamespace(inquiries=Inquiries(), held=Held())
         held = SimpleNamespace(state=state, why=why, ctx=inquiries)
         self.shards[part] = SimpleNamespace(shard=held, inbox=Inbox())
 
@@ -159,7 +165,7 @@ def test_a_takeover_has_a_deadline_and_a_halt_is_a_note(
 
 def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scene, token_file: Path) -> None:
     client = scene.serve(token_file)
-    assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "not_asked": []}
+    assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
     for path in ("/api/v1/cancel", "/api/v1/reschedule"):
         assert client.post(path, {"id": "x"}).status == 401

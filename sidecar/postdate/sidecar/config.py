@@ -184,6 +184,13 @@ class HttpConfig:
             "Port to listen on, 0: none. With several workers the first takes this one, each other the next.", 0, 65_535
         ),
     ] = 8_080
+    advertise: Annotated[
+        str,
+        Option(
+            "Host name or address under which other processes reach this one's port. Empty: the host; where that is "
+            "0.0.0.0 or ::, the address by which this machine reaches Kafka."
+        ),
+    ] = ""
     token_file: Annotated[
         Path | None, Option("File with the bearer token that allows changes; unset: nobody may change anything.")
     ] = None

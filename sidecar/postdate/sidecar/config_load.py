@@ -6,6 +6,7 @@ here asks Kafka: what the live topics say is `topics`' affair.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,6 +43,9 @@ from postdate.sidecar.config_values import convert, is_secret, property_text
 from postdate.sidecar.errors import ConfigError
 
 DEFAULT_SOURCE = "default"
+
+# A name or an address of either kind, or nothing.
+_HOST = re.compile(r"[A-Za-z0-9._-]*|[0-9A-Fa-f:.]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,8 @@ def _contradictions(config: Config) -> list[str]:
         problems.append("group_id is empty")
     if not config.http.host:
         problems.append("http.host is empty: name an address, such as 127.0.0.1 or 0.0.0.0")
+    if not _HOST.fullmatch(config.http.advertise):
+        problems.append(f"http.advertise is {config.http.advertise!r}: name a host or an address, without a port")
     if config.http.port and config.http.port + config.workers - 1 > 65_535:
         problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
     if HOUR_MS % config.index.tick_ms:

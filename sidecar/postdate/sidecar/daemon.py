@@ -18,6 +18,7 @@ from types import FrameType
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Admin, Kafka, Partition
 from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
@@ -46,7 +47,7 @@ def run(config: Config) -> int:
     admin = kafka.admin()
     retentions = check_topics(config, admin)
     configure_logging(config.log_level)
-    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None)
+    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, advertised_address(config))
     factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
     poller = Poller(consumer, factory.start, announce)
 

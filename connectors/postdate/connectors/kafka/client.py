@@ -28,8 +28,8 @@ class ConfluentKafka:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
 
-    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
-        return ConfluentGroupConsumer(self.settings, group_id, instance_id)
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        return ConfluentGroupConsumer(self.settings, group_id, instance_id, address)
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         return ConfluentLogReader(self.settings, part, offset, isolation)

@@ -17,6 +17,7 @@ The idea of writing the contract on the interface and testing it against fake an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
@@ -28,6 +29,8 @@ from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.statistics import BrokerStatistics
 
 Headers = list[tuple[str, bytes | None]]
+
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
 
 #: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
 #: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
@@ -103,6 +106,12 @@ class GroupMember(NamedTuple):
     host: str
     partitions: tuple[Partition, ...]
 
+    @property
+    def address(self) -> str:
+        """The HOST:PORT that it gave itself, empty where it gave none: what follows the last `@` of its client id."""
+        address = self.client_id.rpartition("@")[2]
+        return address if _ADDRESS.fullmatch(address) else ""
+
 
 class GroupListener(Protocol):
     """Told of rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
@@ -150,8 +159,18 @@ class GroupConsumer(Protocol):
     def resume(self, parts: Iterable[Partition]) -> None:
         """Goes on where `pause` stopped. Partitions not assigned are passed over."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them."""
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them.
+        `notes`: what to keep beside them (`Admin.group_note`); a partition that is not in it has none from then on."""
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        """When it returns, the group keeps `note`, and this offset, for an assigned partition, and every later owner
+        reads it. Blocks, for as long as the client tries. Raises Fenced or another KafkaFault where it is not known to
+        be kept: this member has lost the partition, or the coordinator does not answer."""
+
+    def leave(self) -> None:
+        """Gives all partitions back during the next polls, and leaves the group, a static member too; `poll` goes on to
+        work and returns nothing more."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
@@ -338,6 +357,9 @@ class Admin(Protocol):
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         """The committed offset of a group for a partition, None where there is none."""
 
+    def group_note(self, group_id: str, part: Partition) -> str:
+        """What a member has noted beside the committed offset of a partition; empty where there is nothing."""
+
     def group_members(self, group_id: str) -> list[GroupMember]:
         """The present members of a consumer group; empty where the group is empty or unknown."""
 
@@ -348,8 +370,9 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
-    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
-        """A member that has not joined yet; `instance_id` makes it a static one."""
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
+        whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         """A reader whose first record is the one at `offset`, or the first behind it."""

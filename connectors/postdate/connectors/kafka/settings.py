@@ -111,9 +111,11 @@ class KafkaSettings:
         given = {**self.common, **self.producer}.get("transaction.timeout.ms", limits.TRANSACTION_TIMEOUT_MS)
         return int(given)
 
-    def group_consumer_conf(self, group_id: str, instance_id: str | None) -> ClientConf:
-        """The properties of a member of the consumer group."""
+    def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
+        """The properties of a member of the consumer group, which is told by its client id at which address it is."""
         conf = self._conf(_CONSUMER, _MEMBER, self.consumer)
+        if address:
+            conf["client.id"] = f"{conf['client.id']}@{address}"
         conf |= {"group.id": group_id, "group.protocol": "classic", "isolation.level": "read_committed"}
         conf |= {"partition.assignment.strategy": "cooperative-sticky"}
         if instance_id:

@@ -1,6 +1,6 @@
 """`postdate pending list|count|get`: what is held, from the running processes themselves.
 
-Each process answers for its shards; several are asked by several --url, and their answers become one.
+Each process answers for its shards; all of them are found through the consumer group, and their answers become one.
 """
 
 from __future__ import annotations
@@ -9,42 +9,21 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.options import output_option
-from postdate.sidecar.config_sources import read_secret
-from postdate.sidecar.http.client import Api, Deployment
+from postdate.sidecar.cli.processes import asks_processes, remark
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 _LOOK_AHEAD = 200  # rows that decide how wide the columns are
-
-
-def _place_options(command: Command) -> Command:
-    """Add --url and --token-file."""
-    for option in (
-        click.option(
-            "--token-file",
-            type=click.Path(path_type=Path),
-            help="File with the bearer token, for ports beyond this machine.",
-        ),
-        click.option(
-            "--url",
-            "urls",
-            multiple=True,
-            default=("http://127.0.0.1:8080",),
-            show_default=True,
-            metavar="URL",
-            help="Process to ask; repeatable: each answers for its shards.",
-        ),
-    ):
-        command = option(command)
-    return command
 
 
 def _filter_options(command: Command) -> Command:
@@ -71,12 +50,14 @@ def _filter_options(command: Command) -> Command:
 def pending() -> None:
     """See what is held: list it, count it, and follow one request.
 
-    Asks the processes that run (their http.port), not Kafka: give a --url for each of them.
+    Asks the processes that run, on their http.port. With a broker (-b, or configured) all of them are found through
+    the consumer group. Without one, the process at 127.0.0.1:8080 is asked, or those at the --url given: a single one
+    asks the others itself, several answer each for its shards.
     """
 
 
 @pending.command("list", short_help="Print what is held, by due time.")
-@_place_options
+@asks_processes
 @_filter_options
 @click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
@@ -95,8 +76,7 @@ def pending() -> None:
 )
 @output_option
 def list_(
-    urls: tuple[str, ...],
-    token_file: Path | None,
+    deployment: Deployment,
     request_id: str | None,
     origin: str | None,
     entries_max: int,
@@ -114,40 +94,38 @@ def list_(
     query = _query(filters)
     query += [(name, value) for name, value in (("id", request_id), ("origin", origin)) if value is not None]
     query += [("payload", "true")] if payload else []
-    deployment = _deployment(urls, token_file)
     most = _ALL if everything else entries_max
-    entries = deployment.pending(query, most + 1)
+    entries = deployment.entries(query, most + 1)
     shown = islice(entries, most)
     for line in map(json.dumps, shown) if output == "json" else _table(shown):
         click.echo(line)
     if next(entries, None) is not None:
         warn(f"there is more than these {most}; --max or --all shows it")
-    _remark(deployment)
+    remark(deployment)
 
 
 @pending.command(short_help="Print how much is held.")
-@_place_options
+@asks_processes
 @_filter_options
 @output_option
-def count(urls: tuple[str, ...], token_file: Path | None, output: str, **filters: Any) -> None:
+def count(deployment: Deployment, output: str, **filters: Any) -> None:
     """Print how much is held: all of it, or what falls due in a window, or what is for a target."""
-    deployment = _deployment(urls, token_file)
     total = deployment.count(_query(filters))
     if output == "json":
         click.echo(json.dumps(total))
     else:
         click.echo(f"{total['count']}" if total["exact"] else f"{total['count']} or more")
-    _remark(deployment)
+    remark(deployment)
 
 
 @pending.command(short_help="Print the life of one request.")
-@_place_options
+@asks_processes
 @click.argument("origin")
 @click.option("--payload", is_flag=True, help="With key, headers and value in base64, where http.payloads is allowed.")
 @output_option
-def get(urls: tuple[str, ...], token_file: Path | None, origin: str, payload: bool, output: str) -> None:
+def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None:
     """Print the life of the request ORIGIN: when it was accepted, when it is due, and what became of it."""
-    life = _deployment(urls, token_file).life(origin, [("payload", "true")] if payload else [])
+    life = deployment.life(origin, [("payload", "true")] if payload else [])
     if output == "json":
         click.echo(json.dumps(life))
         return
@@ -155,22 +133,11 @@ def get(urls: tuple[str, ...], token_file: Path | None, origin: str, payload: bo
         click.echo(line)
 
 
-def _deployment(urls: tuple[str, ...], token_file: Path | None) -> Deployment:
-    token = read_secret(token_file) if token_file is not None else ""
-    return Deployment([Api(url, token.strip()) for url in urls])
-
-
 def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
     names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until"}
     query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
     query += [("target", target) for target in filters["targets"]]
     return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
-
-
-def _remark(deployment: Deployment) -> None:
-    for shard in deployment.not_asked:
-        why = f": {shard['why']}" if shard["why"] else ""
-        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
 
 
 def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The HTTP application: metrics, probes, and the API to what is pending.
+"""The HTTP application: metrics, probes, the API to what is pending, and the page for people.
 
 Probes answer on the event loop and wait for nothing, so that they answer while everything else is busy; the rest runs
 on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -16,26 +16,28 @@ from prometheus_client import ProcessCollector as SystemCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import controls, limits, pending, queries
+from postdate.sidecar.http import controls, holding, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
+from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
-from postdate.sidecar.http.lives import life_of
 from postdate.sidecar.http.openapi import describe
-from postdate.sidecar.http.pending import BadQuery, Filters, Place
+from postdate.sidecar.http.overview import overview
+from postdate.sidecar.http.page_files import PATHS, page_file
+from postdate.sidecar.http.peers import PeerBook
+from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.inquiries import Unanswered
-from postdate.sidecar.states import DELIVERING
 from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)
 
-_FILTERS = ("topic", "partition", "target", "from", "until", "state")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -45,6 +47,7 @@ def make_app(process: Process) -> Starlette:
     api = pages.api
     return Starlette(
         routes=[
+            *(Route(path, pages.file) for path in PATHS),
             Route("/metrics", pages.metrics),
             Route("/healthz", pages.healthz),
             Route("/readyz", pages.readyz),
@@ -52,6 +55,10 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pending", api(pages.list_pending)),
             Route("/api/v1/pending/count", api(pages.count_pending)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
+            Route("/api/v1/shards", api(pages.shards)),
+            Route("/api/v1/hold", pages.holding(holding.HOLD), methods=["POST"]),
+            Route("/api/v1/release", pages.holding(holding.RELEASE), methods=["POST"]),
+            Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
         ]
@@ -65,6 +72,17 @@ class _Pages:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ProcessCollector(process))
         SystemCollector(registry=self._registry)
+        self._peers = PeerBook(process)
+
+    # ---- for people --------------------------------------------------------------------------------------------------
+
+    async def file(self, request: Request) -> Response:
+        """The page, which asks the API like anybody else."""
+
+        async def answer() -> Response:
+            return page_file(request)
+
+        return await self._answer(request, lambda _: None, answer)
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 
@@ -92,52 +110,45 @@ class _Pages:
 
     def list_pending(self, request: Request) -> Response:
         """A page of what is pending."""
-        process, query = self._process, request.query_params
-        queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
-        payload = queries.wants_payload(process, query)
-        able, unable = queries.shards_of(process, query)
-        cursor = None
-        if "id" in query or "origin" in query:
-            found = _named(able, query.get("id"), query.get("origin"))
-        else:
-            after = Place.decode(query["cursor"]) if "cursor" in query else None
-            limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
-            shown = pending.page(list(able), queries.filters_of(query), after, limit, payload)
-            found, cursor = shown.entries, shown.cursor
-        entries = [pending.as_json(part, key, entry, payload) for key, part, entry in found]
-        return JSONResponse({"entries": entries, "cursor": cursor, "not_asked": unable})
+        query = request.query_params
+        told = self._own(query, local.page)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, asked: others.page(asked, [told]))
+        return JSONResponse(told)
 
     def count_pending(self, request: Request) -> Response:
         """How much is pending."""
         query = request.query_params
-        queries.known(query, *_FILTERS)
-        able, unable = queries.shards_of(self._process, query)
-        filters = queries.filters_of(query)
-        if filters == Filters():
-            figures = [shard.ask(lambda index: (index.count, index.parked_count)) for shard in able]
-            answer: dict[str, Any] = {"count": sum(each[0] for each in figures), "exact": True}
-            answer["parked"] = sum(each[1] for each in figures)
-        else:
-            number, exact = pending.count(list(able), filters)
-            answer = {"count": number, "exact": exact}
-        shards = [{"topic": shard.part.topic, "partition": shard.part.index} for shard in able]
-        return JSONResponse({**answer, "shards": shards, "not_asked": unable})
+        told = self._own(query, local.count)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, asked: others.count(asked, [told]))
+        return JSONResponse(told)
+
+    def _own(self, query: QueryParams, answer: Callable[[Process, QueryParams], dict[str, Any]]) -> dict[str, Any]:
+        """What this process says for its part; where all are asked, a shard of its own that does not answer is named,
+        like one of another's."""
+        try:
+            return answer(self._process, query)
+        except (Unanswered, WheelError) as error:
+            if not queries.asks_all(query):
+                raise
+            return local.silent(self._process, query, str(error))
 
     def life(self, request: Request) -> Response:
         """What became of one request."""
-        process, query = self._process, request.query_params
-        queries.known(query, "payload")
-        payload = queries.wants_payload(process, query)
-        part, offset = queries.origin_of(request.path_params["origin"])
-        thread = dict(process.shards()).get(part)
-        if thread is None:
-            raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
-        if thread.shard.state not in DELIVERING:
-            raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
-        found = life_of(process, queries.HeldShard(part, thread), offset, payload)
-        if found is None:
-            raise Refused(404, f"nothing is known of a request {request.path_params['origin']}")
-        return JSONResponse(found)
+        query, origin = request.query_params, request.path_params["origin"]
+        if not queries.asks_all(query) or local.holds(self._process, origin):
+            return JSONResponse(local.life(self._process, query, origin))
+        return JSONResponse(self._peers.merged(request, lambda others, asked: others.life(origin, asked)))
+
+    def shards(self, request: Request) -> Response:
+        """How every shard stands."""
+        query = request.query_params
+        queries.known(query)
+        told = overview(self._process, self._peers.own_name)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, _: others.overview([told]))
+        return JSONResponse(told)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
 
@@ -150,18 +161,38 @@ class _Pages:
         return changing
 
     async def _change(self, request: Request, action: str) -> Response:
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > limits.HTTP_BODY_BYTES_MAX:
-                raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
-        try:
-            asked = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("the body is not JSON") from error
+        asked = await _body(request)
         told = await run_in_threadpool(controls.control, self._process, action, asked)
         log.info("%s asked over HTTP: %s", action, told["origin"])
         return JSONResponse(told, 202)
+
+    def holding(self, action: str) -> Endpoint:
+        """The endpoint that holds or releases."""
+
+        async def changing(request: Request) -> Response:
+            return await self._answer(request, self._access.may_change, lambda: self._hold(request, action))
+
+        return changing
+
+    async def _hold(self, request: Request, action: str) -> Response:
+        asked = await _body(request)
+        log.warning("%s asked over HTTP: %s", action, asked)
+        return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
+
+    def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
+        told = holding.hold(self._process, action, asked)
+        if not queries.asks_all(request.query_params):
+            return told
+        path, meant = f"/api/v1/{action}", holding.where(asked)
+        return self._peers.merged(request, lambda others, _: others.change(path, asked, meant, [told]))
+
+    async def draining(self, request: Request) -> Response:
+        """Give everything to the others."""
+
+        async def drain() -> Response:
+            return JSONResponse(await run_in_threadpool(holding.drain, self._process), 202)
+
+        return await self._answer(request, self._access.may_change, drain)
 
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
@@ -189,17 +220,21 @@ class _Pages:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
         except WheelError as error:
             return JSONResponse({"error": f"the index of a shard cannot be read now: {error}"}, 503)
+        except NotKnown as error:
+            return JSONResponse({"error": str(error)}, 404)
         except (KafkaFault, PostdateError) as error:
             return JSONResponse({"error": str(error)}, 502)
 
 
-def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
-    """What is pending under an id, in any of the shards, or as the request of an origin."""
-    if caller_id is not None and origin is not None:
-        raise BadQuery("give one of id and origin")
-    if caller_id is not None:
-        looked = ((shard.part, pending.find_id(shard, caller_id.encode())) for shard in shards)
-    else:
-        part, offset = queries.origin_of(origin or "")
-        looked = ((shard.part, pending.find_offset(shard, offset)) for shard in shards if shard.part == part)
-    return [(found[0], part, found[1]) for part, found in looked if found is not None]
+async def _body(request: Request) -> object:
+    """The JSON that was sent. Raises Refused: it is too long; BadQuery: it is none."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limits.HTTP_BODY_BYTES_MAX:
+            raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
+    try:
+        asked: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadQuery("the body is not JSON") from error
+    return asked

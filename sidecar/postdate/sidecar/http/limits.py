@@ -38,6 +38,30 @@ FATE_SEARCH_S_MAX: Final = 5.0
 # The body of a change: a handful of short fields.
 HTTP_BODY_BYTES_MAX: Final = 16 * 1024
 
+# Processes that one question is passed on to at the same time, and such questions at once: 32 threads at most.
+PEERS_AT_ONCE_MAX: Final = 8
+MERGED_AT_ONCE_MAX: Final = 4
+MERGE_WAIT_S: Final = 5.0
+
+# Members of the group that are asked for their part: more processes than that serve no deployment.
+PEERS_MAX: Final = 256
+
+# Who the others are is asked of Kafka this often at most; a hand-over takes longer.
+PEERS_AGE_S: Final = 2.0
+
+# A process that is there takes a connection at once, and then waits for its shards as long as ANSWER_TIMEOUT_S.
+PEER_CONNECT_S: Final = 3.0
+PEER_TIMEOUT_S: Final = 15.0
+
+# All of them together: what has not answered by then is named as not asked.
+MERGED_TIMEOUT_S: Final = 25.0
+
+# A change of what is held waits for the poll loop, which a hand-over may keep, and for the group's coordinator.
+HOLD_TIMEOUT_S: Final = 10.0
+
+# The load ahead: the next hour by minutes and the next two days by hours, which fit a screen as columns.
+LOADS: Final = ((60_000, 60), (3_600_000, 48))
+
 # Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
 HTTP_CONNECTIONS_MAX: Final = 128
 

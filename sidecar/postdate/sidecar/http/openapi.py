@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.sidecar.http import limits
+from postdate.sidecar.http.page_files import PATHS
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
@@ -39,7 +40,7 @@ _ENTRY = {
 }
 _UNASKED = {
     "type": "array",
-    "description": "shards of this process that cannot answer now",
+    "description": "shards that cannot answer now, or that nobody has answered for",
     "items": {
         "type": "object",
         "properties": {"topic": _TEXT, "partition": _NUMBER, "state": _TEXT, "why": _TEXT},
@@ -50,6 +51,7 @@ _PAGE = {
     "properties": {
         "entries": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
         "cursor": {**_maybe(_TEXT), "description": "of the next page; null: there is nothing more now"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "those that have answered"},
         "not_asked": _UNASKED,
     },
 }
@@ -59,7 +61,7 @@ _COUNT = {
         "count": _NUMBER,
         "exact": {"type": "boolean", "description": "false: there are at least so many"},
         "parked": _NUMBER,
-        "shards": {"type": "array", "items": {"type": "object"}},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each"},
         "not_asked": _UNASKED,
     },
 }
@@ -74,6 +76,26 @@ _LIFE = {
         "complete": {"type": "boolean", "description": "false: the dispatch log was too long to be read to the end"},
     },
 }
+_SHARDS = {
+    "type": "object",
+    "properties": {
+        "at_ms": _MS,
+        "shards": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "state, why, what a person holds of it, what is pending, the load ahead, how late it was",
+        },
+        "not_asked": _UNASKED,
+    },
+}
+_HELD = {
+    "type": "object",
+    "properties": {
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "what is held of each now"},
+        "not_asked": {**_UNASKED, "description": "shards for which it was not done, and why"},
+    },
+}
+_DRAINING = {"type": "object", "properties": {"instance": _TEXT, "draining": {"type": "array"}}}
 _CONTROL = {
     "type": "object",
     "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
@@ -82,10 +104,28 @@ _CONTROL = {
 _ERROR = {"type": "object", "properties": {"error": _TEXT}}
 
 
+_SCHEMAS = {
+    "Entry": _ENTRY,
+    "Page": _PAGE,
+    "Count": _COUNT,
+    "Life": _LIFE,
+    "Control": _CONTROL,
+    "Shards": _SHARDS,
+    "Held": _HELD,
+    "Draining": _DRAINING,
+    "Error": _ERROR,
+}
+
+
 def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
     return {"name": name, "in": "query", "required": False, "schema": schema, "description": text}
 
 
+_SCOPE = _query(
+    "scope",
+    {**_TEXT, "enum": ["deployment", "process"], "default": "deployment"},
+    "deployment: every process is asked for its shards, with the token of the question; process: this one alone",
+)
 _TIME = "epoch milliseconds or RFC 3339"
 _FILTERS = [
     _query("topic", _TEXT, "request topic"),
@@ -94,6 +134,7 @@ _FILTERS = [
     _query("from", _TEXT, f"due at or after: {_TIME}"),
     _query("until", _TEXT, f"due before: {_TIME}"),
     _query("state", {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"}, "parked: the target fails"),
+    _SCOPE,
 ]
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
@@ -135,6 +176,25 @@ def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _holding(summary: str) -> dict[str, Any]:
+    fields = {
+        "what": {**_TEXT, "enum": ["delivery", "intake", "target"]},
+        "target": {**_TEXT, "description": "topic, with what=target"},
+        "topic": {**_TEXT, "description": "request topic; else all of them"},
+        "partition": {**_NUMBER, "description": "of that request topic; else all of them"},
+    }
+    schema = {"type": "object", "additionalProperties": False, "required": ["what"], "properties": fields}
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"token": []}],
+            "parameters": [_SCOPE],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": _answers("Held"),
+        }
+    }
+
+
 def _plain(summary: str) -> dict[str, Any]:
     content = {"description": "yes", "content": {"text/plain": {"schema": _TEXT}}}
     return {
@@ -166,20 +226,26 @@ def describe() -> dict[str, Any]:
         "level": _NUMBER,
         "grace": _TEXT,
     }
-    unknown = {"404": {"description": "nothing is known of it, or another process holds its shard"}}
+    unknown = {"404": {"description": "nothing is known of it"}}
     answers = _answers("Life") | unknown
-    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD], "responses": answers}
+    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "What is pending, by due time", "parameters": page, "responses": _answers("Page")}
     counting = {"summary": "How much is pending", "parameters": _FILTERS, "responses": _answers("Count")}
+    standing = {"summary": "How every shard stands", "parameters": [_SCOPE], "responses": _answers("Shards")}
+    alone = {"409": {"description": "there is no other process"}}
+    draining: dict[str, Any] = {"summary": "Give every shard of this process to the others"}
+    draining |= {"security": [{"token": []}], "responses": _answers("Draining", "202") | alone}
+    page_file = {"summary": "The page for people", "responses": {"200": {"description": "a file"}}}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Postdate",
             "version": "1",
-            "description": "What is pending in the shards of one process, and changes to it.",
+            "description": "What is pending in the shards of a deployment, and changes to it.",
         },
         "paths": {
+            **{path: {"get": page_file} for path in PATHS},
             "/metrics": _plain("Metrics in Prometheus' text format"),
             "/healthz": _plain("Is the process alive?"),
             "/readyz": _plain("Does the process take its part?"),
@@ -187,18 +253,15 @@ def describe() -> dict[str, Any]:
             "/api/v1/pending": {"get": listing},
             "/api/v1/pending/count": {"get": counting},
             "/api/v1/requests/{origin}": {"get": life},
+            "/api/v1/shards": {"get": standing},
+            "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
+            "/api/v1/release": _holding("Let go what is held"),
+            "/api/v1/drain": {"post": draining},
             "/api/v1/cancel": _change("Cancel a message that is pending", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
         },
         "components": {
-            "schemas": {
-                "Entry": _ENTRY,
-                "Page": _PAGE,
-                "Count": _COUNT,
-                "Life": _LIFE,
-                "Control": _CONTROL,
-                "Error": _ERROR,
-            },
+            "schemas": _SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

@@ -16,6 +16,7 @@ from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.topics import is_topic_name
 from postdate.sidecar.http import limits
+from postdate.sidecar.http.deployment import PROCESS, SCOPE
 from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.shard_thread import ShardThread
@@ -24,6 +25,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX
 
 Answer = TypeVar("Answer")
+
+DEPLOYMENT = "deployment"
 
 # Of a partition's number: Kafka has 32 bits for it.
 _DIGITS_MAX = 10
@@ -44,9 +47,17 @@ class HeldShard:
 
 def known(query: QueryParams, *names: str) -> None:
     """Raises BadQuery where a parameter is none of these: a mistyped filter must not show everything."""
-    unknown = sorted(set(query) - set(names))
+    unknown = sorted(set(query) - {*names, SCOPE})
     if unknown:
         raise BadQuery(f"unknown parameter {unknown[0]}; known: {', '.join(names)}")
+
+
+def asks_all(query: QueryParams) -> bool:
+    """True where the whole deployment is meant, and not this process alone. Raises BadQuery."""
+    scope = query.get(SCOPE, DEPLOYMENT)
+    if scope not in (DEPLOYMENT, PROCESS):
+        raise BadQuery(f"{SCOPE} takes {DEPLOYMENT} or {PROCESS}")
+    return scope == DEPLOYMENT
 
 
 def filters_of(query: QueryParams) -> Filters:

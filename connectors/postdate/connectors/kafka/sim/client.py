@@ -32,8 +32,8 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
-    def group_consumer(self, group_id: str, instance_id: str | None = None) -> GroupConsumer:
-        return SimGroupConsumer(self.broker, self.link, group_id, instance_id)
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        return SimGroupConsumer(self.broker, self.link, group_id, instance_id, address)
 
     def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
         return SimLogReader(self.broker, self.link, part, offset, isolation)

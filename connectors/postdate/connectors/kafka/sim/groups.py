@@ -27,6 +27,7 @@ Partitions = Callable[[str], int]
 class _Member:
     member_id: str
     instance_id: str
+    client_id: str
     topics: tuple[str, ...]
     seen_ms: float
 
@@ -37,6 +38,7 @@ class _Group:
     meant: dict[Partition, str] = field(default_factory=dict)
     held: dict[Partition, str] = field(default_factory=dict)
     offsets: dict[Partition, int] = field(default_factory=dict)
+    notes: dict[Partition, str] = field(default_factory=dict)
     generation: int = 0
     balanced: tuple[object, ...] = ()  # members and partitions for which `meant` is
 
@@ -52,7 +54,7 @@ class GroupCoordinator:
         self._fenced: set[str] = set()
         self.session_timeout_ms = float(limits.SESSION_TIMEOUT_MS)
 
-    def join(self, group_id: str, topics: Sequence[str], instance_id: str) -> str:
+    def join(self, group_id: str, topics: Sequence[str], instance_id: str, client_id: str = "simulated") -> str:
         """A new member id. A static member takes over from its namesake, partitions included, and fences it."""
         group = self._groups.setdefault(group_id, _Group())
         member_id = f"{group_id}-member-{next(self._numbers)}"
@@ -61,7 +63,7 @@ class GroupCoordinator:
             self._fenced.add(old.member_id)
             group.meant = {p: member_id if owner == old.member_id else owner for p, owner in group.meant.items()}
             group.held = {p: owner for p, owner in group.held.items() if owner != old.member_id}
-        group.members[member_id] = _Member(member_id, instance_id, tuple(topics), self._time.now_ms)
+        group.members[member_id] = _Member(member_id, instance_id, client_id, tuple(topics), self._time.now_ms)
         self._balance(group)
         return member_id
 
@@ -95,11 +97,11 @@ class GroupCoordinator:
             if group.held.get(part) == member_id:
                 del group.held[part]
 
-    def leave(self, group_id: str, member_id: str) -> None:
-        """Leave the group; a static member stays until its session is over."""
+    def leave(self, group_id: str, member_id: str, for_good: bool = False) -> None:
+        """Leave the group; a static member stays until its session is over, unless it leaves `for_good`."""
         group = self._groups.get(group_id, _Group())
         member = group.members.get(member_id)
-        if member is not None and not member.instance_id:
+        if member is not None and (for_good or not member.instance_id):
             self._remove(group, member_id)
             self._balance(group)
 
@@ -109,9 +111,14 @@ class GroupCoordinator:
         self._expire(group)
         return member_id in group.members and group.held.get(part) == member_id
 
-    def commit(self, group_id: str, part: Partition, offset: int) -> None:
-        """Store the group's offset."""
-        self._groups.setdefault(group_id, _Group()).offsets[part] = offset
+    def commit(self, group_id: str, part: Partition, offset: int, note: str = "") -> None:
+        """Store the group's offset, and a note in place of the one before."""
+        group = self._groups.setdefault(group_id, _Group())
+        group.offsets[part], group.notes[part] = offset, note
+
+    def note(self, group_id: str, part: Partition) -> str:
+        """The note beside the committed offset."""
+        return self._groups.get(group_id, _Group()).notes.get(part, "")
 
     def offset(self, group_id: str, part: Partition) -> int | None:
         """The group's committed offset."""
@@ -125,7 +132,7 @@ class GroupCoordinator:
             GroupMember(
                 member.member_id,
                 member.instance_id,
-                "simulated",
+                member.client_id,
                 "/simulated",
                 tuple(sorted(part for part, owner in group.held.items() if owner == member.member_id)),
             )

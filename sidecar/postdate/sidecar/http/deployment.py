@@ -1,0 +1,241 @@
+"""The processes of a deployment as one: asked at the same time, and answered as one.
+
+Each process answers for the shards that it holds; whoever asks them passes the person's own token on and nothing else,
+and asks with `scope=process`, so that a question goes one step far and never round in a circle. A process that does not
+answer is no error as long as another one does: its shards are named in `not_asked`, as are those that nobody holds.
+
+Thread rule: a `Deployment` belongs to one thread; each process is asked on a thread of its own, so many at once.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from postdate.connectors.kafka.seam import GroupMember, Partition
+from postdate.connectors.wire.origins import parse_origin
+from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
+from postdate.sidecar.http.client import Api, NotKnown, Query
+from postdate.sidecar.http.limits import (
+    MERGED_TIMEOUT_S,
+    PAGE_ENTRIES_DEFAULT,
+    PAGE_ENTRIES_MAX,
+    PEER_TIMEOUT_S,
+    PEERS_AT_ONCE_MAX,
+    PEERS_MAX,
+)
+from postdate.sidecar.http.merging import (
+    Answer,
+    merged_count,
+    merged_named,
+    merged_page,
+    part_of,
+    shards_of,
+    unasked_of,
+)
+
+SCOPE = "scope"
+PROCESS = "process"
+_ALONE = (SCOPE, PROCESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One process: how it is called, its API (None: it serves none), and what the group says that it holds."""
+
+    name: str
+    api: Api | None
+    parts: frozenset[Partition] = frozenset()
+
+
+def peers_of(members: Sequence[GroupMember], token: str, own_address: str = "") -> list[Peer]:
+    """The processes behind the members of a group but the one at `own_address`, by address, PEERS_MAX at most; members
+    that serve no port are one each."""
+    by_address: dict[str, set[Partition]] = {}
+    peers = []
+    for member in members:
+        if not member.address:
+            peers.append(Peer(f"{member.client_id} on {member.host}", None, frozenset(member.partitions)))
+        elif member.address != own_address:
+            by_address.setdefault(member.address, set()).update(member.partitions)
+    for address, parts in sorted(by_address.items()):
+        peers.append(Peer(address, Api(f"http://{address}", token, PEER_TIMEOUT_S), frozenset(parts)))
+    return peers[:PEERS_MAX]
+
+
+class Deployment:
+    """Several processes. `expected`: the shards that somebody should answer for. `strict`: each process was named by a
+    person, so that none may be missing. `alone`: each is asked for its own part."""
+
+    def __init__(
+        self, peers: Sequence[Peer], expected: frozenset[Partition], *, strict: bool = False, alone: bool = True
+    ) -> None:
+        self._peers = peers
+        self._expected = expected
+        self._strict = strict
+        self._scope = (_ALONE,) if alone else ()
+        self.not_asked: list[Answer] = []
+        """The shards that could not answer, as the last answer has them."""
+
+    def page(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+        """A page of what is pending, in order over all processes. `own`: the answer of the asking process itself.
+
+        Raises TransientError, ConfigError: nobody has answered, or one of those named by a person has not.
+        """
+        asked = dict(query)
+        limit = int(asked.get("limit", PAGE_ENTRIES_DEFAULT))
+        answers, faults = self._ask("/api/v1/pending", query, own)
+        named = "id" in asked or "origin" in asked
+        return self._whole(merged_named(answers) if named else merged_page(answers, limit), answers, faults, query)
+
+    def count(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
+        """The counts of all processes, added up. As `page`."""
+        answers, faults = self._ask("/api/v1/pending/count", query, own)
+        return self._whole(merged_count(answers), answers, faults, query)
+
+    def overview(self, own: Sequence[Answer] = ()) -> Answer:
+        """How every shard stands. As `page`."""
+        answers, faults = self._ask("/api/v1/shards", [], own)
+        merged = {"at_ms": max(answer["at_ms"] for answer in answers), "shards": shards_of(answers)}
+        return self._whole(merged, answers, faults, [])
+
+    def change(self, path: str, body: object, meant: Query, own: Sequence[Answer] = ()) -> Answer:
+        """What a change of shards came to, at every process. `meant`: the shards, as `topic` and `partition`. As
+        `page`."""
+        answers, faults = self._ask(path, [], own, json.dumps(body).encode())
+        return self._whole({"shards": shards_of(answers)}, answers, faults, meant)
+
+    def drain(self) -> Answer:
+        """Let the one process that was named hand its shards over. Raises ConfigError: none was, or several."""
+        apis = [peer.api for peer in self._peers if peer.api is not None]
+        if not self._strict or len(apis) != 1:
+            raise ConfigError("name the process to drain: one --url")
+        return apis[0].post("/api/v1/drain", (), b"{}")
+
+    def life(self, origin: str, query: Query) -> Answer:
+        """The life of a request, from the process that holds its shard: that one is asked first, then all others.
+
+        Raises NotKnown: none of them knows it; else as `page`.
+        """
+        topic, index, _ = parse_origin(origin.encode())
+        part = Partition(topic, index)
+        path, asked = f"/api/v1/requests/{quote(origin)}", [*query, *self._scope]
+        holders = [peer for peer in self._peers if part in peer.parts]
+        others = [peer for peer in self._peers if part not in peer.parts]
+        fault: PostdateError | None = None
+        for peers in (holders, others):
+            told = _at_once([(peer, path, asked, None) for peer in peers])
+            for result in told.values():
+                if isinstance(result, dict):
+                    return result
+                if not isinstance(result, NotKnown) and (fault is None or peers is holders):
+                    fault = result
+        if fault is not None:
+            if self._strict:
+                raise fault
+            raise TransientError(f"{origin} was not found, and not everybody has answered: {fault}")
+        raise NotKnown(f"nothing is known of a request {origin}")
+
+    def entries(self, query: Query, entries_max: int) -> Iterator[Answer]:
+        """What is pending in order, page after page, at most `entries_max`. Raises as `page`."""
+        limit = min(entries_max, PAGE_ENTRIES_MAX)
+        named = any(name in ("id", "origin") for name, _ in query)
+        asked = [*query] if named else [*query, ("limit", str(limit))]
+        cursor: list[tuple[str, str]] = []
+        left = entries_max
+        unasked: dict[Partition, Answer] = {}  # on any page: what it has may belong before what the others have shown
+        while True:
+            told = self.page([*asked, *cursor])
+            unasked |= {part_of(shard): shard for shard in self.not_asked}
+            self.not_asked = [unasked[part] for part in sorted(unasked)]
+            yield from told["entries"][:left]
+            left -= len(told["entries"])
+            if told["cursor"] is None or left <= 0:
+                return
+            cursor = [("cursor", told["cursor"])]
+
+    def _ask(
+        self, path: str, query: Query, own: Sequence[Answer], body: bytes | None = None
+    ) -> tuple[list[Answer], dict[str, PostdateError]]:
+        told = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
+        faults = {name: result for name, result in told.items() if isinstance(result, PostdateError)}
+        answers = [*own, *(result for result in told.values() if isinstance(result, dict))]
+        if faults and (self._strict or not answers):
+            raise next(iter(faults.values()))
+        return answers, faults
+
+    def _whole(self, merged: Answer, answers: list[Answer], faults: dict[str, PostdateError], query: Query) -> Answer:
+        """The answer with those shards named that nobody has answered for."""
+        unasked = unasked_of(answers)
+        silent = {(shard["topic"], shard["partition"]) for shard in shards_of(answers)} | set(unasked)
+        holders = {part: peer for peer in self._peers for part in peer.parts}
+        wanted = dict(query)
+        for part in sorted((self._expected | set(holders)) - silent):
+            if wanted.get("topic", part.topic) == part.topic and int(wanted.get("partition", part.index)) == part.index:
+                unasked[part] = _missing(part, holders.get(part), faults)
+        self.not_asked = [unasked[part] for part in sorted(unasked)]
+        return {**merged, "not_asked": self.not_asked}
+
+
+def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> Answer:
+    """A shard that nobody has answered for, and why not."""
+    item: Answer = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
+    if holder is None:
+        return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
+    if holder.api is None:
+        return {**item, "why": f"{holder.name} holds it and serves no port"}
+    why = faults.get(holder.name)
+    return {**item, "why": f"{holder.name} holds it and has not answered for it" + (f": {why}" if why else "")}
+
+
+Question = tuple[Peer, str, Query, bytes | None]
+
+
+def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
+    """The answer or the error of each process that serves a port, by its name, in the order given.
+
+    PEERS_AT_ONCE_MAX are asked at a time, and all of them for MERGED_TIMEOUT_S at most. The threads are daemons: one
+    that waits for a process that is gone keeps nobody from ending.
+    """
+    waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
+    asked = [question for question in questions if question[0].api is not None]
+    for question in asked:
+        waiting.put(question)
+    told: dict[str, Any] = {}
+    left = threading.Semaphore(0)
+
+    def work() -> None:
+        while True:
+            try:
+                peer, path, query, body = waiting.get_nowait()
+            except queue.Empty:
+                return
+            assert peer.api is not None, "only those are asked that serve a port"
+            told[peer.name] = _result(peer.api, path, query, body)
+            left.release()
+
+    _start(work, min(len(asked), PEERS_AT_ONCE_MAX))
+    deadline = time.monotonic() + MERGED_TIMEOUT_S
+    for _ in asked:
+        if not left.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            break
+    late = TransientError(f"no answer within {MERGED_TIMEOUT_S:g} s")
+    return {peer.name: told.get(peer.name, late) for peer, *_ in asked}
+
+
+def _start(work: Callable[[], None], count: int) -> None:
+    for _ in range(count):
+        threading.Thread(target=work, name="peer", daemon=True).start()
+
+
+def _result(api: Api, path: str, query: Query, body: bytes | None) -> Answer | PostdateError:
+    try:
+        return api.get(path, query) if body is None else api.post(path, query, body)
+    except PostdateError as error:
+        return error

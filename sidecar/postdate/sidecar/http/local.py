@@ -1,0 +1,103 @@
+"""What this process alone answers: for the shards that it holds.
+
+Thread rule: a thread of the HTTP server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from starlette.datastructures import QueryParams
+
+from postdate.sidecar.http import limits, pending, queries
+from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.lives import life_of
+from postdate.sidecar.http.pending import BadQuery, Filters, Place
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.states import DELIVERING
+
+_FILTERS = ("topic", "partition", "target", "from", "until", "state")
+Answer = dict[str, Any]
+
+
+def page(process: Process, query: QueryParams) -> Answer:
+    """A page of what is pending. Raises BadQuery, Unanswered."""
+    queries.known(query, *_FILTERS, "id", "origin", "limit", "cursor", "payload")
+    payload = queries.wants_payload(process, query)
+    able, unable = queries.shards_of(process, query)
+    cursor = None
+    if "id" in query or "origin" in query:
+        found = _named(able, query.get("id"), query.get("origin"))
+    else:
+        after = Place.decode(query["cursor"]) if "cursor" in query else None
+        limit = queries.number_of(query, "limit", limits.PAGE_ENTRIES_DEFAULT, limits.PAGE_ENTRIES_MAX)
+        shown = pending.page(list(able), queries.filters_of(query), after, limit, payload)
+        found, cursor = shown.entries, shown.cursor
+    entries = [pending.as_json(part, key, entry, payload) for key, part, entry in found]
+    shards = [_shard(shard) for shard in able]
+    return {"entries": entries, "cursor": cursor, "shards": shards, "not_asked": unable}
+
+
+def count(process: Process, query: QueryParams) -> Answer:
+    """How much is pending, in all and of each shard. Raises BadQuery, Unanswered."""
+    queries.known(query, *_FILTERS)
+    able, unable = queries.shards_of(process, query)
+    filters = queries.filters_of(query)
+    shards = [{**_shard(shard), **_count(shard, filters)} for shard in able]
+    total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
+    if filters == Filters():
+        total["parked"] = sum(shard["parked"] for shard in shards)
+    return {**total, "shards": shards, "not_asked": unable}
+
+
+def silent(process: Process, query: QueryParams, why: str) -> Answer:
+    """The answer, to either question, of a process whose shards give none now. Raises BadQuery."""
+    able, unable = queries.shards_of(process, query)
+    unable += [{**_shard(shard), "state": shard.thread.shard.state, "why": why} for shard in able]
+    return {"entries": [], "cursor": None, "count": 0, "exact": True, "shards": [], "not_asked": unable}
+
+
+def holds(process: Process, origin: str) -> bool:
+    """True where this process holds the shard of a request. Raises BadQuery."""
+    return queries.origin_of(origin)[0] in dict(process.shards())
+
+
+def life(process: Process, query: QueryParams, origin: str) -> Answer:
+    """What became of one request. Raises BadQuery, Refused, Unanswered, KafkaFault."""
+    queries.known(query, "payload")
+    payload = queries.wants_payload(process, query)
+    part, offset = queries.origin_of(origin)
+    thread = dict(process.shards()).get(part)
+    if thread is None:
+        raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
+    if thread.shard.state not in DELIVERING:
+        raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
+    found = life_of(process, queries.HeldShard(part, thread), offset, payload)
+    if found is None:
+        raise Refused(404, f"nothing is known of a request {origin}")
+    return found
+
+
+def _shard(shard: queries.HeldShard) -> Answer:
+    return {"topic": shard.part.topic, "partition": shard.part.index}
+
+
+def _count(shard: queries.HeldShard, filters: Filters) -> Answer:
+    if filters == Filters():
+        number, parked = shard.ask(lambda index: (index.count, index.parked_count))
+        return {"count": number, "exact": True, "parked": parked}
+    number, exact = pending.count([shard], filters)
+    return {"count": number, "exact": exact}
+
+
+def _named(shards: Iterable[queries.HeldShard], caller_id: str | None, origin: str | None) -> list[pending.Found]:
+    """What is pending under an id, in any of the shards, or as the request of an origin."""
+    if caller_id is not None and origin is not None:
+        raise BadQuery("give one of id and origin")
+    if caller_id is not None:
+        looked = ((shard.part, pending.find_id(shard, caller_id.encode())) for shard in shards)
+    else:
+        part, offset = queries.origin_of(origin or "")
+        looked = ((shard.part, pending.find_offset(shard, offset)) for shard in shards if shard.part == part)
+    return [(found[0], part, found[1]) for part, found in looked if found is not None]

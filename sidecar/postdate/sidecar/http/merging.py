@@ -1,0 +1,82 @@
+"""One answer out of those of several processes, each for the shards that it holds.
+
+While a partition is handed over, two processes may answer for one shard, or none: an entry is shown once, a shard is
+counted once, and who was not asked is named. The order of a page is that of every process, due time, then request
+offset, then partition; so the cursor of a merged page is one that each process understands.
+
+Thread rule: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire.origins import parse_origin
+from postdate.sidecar.http.pending import PARKED, Place
+from postdate.wheel.keys import entry_key, parked_key
+
+Answer = dict[str, Any]
+
+
+def merged_page(answers: Sequence[Answer], limit: int) -> Answer:
+    """The first `limit` entries of the pages of several processes that were asked for what is behind one cursor."""
+    places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
+    cursors = [Place.decode(answer["cursor"]) for answer in answers if answer["cursor"] is not None]
+    bound = min(cursors, default=None)  # complete up to here: some process was not looked at beyond
+    shown = sorted(place for place in places if bound is None or place <= bound)
+    if len(shown) > limit:
+        shown = shown[:limit]
+        bound = shown[-1]
+    cursor = None if bound is None else bound.encode()
+    return {"entries": [places[place] for place in shown], "cursor": cursor, "shards": shards_of(answers)}
+
+
+def merged_named(answers: Sequence[Answer]) -> Answer:
+    """What is pending under one name: few entries, and all of them."""
+    places = {_place(entry): entry for answer in answers for entry in answer["entries"]}
+    return {"entries": [places[place] for place in sorted(places)], "cursor": None, "shards": shards_of(answers)}
+
+
+def merged_count(answers: Sequence[Answer]) -> Answer:
+    """The sum over the shards of several processes."""
+    shards = shards_of(answers)
+    total: Answer = {"count": sum(shard["count"] for shard in shards), "exact": all(shard["exact"] for shard in shards)}
+    if all("parked" in shard for shard in shards):
+        total["parked"] = sum(shard["parked"] for shard in shards)
+    return {**total, "shards": shards}
+
+
+def shards_of(answers: Iterable[Answer]) -> list[Answer]:
+    """What was told of each shard, by whoever told it first; in the order of their names."""
+    found: dict[Partition, Answer] = {}
+    for answer in answers:
+        for shard in answer["shards"]:
+            found.setdefault(part_of(shard), shard)
+    return [found[part] for part in sorted(found)]
+
+
+def unasked_of(answers: Sequence[Answer]) -> dict[Partition, Answer]:
+    """The shards that their process could not ask, but for those for which another one has answered."""
+    answered = {part_of(shard) for shard in shards_of(answers)}
+    return {part: item for part, item in _unasked(answers) if part not in answered}
+
+
+def part_of(shard: Answer) -> Partition:
+    """Which shard it is that an answer tells of."""
+    return Partition(shard["topic"], shard["partition"])
+
+
+def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:
+    for answer in answers:
+        for item in answer["not_asked"]:
+            yield part_of(item), item
+
+
+def _place(entry: Answer) -> Place:
+    topic, index, offset = parse_origin(entry["origin"].encode())
+    due_ms = entry["due_ms"]
+    parked = entry["state"] == PARKED
+    key = parked_key(entry["target"], due_ms, offset) if parked else entry_key(due_ms, offset)
+    return Place(key, Partition(topic, index))

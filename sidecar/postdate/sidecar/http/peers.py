@@ -1,0 +1,86 @@
+"""The other processes of the deployment, as the consumer group knows them, for questions that are meant for all.
+
+Each member names its HTTP port in its client id; Kafka tells who the members are, and so nothing has to be configured.
+What is known is some seconds old at most.
+
+Thread rule: any thread of the HTTP server; a lock guards what is known.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from starlette.requests import Request
+
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import Admin, GroupMember, Partition
+from postdate.sidecar.advertised import advertised_address
+from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.client import Query
+from postdate.sidecar.http.deployment import SCOPE, Deployment, peers_of
+from postdate.sidecar.http.limits import MERGE_WAIT_S, MERGED_AT_ONCE_MAX, PEERS_AGE_S
+from postdate.sidecar.http.process import Process
+
+Ask = Callable[[Deployment, Query], dict[str, Any]]
+
+
+class PeerBook:
+    """Who the others are, and how many of their answers are put together at one time."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._own_address = advertised_address(process.config)
+        self.own_name = self._own_address or process.config.instance_name
+        """How answers call this process."""
+        self._lock = threading.Lock()
+        self._members: list[GroupMember] = []
+        self._expected: frozenset[Partition] = frozenset()
+        self._known_until = -1.0
+        self._places = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
+
+    def merged(self, request: Request, ask: Ask) -> dict[str, Any]:
+        """What `ask` makes of the others and of the query as it came. Raises Refused where too many ask at once; else
+        as `ask`."""
+        if not self._places.acquire(timeout=MERGE_WAIT_S):
+            raise Refused(503, f"{MERGED_AT_ONCE_MAX} questions to the whole deployment are under way; try again")
+        try:
+            query = [(name, value) for name, value in request.query_params.multi_items() if name != SCOPE]
+            return ask(self.others(_token(request)), query)
+        finally:
+            self._places.release()
+
+    def others(self, token: str) -> Deployment:
+        """The others, to be asked with the token of whoever asks. Raises KafkaFault where they were never known."""
+        self._learn()
+        return Deployment(peers_of(self._members, token, self._own_address), self._expected)
+
+    def _learn(self) -> None:
+        with self._lock:
+            if time.monotonic() < self._known_until:
+                return
+            process = self._process
+            try:
+                self._members, self._expected = look(
+                    process.admin, process.config.group_id, process.config.request_topic_names
+                )
+            except KafkaFault:
+                if self._known_until < 0:
+                    raise
+            self._known_until = time.monotonic() + PEERS_AGE_S
+
+
+def look(admin: Admin, group_id: str, topics: tuple[str, ...] = ()) -> tuple[list[GroupMember], frozenset[Partition]]:
+    """The members of a group, and all partitions of these topics and of those that the members hold. Two questions to
+    Kafka. Raises KafkaFault."""
+    members = admin.group_members(group_id)
+    named = {*topics, *(part.topic for member in members for part in member.partitions)}
+    described = admin.describe(sorted(named)) if named else {}
+    return members, frozenset(Partition(name, index) for name, info in described.items() for index in info.partitions)
+
+
+def _token(request: Request) -> str:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else ""

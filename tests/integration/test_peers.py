@@ -1,0 +1,137 @@
+"""Goal: whoever asks one process, or only knows a broker, hears of everything that is held, whichever process holds it;
+a process that is down is named and spoils nothing.
+
+Method: a process, two workers of a parent, and a third process that is killed in the end share the shards of one
+request topic. What they list, count and tell together is compared with what was sent.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.wire.headers import AT, ID, TOPIC
+from postdate.sidecar.cli import postdate as program
+from support.bed import Bed
+from support.http_steps import Client, free_port
+from support.oracle import Sent
+from support.sidecars import Sidecar, wait_until
+
+SHARDS, MESSAGES = 8, 60
+_TOKEN = "the-token-of-this-test"  # noqa: S105
+_HALF_AN_HOUR_MS = 1_800_000
+#: Longer than the test: the group goes on to name the process that was killed.
+_PATIENT = {"session.timeout.ms": "120000", "heartbeat.interval.ms": "1000"}
+
+
+def two_ports() -> int:
+    """A port that is free, as is the next one."""
+    while True:
+        port = free_port()
+        with suppress(OSError, OverflowError), socket.create_server(("127.0.0.1", port + 1)):
+            return port
+
+
+@pytest.fixture
+def sidecars(bed: Bed) -> Iterator[list[Sidecar]]:
+    """A process, a parent of two workers, and a process that is killed later: four members, two shards each."""
+    bed.new_requests(SHARDS)
+    bed.new_target()
+    token_file = bed.directory / "token"
+    token_file.write_text(_TOKEN)
+    made = [bed.new_sidecar(), bed.new_sidecar(), bed.new_sidecar(consumer=_PATIENT)]
+    made[1].workers = 2
+    for sidecar in made:
+        port = two_ports() if sidecar.workers > 1 else free_port()
+        sidecar.http = {"port": port, "token_file": str(token_file)}
+        sidecar.start()
+    for sidecar in made:
+        sidecar.wait_for_shards(2 * sidecar.workers)
+    yield made
+    made[1].stop()
+
+
+def send(bed: Bed) -> list[Sent]:
+    """Messages due a second apart, spread over the partitions by their ids."""
+    (requests,), (target,) = bed.requests, bed.targets
+    first_ms = int(time.time() * 1000) + _HALF_AN_HOUR_MS
+    sender, sent = bed.sender(), []
+    for number in range(MESSAGES):
+        name, due_ms = b"order-%d" % number, first_ms + number * 1000
+        given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
+        sent.append(sender.send(requests, Sent(target, name, b"v", [*given], due_ms)))
+    sender.flush()
+    return sent
+
+
+def command(bed: Bed, *arguments: str) -> Result:
+    """`postdate pending` with nothing but a broker and the group."""
+    words = [arguments[0], "-b", bed.bootstrap, "--group-id", bed.group_id, *arguments[1:]]
+    result = CliRunner().invoke(program, ["pending", *words])
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def paged(client: Client) -> list[str]:
+    """All ids, page after page, as one process tells them."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = client.get(f"/api/v1/pending?limit=7{cursor}").json
+        assert page["not_asked"] == []
+        assert len(page["entries"]) <= 7
+        found += [entry["id"] for entry in page["entries"]]
+        if page["cursor"] is None:
+            return found
+        cursor = f"&cursor={page['cursor']}"
+
+
+def lives(client: Client, sent: list[Sent]) -> set[str]:
+    """The states of some requests of all shards, as one process tells them."""
+    return {client.get(f"/api/v1/requests/{each.origin.decode()}").json["state"] for each in sent[:20]}
+
+
+def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, sidecars: list[Sidecar]) -> None:
+    sent = send(bed)
+    ids = [each.id.decode() for each in sent]
+    first, parent, doomed = (Client(int(str(sidecar.http["port"]))) for sidecar in sidecars)
+    clients = [first, parent, Client(parent.port + 1), doomed]
+    wait_until(
+        lambda: first.get("/api/v1/pending/count").json["count"] == MESSAGES, "everything is held, by one's word"
+    )
+    parts = [client.get("/api/v1/pending/count?scope=process").json for client in clients]
+    assert [len(part["shards"]) for part in parts] == [2, 2, 2, 2]
+    assert sum(part["count"] for part in parts) == MESSAGES
+    for client in clients:
+        assert paged(client) == ids
+        assert [entry["id"] for entry in client.get("/api/v1/pending?id=order-31").json["entries"]] == ["order-31"]
+        assert lives(client, sent) == {"waiting"}
+        assert client.get(f"/api/v1/requests/{bed.requests[0]}/0/99999").status == 404
+
+    listed = command(bed, "list", "--all", "--output", "json").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in listed] == ids
+    assert command(bed, "count").stdout == f"{MESSAGES}\n"
+    assert "waiting" in command(bed, "get", sent[3].origin.decode()).stdout
+    assert len(command(bed, "list", "--max", "10", "--output", "json").stdout.splitlines()) == 10
+
+    missing = {(shard["topic"], shard["partition"]) for shard in parts[3]["shards"]}
+    sidecars[2].kill()
+    told = first.get("/api/v1/pending?limit=1000")
+    assert told.status == 200, told.text
+    assert _named(told.json) == missing
+    assert len(told.json["entries"]) == MESSAGES - parts[3]["count"]
+    assert all(f"127.0.0.1:{doomed.port} holds it" in shard["why"] for shard in told.json["not_asked"])
+    counted = command(bed, "count")
+    assert counted.stdout == f"{MESSAGES - parts[3]['count']}\n"
+    assert counted.stderr.count("is UNKNOWN and was not asked") == len(missing)
+
+
+def _named(page: Any) -> set[tuple[str, int]]:
+    return {(shard["topic"], shard["partition"]) for shard in page["not_asked"]}

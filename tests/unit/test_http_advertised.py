@@ -1,0 +1,58 @@
+"""Goal: a process tells others an address under which they reach it.
+
+Method: the address of a configuration, without any network.
+"""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from postdate.connectors.kafka.seam import GroupMember
+from postdate.sidecar.advertised import advertised_address
+from postdate.sidecar.config import Config, HttpConfig, KafkaConfig
+from postdate.sidecar.config_load import Flags, load
+from postdate.sidecar.errors import ConfigError
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104
+
+
+def address(servers: str = "127.0.0.1:9092", **http: Any) -> str:
+    return advertised_address(Config(kafka=KafkaConfig(servers), http=replace(HttpConfig(port=8081), **http)))
+
+
+def test_the_address_is_what_was_said_or_where_it_listens() -> None:
+    assert address() == "127.0.0.1:8081"
+    assert address(host="10.1.2.3") == "10.1.2.3:8081"
+    assert address(host="::1") == "[::1]:8081"
+    assert address(host=EVERYWHERE, advertise="pod-0.postdate") == "pod-0.postdate:8081"
+    assert address(port=0) == ""
+
+
+def test_a_process_that_listens_everywhere_is_where_it_reaches_kafka_from() -> None:
+    assert address(host=EVERYWHERE) == "127.0.0.1:8081"
+    assert address("no port, 127.0.0.1:9092", host=EVERYWHERE) == "127.0.0.1:8081"
+    assert address("nowhere", host="::") == f"{socket.gethostname()}:8081"
+
+
+@pytest.mark.parametrize(
+    ("client_id", "found"),
+    [
+        ("postdate@127.0.0.1:8081", "127.0.0.1:8081"),
+        ("a@b@[::1]:8081", "[::1]:8081"),
+        ("postdate", ""),
+        ("me@example.com", ""),
+        ("postdate@host:80/path", ""),
+        ("postdate@user:pass@host", ""),
+    ],
+)
+def test_an_address_is_read_from_the_client_id_or_none_is(client_id: str, found: str) -> None:
+    assert GroupMember("", "", client_id, "", ()).address == found
+
+
+def test_an_address_with_a_port_is_not_a_host() -> None:
+    with pytest.raises(ConfigError, match=r"http\.advertise is 'host/path'"):
+        load(Flags(None, None, (), {"kafka.bootstrap_servers": "b:1", "http.advertise": "host/path"}), {})

@@ -1,0 +1,197 @@
+"""Goal: what several processes answer becomes one answer: every entry once and in order through all pages, counts added
+up, and each shard that nobody answered for named.
+
+Method: processes are simulated as sorted lists that are cut into pages at random, short and empty ones too, as a real
+process may; the pages of all together are compared with the sorted whole. The group is one that a test writes down.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+from postdate.connectors.kafka.seam import GroupMember, Partition
+from postdate.connectors.wire.origins import format_origin
+from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.sidecar.http.client import NotKnown
+from postdate.sidecar.http.deployment import Deployment, peers_of
+from postdate.sidecar.http.merging import merged_count, merged_page
+from postdate.sidecar.http.pending import Place
+from postdate.wheel.keys import entry_key
+
+TOPIC = "requests"
+Entry = dict[str, Any]
+
+
+def entry(due_ms: int, partition: int, offset: int) -> Entry:
+    origin = format_origin(TOPIC, partition, offset).decode()
+    return {"due_ms": due_ms, "origin": origin, "state": "waiting", "target": "orders"}
+
+
+def place(shown: Entry) -> Place:
+    _, index, offset = shown["origin"].split("/")
+    return Place(entry_key(shown["due_ms"], int(offset)), Partition(TOPIC, int(index)))
+
+
+class Process:
+    """Answers for its entries as a process would, with pages that are cut wherever chance wants it."""
+
+    def __init__(self, entries: list[Entry], chance: random.Random) -> None:
+        self.entries = sorted(entries, key=place)
+        self._chance = chance
+
+    def page(self, cursor: str | None, limit: int) -> Entry:
+        after = Place.decode(cursor) if cursor is not None else None
+        rest = [each for each in self.entries if after is None or place(each) > after]
+        looked = rest[: self._chance.randrange(1, 8)]
+        shown = looked[:limit]
+        more = len(rest) > len(shown)
+        last = shown if len(shown) == limit else looked
+        return {"entries": shown, "cursor": place(last[-1]).encode() if more and last else None, "shards": []}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_pages_of_all_hold_every_entry_once_and_in_order(seed: int) -> None:
+    chance = random.Random(seed)
+    entries = [entry(10_000 + chance.randrange(9), part, offset) for part in range(4) for offset in range(15)]
+    processes = [Process([each for each in entries if int(each["origin"][9]) % 3 == n], chance) for n in range(3)]
+    seen: list[Entry] = []
+    cursor: str | None = None
+    for _ in range(len(entries) + 1):
+        told = merged_page([process.page(cursor, 5) for process in processes], 5)
+        assert len(told["entries"]) <= 5
+        seen += told["entries"]
+        cursor = told["cursor"]
+        if cursor is None:
+            break
+    assert seen == sorted(entries, key=place)
+
+
+def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:
+    page = {"entries": [entry(5, 0, 1)], "cursor": None, "shards": []}
+    assert merged_page([page, page], 10)["entries"] == page["entries"]
+    one = {"topic": TOPIC, "partition": 0, "count": 3, "exact": True, "parked": 1}
+    other = {"topic": TOPIC, "partition": 1, "count": 4, "exact": False, "parked": 0}
+    told = merged_count([{"shards": [one]}, {"shards": [one, other]}])
+    assert (told["count"], told["exact"], told["parked"]) == (7, False, 1)
+
+
+def test_a_shard_that_was_not_asked_for_one_page_is_named_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
+    cursor = place(entry(5, 0, 1)).encode()
+    pages: Iterator[Entry] = iter(
+        [{"entries": [entry(5, 0, 1)], "cursor": cursor}, {"entries": [entry(6, 0, 2)], "cursor": None}]
+    )
+    others = Deployment([], frozenset())
+
+    def page(query: object) -> Entry:
+        told = next(pages)
+        others.not_asked = [away] if told["cursor"] else []
+        return told
+
+    monkeypatch.setattr(others, "page", page)
+    assert [each["due_ms"] for each in others.entries([], 10)] == [5, 6]
+    assert others.not_asked == [away]
+
+
+# ---- over the network ------------------------------------------------------------------------------------------------
+
+
+class Peer:
+    """A process over HTTP that gives one answer to everything, and remembers what it was asked."""
+
+    def __init__(self, status: int, answer: object) -> None:
+        self.asked: list[tuple[str, list[tuple[str, str]], str | None]] = []
+        peer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                parts = urlsplit(self.path)
+                peer.asked.append((parts.path, parse_qsl(parts.query), self.headers.get("Authorization")))
+                body = json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Say nothing."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_address[1]}"
+
+
+@contextmanager
+def serving(*peers: Peer) -> Iterator[None]:
+    with ExitStack() as stack:
+        for peer in peers:
+            thread = Thread(target=peer.server.serve_forever, kwargs={"poll_interval": 0.01})
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(peer.server.server_close)
+            stack.callback(peer.server.shutdown)
+        yield
+
+
+def member(address: str, *partitions: int) -> GroupMember:
+    return GroupMember("", "", f"postdate@{address}", "/here", tuple(Partition(TOPIC, index) for index in partitions))
+
+
+def counted(*partitions: int) -> Entry:
+    shards = [{"topic": TOPIC, "partition": index, "count": 2, "exact": True, "parked": 0} for index in partitions]
+    return {"count": 2 * len(shards), "exact": True, "shards": shards, "not_asked": []}
+
+
+EXPECTED = frozenset(Partition(TOPIC, index) for index in range(5))
+
+
+def test_each_is_asked_for_its_own_part_with_the_token_of_the_person_and_the_missing_are_named() -> None:
+    well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
+    members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
+    with serving(well, ill, own):
+        others = Deployment(peers_of([*members, member(own.address, 4)], "secret", own.address), EXPECTED)
+        told = others.count([("topic", TOPIC)], [counted(4)])
+    assert told["count"] == 4
+    assert own.asked == []
+    assert well.asked == [("/api/v1/pending/count", [("topic", TOPIC), ("scope", "process")], "Bearer secret")]
+    reasons = {item["partition"]: item["why"] for item in told["not_asked"]}
+    assert sorted(reasons) == [1, 2, 3]
+    assert f"{ill.address} holds it" in reasons[1]
+    assert "a shard gave no answer" in reasons[1]
+    assert "serves no port" in reasons[2]
+    assert "no answer from http://127.0.0.1:1" in reasons[3]
+
+
+def test_a_shard_that_nobody_holds_is_named_unless_another_was_asked_for() -> None:
+    others = Deployment([], EXPECTED)
+    assert [item["partition"] for item in others.count([], [counted(0, 1, 2)])["not_asked"]] == [3, 4]
+    assert others.count([("partition", "3")], [counted()])["not_asked"][0]["state"] == "UNASSIGNED"
+    assert others.count([("topic", "another")], [counted()])["not_asked"] == []
+
+
+def test_where_nobody_answers_that_is_the_answer() -> None:
+    ill = Peer(401, {"error": "a bearer token is needed"})
+    with serving(ill), pytest.raises(ConfigError, match="bearer token"):
+        Deployment(peers_of([member(ill.address, 0)], ""), EXPECTED).page([])
+
+
+def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
+    knows, ignorant = Peer(200, {"state": "waiting"}), Peer(404, {"error": "not held by this process"})
+    with serving(knows, ignorant):
+        moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], ""), EXPECTED)
+        assert moved.life(f"{TOPIC}/0/7", []) == {"state": "waiting"}
+        assert len(ignorant.asked) == 1
+        alone = Deployment(peers_of([member(ignorant.address, 0)], ""), EXPECTED)
+        with pytest.raises(NotKnown):
+            alone.life(f"{TOPIC}/0/7", [])
+        gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], ""), EXPECTED)
+        with pytest.raises(TransientError, match="not everybody has answered"):
+            gone.life(f"{TOPIC}/0/7", [])
