@@ -300,3 +300,49 @@ class TestOwnership:
         member.consumer.commit({part: 7})
         poll_until([member], lambda: admin.group_offset(group, part) == 7, "the commit")
         assert admin.group_offset(group, Partition(topic, 1)) is None
+
+    def test_a_note_stays_beside_the_offset_until_a_commit_without_it(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        group = unique_name("group")
+        admin = kafka.admin()
+        assert admin.group_note(group, part) == ""
+        member = join(group, topic)
+        with pytest.raises(KafkaFault):
+            member.consumer.commit_note(part, 0, "too early")
+        poll_until([member], lambda: len(member.consumer.assignment()) == 1, "an assignment")
+        member.consumer.commit_note(part, 3, "a note")
+        assert (admin.group_note(group, part), admin.group_offset(group, part)) == ("a note", 3)
+        member.consumer.commit({part: 4}, {part: "another"})
+        poll_until([member], lambda: admin.group_offset(group, part) == 4, "the commit")
+        assert admin.group_note(group, part) == "another"
+        member.consumer.commit({part: 5})
+        poll_until([member], lambda: admin.group_offset(group, part) == 5, "the commit")
+        assert admin.group_note(group, part) == ""
+
+    def test_a_member_that_was_replaced_can_note_nothing(self, kafka: Kafka, join: Join) -> None:
+        topic = new_topic(kafka)
+        part = Partition(topic, 0)
+        group = unique_name("group")
+        old = join(group, topic, instance_id="pod-0")
+        poll_until([old], lambda: old.consumer.confirm(part, 10), "a group that has settled")
+        new = join(group, topic, instance_id="pod-0")
+        poll_until([new], lambda: new.consumer.confirm(part, 10), "the successor")
+        with pytest.raises(KafkaFault):
+            old.consumer.commit_note(part, 0, "mine")
+        assert kafka.admin().group_note(group, part) == ""
+
+    @pytest.mark.parametrize("instance_id", [None, "pod-0"])
+    def test_who_leaves_gives_all_to_the_others_at_once(
+        self, kafka: Kafka, join: Join, instance_id: str | None
+    ) -> None:
+        topic = new_topic(kafka, partitions=2)
+        group = unique_name("group")
+        leaver, stays = join(group, topic, instance_id=instance_id), join(group, topic)
+        both = [leaver, stays]
+        poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [1, 1], "one partition each")
+        leaver.consumer.leave()
+        poll_until(both, lambda: [len(m.consumer.assignment()) for m in both] == [0, 2], "all for the other")
+        poll_until(both, lambda: len(kafka.admin().group_members(group)) == 1, "one member")
+        poll_for(both, 1.0)
+        assert leaver.consumer.assignment() == frozenset()

@@ -18,6 +18,7 @@ from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import Batch, BatchBuilder, finish
 from postdate.sidecar.config import Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.holds import Held
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.store_reading import take_stored
 from postdate.sidecar.targets import Target
@@ -51,7 +52,7 @@ class Shard:
         self.store: dict[bytes, Record] = {}
         self.written = 0
         answers = Answers(OWN, 0, mode, lambda: BASE_MS)
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers)
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers, Held())
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""

@@ -84,6 +84,24 @@ def test_a_shard_that_two_answer_for_is_shown_and_counted_once() -> None:
     assert (told["count"], told["exact"], told["parked"]) == (7, False, 1)
 
 
+def test_a_shard_that_was_not_asked_for_one_page_is_named_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = {"topic": TOPIC, "partition": 1, "state": "UNKNOWN", "why": "away"}
+    cursor = place(entry(5, 0, 1)).encode()
+    pages: Iterator[Entry] = iter(
+        [{"entries": [entry(5, 0, 1)], "cursor": cursor}, {"entries": [entry(6, 0, 2)], "cursor": None}]
+    )
+    others = Deployment([], frozenset())
+
+    def page(query: object) -> Entry:
+        told = next(pages)
+        others.not_asked = [away] if told["cursor"] else []
+        return told
+
+    monkeypatch.setattr(others, "page", page)
+    assert [each["due_ms"] for each in others.entries([], 10)] == [5, 6]
+    assert others.not_asked == [away]
+
+
 # ---- over the network ------------------------------------------------------------------------------------------------
 
 
@@ -136,12 +154,13 @@ EXPECTED = frozenset(Partition(TOPIC, index) for index in range(5))
 
 
 def test_each_is_asked_for_its_own_part_with_the_token_of_the_person_and_the_missing_are_named() -> None:
-    well, ill = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"})
+    well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
-    with serving(well, ill):
-        others = Deployment(peers_of([*members, member("10.0.0.1:80", 4)], "secret", "10.0.0.1:80"), EXPECTED)
+    with serving(well, ill, own):
+        others = Deployment(peers_of([*members, member(own.address, 4)], "secret", own.address), EXPECTED)
         told = others.count([("topic", TOPIC)], [counted(4)])
     assert told["count"] == 4
+    assert own.asked == []
     assert well.asked == [("/api/v1/pending/count", [("topic", TOPIC), ("scope", "process")], "Bearer secret")]
     reasons = {item["partition"]: item["why"] for item in told["not_asked"]}
     assert sorted(reasons) == [1, 2, 3]

@@ -24,6 +24,7 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Config, HttpConfig
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.holds import Held
 from postdate.sidecar.http import server
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
@@ -51,7 +52,12 @@ class Scene:
 
     def __post_init__(self) -> None:
         self.poller = SimpleNamespace(
-            shards=self.shards, turned_at=time.monotonic(), is_member=True, is_stopping=False, statistics=()
+            shards=self.shards,
+            turned_at=time.monotonic(),
+            is_member=True,
+            is_stopping=False,
+            is_drained=False,
+            statistics=(),
         )
 
     def process(self, config: HttpConfig) -> Process:
@@ -74,7 +80,7 @@ class Scene:
             counts.states, SimpleNamespace(steady_ms=lambda: clock.steady_ms() - since_s * 1000, wall_ms=int)
         )
         shard.state = state
-        inquiries = SimpleNamespace(inquiries=Inquiries())
+        inquiries = SimpleNamespace(inquiries=Inquiries(), held=Held())
         held = SimpleNamespace(state=state, why=why, ctx=inquiries)
         self.shards[part] = SimpleNamespace(shard=held, inbox=Inbox())
 

@@ -21,6 +21,7 @@ from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import Batch, BatchBuilder, finish
 from postdate.sidecar.config import RequestTopicConfig, Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.holds import Held
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.targets import Target
@@ -48,7 +49,7 @@ class Place:
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers)
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers, Held())
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
         assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)

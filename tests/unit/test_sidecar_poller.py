@@ -15,6 +15,7 @@ import pytest
 from postdate.connectors.kafka.seam import Partition
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from postdate.sidecar import poller as poller_module
+from postdate.sidecar.holds import Held
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.poller import Poller
 from postdate.sidecar.shard_thread import ShardThread
@@ -29,7 +30,9 @@ class _Bench:
         self.kafka = SimKafka(SimBroker())
         self.part = Partition(new_topic(self.kafka), 0)
         self.inbox = Inbox()
-        self.shard = SimpleNamespace(state=State.RUNNING, next_request=0, foreign=False)
+        self.shard = SimpleNamespace(
+            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=Held())
+        )
         self.looks = 0
         consumer = self.kafka.group_consumer("group")
         position = consumer.position

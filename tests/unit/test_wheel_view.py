@@ -126,3 +126,18 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path) -> None:
         (tmp_path / "wheel").write_bytes(data)
         with pytest.raises(Corrupt):
             WheelView.open(tmp_path)
+
+
+@pytest.mark.parametrize("step_ms", [60_000, 3_600_000])
+def test_the_load_ahead_is_what_is_due_in_each_span(tmp_path: Path, step_ms: int) -> None:
+    """What is overdue, or further away, is in none."""
+    index = open_index(tmp_path, IndexOptions())
+    steps = 40
+    dues = [NOW_MS + offset * 997 * step_ms // 1500 for offset in range(100)]
+    put_entries(index, [(1, 100), *((due_ms, offset) for offset, due_ms in enumerate(dues))])
+    finish_wheel(index, NOW_MS)
+    with WheelView.open(tmp_path) as view:
+        loads = view.snapshot().load_ahead(0, step_ms, steps)
+    assert loads == [sum(at * step_ms <= due < (at + 1) * step_ms for due in dues) for at in range(steps)]
+    assert sum(loads) < len(dues)
+    index.close()

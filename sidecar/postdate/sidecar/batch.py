@@ -31,6 +31,7 @@ from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import mark_stored
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.holds import Held
 from postdate.sidecar.limits import (
     CLIENT_BATCH_BYTES,
     DELIVERED_HEADERS_SIZE_BYTES_MAX,
@@ -93,6 +94,7 @@ class BatchBuilder:
         forbidden: Callable[[str], Refusal | None],
         retry_budget_ms: int,
         answers: Answers,
+        held: Held,
     ) -> None:
         self._own = own
         self._partition = partition
@@ -100,6 +102,7 @@ class BatchBuilder:
         self._forbidden = forbidden
         self._budget_ms = retry_budget_ms
         self._answers = answers
+        self._held = held
         self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
@@ -173,6 +176,9 @@ class BatchBuilder:
         refusal = self._forbidden(entry.target)
         if refusal is not None:
             return refusal
+        if entry.target in self._held.now.targets:
+            batch.park.append((key, entry))
+            return STAYS
         target = self._target_of(entry.target)
         if target is None:
             batch.unknown[entry.target] = None

@@ -120,7 +120,8 @@ class Desk:
         Costs a comparison where it is not. Raises WheelError where the index fails.
         """
         steady = self._ctx.clock.steady_ms()
-        changed = self._told is None or (self._told.state, self._told.why) != (state, why)
+        told = self._told
+        changed = told is None or (told.state, told.why, told.held) != (state, why, self._ctx.held.now.words())
         if not at_once and steady < self._change_at:
             return
         self._change_at = steady + STATUS_INTERVAL_MS
@@ -165,6 +166,7 @@ class Desk:
             loss=self.loss,
             accepted=list(self._accepted),
             lag=self._lag,
+            held=ctx.held.now.words(),
             skew_ms=ctx.counts.skew_ms,
         )
         if index is not None:

@@ -71,7 +71,9 @@ class Dispatcher:
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
-        self._builder = BatchBuilder(ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers)
+        self._builder = BatchBuilder(
+            ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers, ctx.held
+        )
         self._suspects: dict[int, Suspect] = {}
         self._isolating = False
         self._retry_at = 0.0
@@ -128,6 +130,8 @@ class Dispatcher:
         moved = self._sweep.step(index, now_ms) > 0
         self._targets.refresh()
         for name in _parked_targets(index):
+            if name in self._ctx.held.now.targets:
+                continue
             target = self._targets.get(name)
             if target is None:
                 self._targets.learn([name])

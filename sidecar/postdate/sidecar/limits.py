@@ -195,6 +195,12 @@ MARKERS_QUIET_MS: Final = 1_000
 # With the gate "always", and nothing new to read: how often to ask whether the end of the topic was reached.
 GATE_LOOK_INTERVAL_MS: Final = 100
 
+# What is held of a shard lies in the metadata of a group offset, for which brokers allow 4,096 bytes by default.
+HOLD_NOTE_CHARS_MAX: Final = 4_000
+
+# Changes of what is held that wait for the poll thread: each is a person's, and the loop turns ten times a second.
+HOLD_REQUESTS_MAX: Final = 64
+
 # A fenced shard looks this often who has taken over.
 FENCED_RECHECK_MS: Final = 1_000
 

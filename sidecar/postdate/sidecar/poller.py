@@ -16,6 +16,7 @@ from typing import Final
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import GroupConsumer, Partition
 from postdate.connectors.kafka.statistics import BrokerStatistics
+from postdate.sidecar.holds import HoldRequests
 from postdate.sidecar.limits import (
     CONFIRM_TIMEOUT_S,
     GROUP_COMMIT_INTERVAL_S,
@@ -61,10 +62,19 @@ class Poller:
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """What the consumer has last measured about its connections."""
         self._ask_member_at = 0.0
+        self.holds = HoldRequests()
+        """What people ask to be held or released."""
+        self.is_drained = False
+        """True once it was asked to hand everything over: it takes nothing more until the process is started anew."""
+        self._drain_asked = False
 
     def stop(self) -> None:
         """Ask `run` to end in good order."""
         self._stopping = True
+
+    def drain(self) -> None:
+        """Ask `run` to give everything to the other members and to stay, without shards, until `stop`."""
+        self._drain_asked = True
 
     @property
     def is_stopping(self) -> bool:
@@ -127,6 +137,10 @@ class Poller:
     # ---- one round -------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
+        if self._drain_asked and not self.is_drained:
+            log.warning("drained: all shards go to the other members, and none comes back to this process")
+            self._consumer.leave()
+            self.is_drained = True
         for part, records in self._consumer.poll(POLL_RECORDS_MAX, POLL_TIMEOUT_S):
             thread = self.shards.get(part)
             if thread is not None and records and not thread.inbox.offer(records):
@@ -134,6 +148,7 @@ class Poller:
                 self._paused.add(part)
         for fault_part, fault in self._consumer.errors():
             self._partition_error(fault_part, fault)
+        self.holds.serve(self._consumer, self.shards)
         for part, thread in list(self.shards.items()):
             self._attend(part, thread)
         self._tell()
@@ -187,7 +202,8 @@ class Poller:
             if read >= 0 and self._committed.get(part) != read and thread.shard.state in DELIVERING:
                 offsets[part] = read
         if offsets:
-            self._consumer.commit(offsets)
+            notes = {part: self.shards[part].shard.ctx.held.now.encode() for part in offsets}
+            self._consumer.commit(offsets, notes)
             self._committed.update(offsets)
 
     def _reassure(self) -> None:

@@ -147,6 +147,7 @@ class Shard(Stateful):
         self.state = State.OPENING if self._index is None else State.FENCING
         opened = opening.open_index(ctx) if self._index is None else opening.Opened(self._index)
         self._index = opened.index
+        ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
         self._desk.directory = opened.index.wheel_path.parent
         checked = takeover.check(ctx, opened, self._desk.acceptance(), self._desk.standing)
         self.state = State.FENCING
@@ -217,9 +218,9 @@ class Shard(Stateful):
 
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""
-        records = self.inbox.take()
+        ctx = self.ctx
+        records = [] if ctx.held.now.intake else self.inbox.take()
         if records:
-            ctx = self.ctx
             at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
             used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts)
             if used:
@@ -232,10 +233,10 @@ class Shard(Stateful):
         if self.state is State.CATCHING_UP and self._gate.reached(reached(index, self.inbox)):
             self.state = State.RUNNING
             log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
-        return True
+        return not ctx.held.now.intake
 
     def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
-        before_ms = self._gate.before_ms(now_ms)
+        before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
         next_due = index.next_due_ms()
         if next_due is None or next_due >= max(before_ms, 1):
             return self._idle(index, now_ms, next_due)
@@ -259,8 +260,8 @@ class Shard(Stateful):
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: how long until something may, bounded by the housekeeping."""
-        if next_due is None or self._gate.before_ms(now_ms) < now_ms:
-            return float(CONFIRM_INTERVAL_MS) if next_due is None else 50.0
+        if next_due is None or self.ctx.held.now.delivery or self._gate.before_ms(now_ms) < now_ms:
+            return float(CONFIRM_INTERVAL_MS) if next_due is None or self.ctx.held.now.delivery else 50.0
         return min(float(CONFIRM_INTERVAL_MS), max(next_due + 1 - now_ms, 0.2))
 
     def _after_transaction(self, tenure: Tenure) -> None:

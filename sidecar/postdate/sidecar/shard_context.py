@@ -1,5 +1,5 @@
-"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable, but for what it counts
-and what it is asked; shared by its parts."""
+"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable, but for what it
+counts, what it is asked and what is held of it; shared by its parts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.holds import Held
 from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.long_delays import LongDelays
@@ -38,6 +39,7 @@ class ShardContext:
     retention_ms: int = -1  # of the request topic; -1: for ever
     counts: ShardCounts = field(default_factory=ShardCounts)
     inquiries: Inquiries = field(default_factory=Inquiries)
+    held: Held = field(default_factory=Held)
 
     @property
     def long_delays(self) -> LongDelays:

@@ -56,6 +56,8 @@ class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
     pending: int = 0
     lag: int | None = None
     """Offsets of the request topic behind R; None where Kafka did not say."""
+    held: list[str] = []
+    """What a person holds of it: delivery, intake, target NAME."""
     skew_ms: float | None = None
     """Local clock minus the broker's; None before the first sample."""
 

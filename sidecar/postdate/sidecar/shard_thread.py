@@ -55,7 +55,8 @@ class ShardThread:
                     shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; report it with the log")
                     continue
                 if wait_ms > 0 and not released.is_set():
-                    self.inbox.wait(wait_ms / 1000.0, for_records=shard.state in DELIVERING)
+                    takes = shard.state in DELIVERING and not shard.ctx.held.now.intake
+                    self.inbox.wait(wait_ms / 1000.0, for_records=takes)
         finally:
             shard.close()
 

@@ -60,6 +60,23 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
     return result
 
 
+def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int]:
+    """How many entries are due in each of `steps` spans of `step_ms` from `from_ms` on; what is overdue is in none.
+
+    A slot counts where it begins, so an hour that is not loaded yet stands in one span whole. O(slots + steps).
+    """
+    geometry = rings.geometry
+    hour, loads = rings.cursor[0] // geometry.hour_ms, []
+    tick = max(rings.window, from_ms // geometry.tick_ms)
+    for number in range(1, steps + 1):
+        end_ms = from_ms + number * step_ms
+        tick_end = max(tick, min(rings.ticks_end, -(-end_ms // geometry.tick_ms)))
+        hour_end = max(hour, min(rings.limit_hour, -(-end_ms // geometry.hour_ms)))
+        loads.append(int(rings.fine.counts(tick, tick_end).sum() + rings.hours.counts(hour, hour_end).sum()))
+        tick, hour = tick_end, hour_end
+    return loads
+
+
 def slot_load(rings: Rings, due_ms: int) -> Load:
     """What the slot of a due time holds: its tick, or its hour where that was not loaded yet. O(1)."""
     zone, number = rings.zone_of(due_ms, 0)

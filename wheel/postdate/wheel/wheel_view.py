@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from postdate.wheel.errors import Corrupt, TornRead, from_os_error
-from postdate.wheel.hand import Load, due_load, next_due_ms, pending_by_horizon
+from postdate.wheel.hand import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
 from postdate.wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
 from postdate.wheel.limits import TORN_READS_MAX
 from postdate.wheel.rings import Rings
@@ -67,6 +67,10 @@ class WheelSnapshot:
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
         """As `TimerIndex.pending_by_horizon`."""
         return pending_by_horizon(self._rings, now_ms)
+
+    def load_ahead(self, from_ms: int, step_ms: int, steps: int) -> list[int]:
+        """How many entries are due in each of `steps` spans of `step_ms` from `from_ms` on."""
+        return load_ahead(self._rings, from_ms, step_ms, steps)
 
     def counted_twice(self) -> tuple[int, int]:
         """The total as counted at each change, and as summed over all slots: equal in every untorn copy."""

@@ -174,6 +174,15 @@ class ConfluentAdmin:
         ]
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
+        found = self._group_offset(group_id, part)
+        return None if found is None else int(found.offset)
+
+    def group_note(self, group_id: str, part: Partition) -> str:
+        found = self._group_offset(group_id, part)
+        return "" if found is None else found.metadata or ""
+
+    def _group_offset(self, group_id: str, part: Partition) -> Tp | None:
+        """What the group has committed for a partition, None where that is nothing."""
         asked = ConsumerGroupTopicPartitions(group_id, [Tp(part.topic, part.index)])
         (future,) = self._open().list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
         doing = f"read the committed offset of group {group_id}"
@@ -182,8 +191,8 @@ class ConfluentAdmin:
             if each.error is not None:
                 raise classify(each.error, doing, otherwise=Unreachable)
             if each.offset >= 0:
-                offset: int = each.offset
-                return offset
+                found: Tp = each
+                return found
         return None
 
     def close(self) -> None:

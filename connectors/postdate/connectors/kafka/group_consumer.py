@@ -110,14 +110,32 @@ class ConfluentGroupConsumer:
         if running:
             self._open().resume(_positions(running))
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        mine = [TopicPartition(part.topic, part.index, at) for part, at in offsets.items() if part in self._assigned]
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        kept = notes or {}
+        mine = [_noted(part, at, kept.get(part, "")) for part, at in offsets.items() if part in self._assigned]
         if not mine:
             return
         try:
             self._open().commit(offsets=mine, asynchronous=True)
         except KafkaException as error:
             log.info("group offsets were not committed: %s", error_of(error).str())
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        doing = f"keep a note for {part.topic}/{part.index}"
+        if part not in self._assigned:
+            raise KafkaFault(f"Could not {doing}: it is not assigned.")
+        try:
+            (answer,) = self._open().commit(offsets=[_noted(part, offset, note)], asynchronous=False)
+        except KafkaException as error:
+            raise classify(error, doing, otherwise=Unreachable) from error
+        if answer.error is not None:
+            raise classify(answer.error, doing, otherwise=Unreachable)
+
+    def leave(self) -> None:
+        try:
+            self._open().unsubscribe()
+        except KafkaException as error:
+            raise classify(error, "leave the group", otherwise=Unreachable) from error
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         if not parts:
@@ -261,6 +279,10 @@ class ConfluentGroupConsumer:
 def _on_commit(error: KafkaError | None, offsets: list[TopicPartition]) -> None:
     if error is not None:
         log.info("group offsets were not committed: %s", error.str())
+
+
+def _noted(part: Partition, offset: int, note: str) -> TopicPartition:
+    return TopicPartition(part.topic, part.index, offset, note)
 
 
 def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:

@@ -150,8 +150,18 @@ class GroupConsumer(Protocol):
     def resume(self, parts: Iterable[Partition]) -> None:
         """Goes on where `pause` stopped. Partitions not assigned are passed over."""
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them."""
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them.
+        `notes`: what to keep beside them (`Admin.group_note`); a partition that is not in it has none from then on."""
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        """When it returns, the group keeps `note`, and this offset, for an assigned partition, and every later owner
+        reads it. Blocks, for as long as the client tries. Raises Fenced or another KafkaFault where it is not known to
+        be kept: this member has lost the partition, or the coordinator does not answer."""
+
+    def leave(self) -> None:
+        """Gives all partitions back during the next polls, and leaves the group, a static member too; `poll` goes on to
+        work and returns nothing more."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
@@ -329,6 +339,9 @@ class Admin(Protocol):
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         """The committed offset of a group for a partition, None where there is none."""
+
+    def group_note(self, group_id: str, part: Partition) -> str:
+        """What a member has noted beside the committed offset of a partition; empty where there is nothing."""
 
     def group_members(self, group_id: str) -> list[GroupMember]:
         """The present members of a consumer group; empty where the group is empty or unknown."""

@@ -9,14 +9,16 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.options import output_option
-from postdate.sidecar.cli.processes import asks_processes
-from postdate.sidecar.http.deployment import Deployment
+from postdate.sidecar.cli.processes import asks_processes, remark
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
@@ -99,7 +101,7 @@ def list_(
         click.echo(line)
     if next(entries, None) is not None:
         warn(f"there is more than these {most}; --max or --all shows it")
-    _remark(deployment)
+    remark(deployment)
 
 
 @pending.command(short_help="Print how much is held.")
@@ -113,7 +115,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
         click.echo(json.dumps(total))
     else:
         click.echo(f"{total['count']}" if total["exact"] else f"{total['count']} or more")
-    _remark(deployment)
+    remark(deployment)
 
 
 @pending.command(short_help="Print the life of one request.")
@@ -136,12 +138,6 @@ def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
     query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
     query += [("target", target) for target in filters["targets"]]
     return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
-
-
-def _remark(deployment: Deployment) -> None:
-    for shard in deployment.not_asked:
-        why = f": {shard['why']}" if shard["why"] else ""
-        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
 
 
 def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from postdate.sidecar.cli.commands import warn
 from postdate.sidecar.cli.options import Loader, configured
 from postdate.sidecar.cluster import admin_of, kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_sources import read_secret
 from postdate.sidecar.errors import TransientError
-from postdate.sidecar.http.client import Api
-from postdate.sidecar.http.deployment import Deployment, Peer, peers_of
-from postdate.sidecar.http.peers import look
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _HERE = "http://127.0.0.1:8080"
@@ -55,15 +56,28 @@ def asks_processes(command: Command) -> Callable[..., Any]:
     return wrapped
 
 
+def remark(deployment: Deployment) -> None:
+    """Name the shards that have not answered, on stderr."""
+    for shard in deployment.not_asked:
+        why = f": {shard['why']}" if shard["why"] else ""
+        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
+
+
 def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:
     if not urls and config.kafka.bootstrap_servers:
         return _found(config, token)
+    from postdate.sidecar.http.client import Api
+    from postdate.sidecar.http.deployment import Deployment, Peer
+
     named = urls or (_HERE,)
     return Deployment([Peer(url, Api(url, token)) for url in named], frozenset(), strict=True, alone=len(named) > 1)
 
 
 def _found(config: Config, token: str) -> Deployment:
     """The processes behind the members of the group. Raises TransientError: there is none; KafkaFault."""
+    from postdate.sidecar.http.deployment import Deployment, peers_of
+    from postdate.sidecar.http.peers import look
+
     with admin_of(kafka_of(config)) as admin:
         members, expected = look(admin, config.group_id)
     peers = peers_of(members, token)

@@ -149,6 +149,8 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
     lines = [f"{found.name}  {state}  {shown}  ({said})"]
     if told is not None and told.why and found.state is not State.UNASSIGNED:
         lines.append(f"  why: {told.why}")
+    if told is not None and told.held:
+        lines.append(f"  held by a person: {listed(told.held)}")
     if told is not None and found.state is State.HALTED and told.reason is not None:
         lines.append(f"  do: {ADVICE[told.reason].action}")
         if told.loss is not None:

@@ -45,7 +45,7 @@ class Access:
     def __init__(self, config: HttpConfig) -> None:
         self._token_file = config.token_file
         self._local = is_loopback(config.host)
-        self._names = _LOCAL_NAMES | {config.host.lower()}
+        self._names = _LOCAL_NAMES | {config.host.lower(), config.advertise.lower()} - {""}
 
     def may_reach(self, request: Request) -> None:
         """Raises Refused where a name of somebody else's led here."""

@@ -1,4 +1,4 @@
-"""The HTTP application: metrics, probes, and the API to what is pending.
+"""The HTTP application: metrics, probes, the API to what is pending, and the page for people.
 
 Probes answer on the event loop and wait for nothing, so that they answer while everything else is busy; the rest runs
 on the server's threads. Every answer of the API is JSON; an error is `{"error": "a sentence"}`.
@@ -23,11 +23,13 @@ from starlette.routing import Route
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import controls, limits, local, queries
+from postdate.sidecar.http import controls, holding, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.overview import overview
+from postdate.sidecar.http.page_files import PATHS, page_file
 from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
@@ -45,6 +47,7 @@ def make_app(process: Process) -> Starlette:
     api = pages.api
     return Starlette(
         routes=[
+            *(Route(path, pages.file) for path in PATHS),
             Route("/metrics", pages.metrics),
             Route("/healthz", pages.healthz),
             Route("/readyz", pages.readyz),
@@ -52,6 +55,10 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pending", api(pages.list_pending)),
             Route("/api/v1/pending/count", api(pages.count_pending)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
+            Route("/api/v1/shards", api(pages.shards)),
+            Route("/api/v1/hold", pages.holding(holding.HOLD), methods=["POST"]),
+            Route("/api/v1/release", pages.holding(holding.RELEASE), methods=["POST"]),
+            Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
         ]
@@ -66,6 +73,16 @@ class _Pages:
         self._registry.register(ProcessCollector(process))
         SystemCollector(registry=self._registry)
         self._peers = PeerBook(process)
+
+    # ---- for people --------------------------------------------------------------------------------------------------
+
+    async def file(self, request: Request) -> Response:
+        """The page, which asks the API like anybody else."""
+
+        async def answer() -> Response:
+            return page_file(request)
+
+        return await self._answer(request, lambda _: None, answer)
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 
@@ -124,6 +141,15 @@ class _Pages:
             return JSONResponse(local.life(self._process, query, origin))
         return JSONResponse(self._peers.merged(request, lambda others, asked: others.life(origin, asked)))
 
+    def shards(self, request: Request) -> Response:
+        """How every shard stands."""
+        query = request.query_params
+        queries.known(query)
+        told = overview(self._process, self._peers.own_name)
+        if queries.asks_all(query):
+            told = self._peers.merged(request, lambda others, _: others.overview([told]))
+        return JSONResponse(told)
+
     # ---- changes -----------------------------------------------------------------------------------------------------
 
     def change(self, action: str) -> Endpoint:
@@ -135,18 +161,38 @@ class _Pages:
         return changing
 
     async def _change(self, request: Request, action: str) -> Response:
-        body = b""
-        async for piece in request.stream():
-            body += piece
-            if len(body) > limits.HTTP_BODY_BYTES_MAX:
-                raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
-        try:
-            asked = json.loads(body)
-        except (ValueError, RecursionError) as error:
-            raise BadQuery("the body is not JSON") from error
+        asked = await _body(request)
         told = await run_in_threadpool(controls.control, self._process, action, asked)
         log.info("%s asked over HTTP: %s", action, told["origin"])
         return JSONResponse(told, 202)
+
+    def holding(self, action: str) -> Endpoint:
+        """The endpoint that holds or releases."""
+
+        async def changing(request: Request) -> Response:
+            return await self._answer(request, self._access.may_change, lambda: self._hold(request, action))
+
+        return changing
+
+    async def _hold(self, request: Request, action: str) -> Response:
+        asked = await _body(request)
+        log.warning("%s asked over HTTP: %s", action, asked)
+        return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
+
+    def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
+        told = holding.hold(self._process, action, asked)
+        if not queries.asks_all(request.query_params):
+            return told
+        path, meant = f"/api/v1/{action}", holding.where(asked)
+        return self._peers.merged(request, lambda others, _: others.change(path, asked, meant, [told]))
+
+    async def draining(self, request: Request) -> Response:
+        """Give everything to the others."""
+
+        async def drain() -> Response:
+            return JSONResponse(await run_in_threadpool(holding.drain, self._process), 202)
+
+        return await self._answer(request, self._access.may_change, drain)
 
     # ---- rules and errors --------------------------------------------------------------------------------------------
 
@@ -178,3 +224,17 @@ class _Pages:
             return JSONResponse({"error": str(error)}, 404)
         except (KafkaFault, PostdateError) as error:
             return JSONResponse({"error": str(error)}, 502)
+
+
+async def _body(request: Request) -> object:
+    """The JSON that was sent. Raises Refused: it is too long; BadQuery: it is none."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > limits.HTTP_BODY_BYTES_MAX:
+            raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
+    try:
+        asked: object = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BadQuery("the body is not JSON") from error
+    return asked

@@ -39,9 +39,9 @@ class Api:
         """The answer. Raises NotKnown, ConfigError (the question is wrong, or the token), TransientError."""
         return self._ask("GET", path + (f"?{urlencode(query)}" if query else ""), None)
 
-    def post(self, path: str, body: object) -> dict[str, Any]:
+    def post(self, path: str, query: Query, body: bytes) -> dict[str, Any]:
         """The answer to a change. Raises as `get`."""
-        return self._ask("POST", path, json.dumps(body).encode())
+        return self._ask("POST", path + (f"?{urlencode(query)}" if query else ""), body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         connection = _connection(self._parts)

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from postdate.connectors.kafka.seam import Partition
 from postdate.connectors.kafka.statistics import BrokerStatistics
 from postdate.sidecar.counts import Histogram, ShardCounts
+from postdate.sidecar.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
 from postdate.sidecar.http.process import Process, not_ready
@@ -89,6 +90,7 @@ class ProcessCollector(Collector):
         ]
         yield _family(metrics.STATE_SECONDS, spent)
         yield _family(metrics.INBOX, [(_shard(part), thread.inbox.records) for part, thread in held])
+        yield _family(metrics.HELD, [row for part, thread in held for row in _held_of(part, thread)])
         skews = ((part, self._process.counts[part].skew_ms) for part, _ in held)
         yield _family(metrics.SKEW, [(_shard(part), ms / 1000) for part, ms in skews if ms is not None])
 
@@ -133,6 +135,13 @@ class ProcessCollector(Collector):
 
     def _broker_ms(self, part: Partition) -> int:
         return int(self._process.clock.wall_ms() - (self._process.counts[part].skew_ms or 0.0))
+
+
+def _held_of(part: Partition, thread: ShardThread) -> Iterator[Labelled]:
+    holds = thread.shard.ctx.held.now
+    yield (*_shard(part), DELIVERY), float(holds.delivery)
+    yield (*_shard(part), INTAKE), float(holds.intake)
+    yield (*_shard(part), TARGET), float(len(holds.targets))
 
 
 _OF_FIGURES = (

@@ -9,6 +9,7 @@ Thread rule: a `Deployment` belongs to one thread; each process is asked on a th
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ from urllib.parse import quote
 
 from postdate.connectors.kafka.seam import GroupMember, Partition
 from postdate.connectors.wire.origins import parse_origin
-from postdate.sidecar.errors import PostdateError, TransientError
+from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (
     MERGED_TIMEOUT_S,
@@ -29,7 +30,15 @@ from postdate.sidecar.http.limits import (
     PEERS_AT_ONCE_MAX,
     PEERS_MAX,
 )
-from postdate.sidecar.http.merging import Answer, merged_count, merged_named, merged_page, shards_of, unasked_of
+from postdate.sidecar.http.merging import (
+    Answer,
+    merged_count,
+    merged_named,
+    merged_page,
+    part_of,
+    shards_of,
+    unasked_of,
+)
 
 SCOPE = "scope"
 PROCESS = "process"
@@ -90,6 +99,25 @@ class Deployment:
         answers, faults = self._ask("/api/v1/pending/count", query, own)
         return self._whole(merged_count(answers), answers, faults, query)
 
+    def overview(self, own: Sequence[Answer] = ()) -> Answer:
+        """How every shard stands. As `page`."""
+        answers, faults = self._ask("/api/v1/shards", [], own)
+        merged = {"at_ms": max(answer["at_ms"] for answer in answers), "shards": shards_of(answers)}
+        return self._whole(merged, answers, faults, [])
+
+    def change(self, path: str, body: object, meant: Query, own: Sequence[Answer] = ()) -> Answer:
+        """What a change of shards came to, at every process. `meant`: the shards, as `topic` and `partition`. As
+        `page`."""
+        answers, faults = self._ask(path, [], own, json.dumps(body).encode())
+        return self._whole({"shards": shards_of(answers)}, answers, faults, meant)
+
+    def drain(self) -> Answer:
+        """Let the one process that was named hand its shards over. Raises ConfigError: none was, or several."""
+        apis = [peer.api for peer in self._peers if peer.api is not None]
+        if not self._strict or len(apis) != 1:
+            raise ConfigError("name the process to drain: one --url")
+        return apis[0].post("/api/v1/drain", (), b"{}")
+
     def life(self, origin: str, query: Query) -> Answer:
         """The life of a request, from the process that holds its shard: that one is asked first, then all others.
 
@@ -102,7 +130,7 @@ class Deployment:
         others = [peer for peer in self._peers if part not in peer.parts]
         fault: PostdateError | None = None
         for peers in (holders, others):
-            told = _at_once([(peer, path, asked) for peer in peers])
+            told = _at_once([(peer, path, asked, None) for peer in peers])
             for result in told.values():
                 if isinstance(result, dict):
                     return result
@@ -121,16 +149,21 @@ class Deployment:
         asked = [*query] if named else [*query, ("limit", str(limit))]
         cursor: list[tuple[str, str]] = []
         left = entries_max
+        unasked: dict[Partition, Answer] = {}  # on any page: what it has may belong before what the others have shown
         while True:
             told = self.page([*asked, *cursor])
+            unasked |= {part_of(shard): shard for shard in self.not_asked}
+            self.not_asked = [unasked[part] for part in sorted(unasked)]
             yield from told["entries"][:left]
             left -= len(told["entries"])
             if told["cursor"] is None or left <= 0:
                 return
             cursor = [("cursor", told["cursor"])]
 
-    def _ask(self, path: str, query: Query, own: Sequence[Answer]) -> tuple[list[Answer], dict[str, PostdateError]]:
-        told = _at_once([(peer, path, [*query, *self._scope]) for peer in self._peers])
+    def _ask(
+        self, path: str, query: Query, own: Sequence[Answer], body: bytes | None = None
+    ) -> tuple[list[Answer], dict[str, PostdateError]]:
+        told = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
         faults = {name: result for name, result in told.items() if isinstance(result, PostdateError)}
         answers = [*own, *(result for result in told.values() if isinstance(result, dict))]
         if faults and (self._strict or not answers):
@@ -144,9 +177,7 @@ class Deployment:
         holders = {part: peer for peer in self._peers for part in peer.parts}
         wanted = dict(query)
         for part in sorted((self._expected | set(holders)) - silent):
-            if wanted.get("topic", part.topic) == part.topic and wanted.get("partition", str(part.index)) == str(
-                part.index
-            ):
+            if wanted.get("topic", part.topic) == part.topic and int(wanted.get("partition", part.index)) == part.index:
                 unasked[part] = _missing(part, holders.get(part), faults)
         self.not_asked = [unasked[part] for part in sorted(unasked)]
         return {**merged, "not_asked": self.not_asked}
@@ -163,7 +194,7 @@ def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateErr
     return {**item, "why": f"{holder.name} holds it and has not answered for it" + (f": {why}" if why else "")}
 
 
-Question = tuple[Peer, str, Query]
+Question = tuple[Peer, str, Query, bytes | None]
 
 
 def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
@@ -173,7 +204,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
     that waits for a process that is gone keeps nobody from ending.
     """
     waiting: queue.SimpleQueue[Question] = queue.SimpleQueue()
-    asked = [(peer, path, query) for peer, path, query in questions if peer.api is not None]
+    asked = [question for question in questions if question[0].api is not None]
     for question in asked:
         waiting.put(question)
     told: dict[str, Any] = {}
@@ -182,11 +213,11 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
     def work() -> None:
         while True:
             try:
-                peer, path, query = waiting.get_nowait()
+                peer, path, query, body = waiting.get_nowait()
             except queue.Empty:
                 return
             assert peer.api is not None, "only those are asked that serve a port"
-            told[peer.name] = _result(peer.api, path, query)
+            told[peer.name] = _result(peer.api, path, query, body)
             left.release()
 
     _start(work, min(len(asked), PEERS_AT_ONCE_MAX))
@@ -195,7 +226,7 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
         if not left.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
             break
     late = TransientError(f"no answer within {MERGED_TIMEOUT_S:g} s")
-    return {peer.name: told.get(peer.name, late) for peer, _, _ in asked}
+    return {peer.name: told.get(peer.name, late) for peer, *_ in asked}
 
 
 def _start(work: Callable[[], None], count: int) -> None:
@@ -203,8 +234,8 @@ def _start(work: Callable[[], None], count: int) -> None:
         threading.Thread(target=work, name="peer", daemon=True).start()
 
 
-def _result(api: Api, path: str, query: Query) -> Answer | PostdateError:
+def _result(api: Api, path: str, query: Query, body: bytes | None) -> Answer | PostdateError:
     try:
-        return api.get(path, query)
+        return api.get(path, query) if body is None else api.post(path, query, body)
     except PostdateError as error:
         return error

@@ -56,6 +56,12 @@ PEER_TIMEOUT_S: Final = 15.0
 # All of them together: what has not answered by then is named as not asked.
 MERGED_TIMEOUT_S: Final = 25.0
 
+# A change of what is held waits for the poll loop, which a hand-over may keep, and for the group's coordinator.
+HOLD_TIMEOUT_S: Final = 10.0
+
+# The load ahead: the next hour by minutes and the next two days by hours, which fit a screen as columns.
+LOADS: Final = ((60_000, 60), (3_600_000, 48))
+
 # Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
 HTTP_CONNECTIONS_MAX: Final = 128
 

@@ -292,6 +292,14 @@ BROKER_DISCONNECTS: Final = Metric(
     "Connections of the group consumer that ended; brokers close idle ones, too.",
     "Rises steadily while there is traffic: the network, or a proxy that cuts connections.",
 )
+HELD: Final = Metric(
+    "postdate_held",
+    Shape.GAUGE,
+    "",
+    ("topic", "partition", "what"),
+    "What a person holds of the shard: 1 for delivery, 1 for intake, the number of targets held one by one.",
+    "Above 0 and nobody knows why: `postdate hold list` says what, `postdate release` lets it go.",
+)
 BUILD: Final = Metric(
     "postdate_build_info",
     Shape.GAUGE,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.sidecar.http import limits
+from postdate.sidecar.http.page_files import PATHS
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
@@ -75,12 +76,45 @@ _LIFE = {
         "complete": {"type": "boolean", "description": "false: the dispatch log was too long to be read to the end"},
     },
 }
+_SHARDS = {
+    "type": "object",
+    "properties": {
+        "at_ms": _MS,
+        "shards": {
+            "type": "array",
+            "items": {"type": "object"},
+            "description": "state, why, what a person holds of it, what is pending, the load ahead, how late it was",
+        },
+        "not_asked": _UNASKED,
+    },
+}
+_HELD = {
+    "type": "object",
+    "properties": {
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "what is held of each now"},
+        "not_asked": {**_UNASKED, "description": "shards for which it was not done, and why"},
+    },
+}
+_DRAINING = {"type": "object", "properties": {"instance": _TEXT, "draining": {"type": "array"}}}
 _CONTROL = {
     "type": "object",
     "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
     "description": "the control request that was produced; its verdict is the answer",
 }
 _ERROR = {"type": "object", "properties": {"error": _TEXT}}
+
+
+_SCHEMAS = {
+    "Entry": _ENTRY,
+    "Page": _PAGE,
+    "Count": _COUNT,
+    "Life": _LIFE,
+    "Control": _CONTROL,
+    "Shards": _SHARDS,
+    "Held": _HELD,
+    "Draining": _DRAINING,
+    "Error": _ERROR,
+}
 
 
 def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
@@ -142,6 +176,25 @@ def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def _holding(summary: str) -> dict[str, Any]:
+    fields = {
+        "what": {**_TEXT, "enum": ["delivery", "intake", "target"]},
+        "target": {**_TEXT, "description": "topic, with what=target"},
+        "topic": {**_TEXT, "description": "request topic; else all of them"},
+        "partition": {**_NUMBER, "description": "of that request topic; else all of them"},
+    }
+    schema = {"type": "object", "additionalProperties": False, "required": ["what"], "properties": fields}
+    return {
+        "post": {
+            "summary": summary,
+            "security": [{"token": []}],
+            "parameters": [_SCOPE],
+            "requestBody": {"required": True, "content": {"application/json": {"schema": schema}}},
+            "responses": _answers("Held"),
+        }
+    }
+
+
 def _plain(summary: str) -> dict[str, Any]:
     content = {"description": "yes", "content": {"text/plain": {"schema": _TEXT}}}
     return {
@@ -178,6 +231,11 @@ def describe() -> dict[str, Any]:
     life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
     listing = {"summary": "What is pending, by due time", "parameters": page, "responses": _answers("Page")}
     counting = {"summary": "How much is pending", "parameters": _FILTERS, "responses": _answers("Count")}
+    standing = {"summary": "How every shard stands", "parameters": [_SCOPE], "responses": _answers("Shards")}
+    alone = {"409": {"description": "there is no other process"}}
+    draining: dict[str, Any] = {"summary": "Give every shard of this process to the others"}
+    draining |= {"security": [{"token": []}], "responses": _answers("Draining", "202") | alone}
+    page_file = {"summary": "The page for people", "responses": {"200": {"description": "a file"}}}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
     return {
         "openapi": "3.1.0",
@@ -187,6 +245,7 @@ def describe() -> dict[str, Any]:
             "description": "What is pending in the shards of a deployment, and changes to it.",
         },
         "paths": {
+            **{path: {"get": page_file} for path in PATHS},
             "/metrics": _plain("Metrics in Prometheus' text format"),
             "/healthz": _plain("Is the process alive?"),
             "/readyz": _plain("Does the process take its part?"),
@@ -194,18 +253,15 @@ def describe() -> dict[str, Any]:
             "/api/v1/pending": {"get": listing},
             "/api/v1/pending/count": {"get": counting},
             "/api/v1/requests/{origin}": {"get": life},
+            "/api/v1/shards": {"get": standing},
+            "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
+            "/api/v1/release": _holding("Let go what is held"),
+            "/api/v1/drain": {"post": draining},
             "/api/v1/cancel": _change("Cancel a message that is pending", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
         },
         "components": {
-            "schemas": {
-                "Entry": _ENTRY,
-                "Page": _PAGE,
-                "Count": _COUNT,
-                "Life": _LIFE,
-                "Control": _CONTROL,
-                "Error": _ERROR,
-            },
+            "schemas": _SCHEMAS,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
     }

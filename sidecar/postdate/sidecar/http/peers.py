@@ -33,6 +33,8 @@ class PeerBook:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._own_address = advertised_address(process.config)
+        self.own_name = self._own_address or process.config.instance_name
+        """How answers call this process."""
         self._lock = threading.Lock()
         self._members: list[GroupMember] = []
         self._expected: frozenset[Partition] = frozenset()

@@ -54,6 +54,9 @@ def not_ready(process: Process) -> list[str]:
     reasons = []
     if process.poller.is_stopping:
         reasons.append("the process is stopping")
+    if process.poller.is_drained:
+        reasons.append("the process was drained: the others have its shards, and it takes none until it is restarted")
+        return reasons + [dead for dead in [not_alive(process)] if dead]
     dead = not_alive(process)
     if dead:
         reasons.append(dead)
@@ -75,10 +78,13 @@ def not_ready(process: Process) -> list[str]:
 
 
 def remarks(process: Process) -> list[str]:
-    """What a person should know although the process is ready: each shard that does not deliver, and why."""
+    """What a person should know although the process is ready: each shard that does not deliver all, and why."""
     found = []
     for part, thread in process.shards():
         shard = thread.shard
         if shard.state not in DELIVERING:
             found.append(f"{part.topic}/{part.index} is {shard.state}" + (f": {shard.why}" if shard.why else ""))
+        held = shard.ctx.held.now.words()
+        if held:
+            found.append(f"{part.topic}/{part.index} is held by a person: {', '.join(held)}")
     return found

@@ -116,6 +116,9 @@ class SimAdmin:
     def group_offset(self, group_id: str, part: Partition) -> int | None:
         return self._ask("read a committed offset", lambda: self._broker.groups.offset(group_id, part))
 
+    def group_note(self, group_id: str, part: Partition) -> str:
+        return self._ask("read a committed offset", lambda: self._broker.groups.note(group_id, part))
+
     def group_members(self, group_id: str) -> list[GroupMember]:
         return self._ask(f"describe the group {group_id}", lambda: self._broker.groups.described(group_id))
 

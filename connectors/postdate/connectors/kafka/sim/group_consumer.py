@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.connectors.kafka.classification import classify
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
 from postdate.connectors.kafka.seam import GroupListener, Isolation, Partition, Record
-from postdate.connectors.kafka.sim.answers import code_of
+from postdate.connectors.kafka.sim.answers import code_of, refusal
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
 from postdate.connectors.kafka.statistics import BrokerStatistics
@@ -70,11 +70,34 @@ class SimGroupConsumer:
     def resume(self, parts: Iterable[Partition]) -> None:
         self._paused.difference_update(parts)
 
-    def commit(self, offsets: Mapping[Partition, int]) -> None:
-        groups = self._broker.groups
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        groups, kept = self._broker.groups, notes or {}
         for part, offset in offsets.items():
             if part in self._assigned and groups.holds(self._group_id, self._member_id, part):
-                groups.commit(self._group_id, part, offset)
+                groups.commit(self._group_id, part, offset, kept.get(part, ""))
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        groups = self._broker.groups
+
+        def commit() -> None:
+            if part not in self._assigned or not groups.holds(self._group_id, self._member_id, part):
+                raise refusal(KafkaError.UNKNOWN_MEMBER_ID, "this member has lost the partition")
+            groups.commit(self._group_id, part, offset, note)
+
+        try:
+            self._link.ask("offsets", commit)
+        except KafkaException as error:
+            raise classify(error, f"keep a note for {part.topic}/{part.index}", otherwise=Unreachable) from error
+
+    def leave(self) -> None:
+        held, listener = sorted(self._assigned), self._listener
+        self._listener = None
+        if held and listener is not None:
+            listener.revoked(held)
+        self._broker.groups.give(self._group_id, self._member_id, held)
+        self._broker.groups.leave(self._group_id, self._member_id, for_good=True)
+        self._forget(held)
+        self._member_id = ""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         groups = self._broker.groups

@@ -38,6 +38,7 @@ class _Group:
     meant: dict[Partition, str] = field(default_factory=dict)
     held: dict[Partition, str] = field(default_factory=dict)
     offsets: dict[Partition, int] = field(default_factory=dict)
+    notes: dict[Partition, str] = field(default_factory=dict)
     generation: int = 0
     balanced: tuple[object, ...] = ()  # members and partitions for which `meant` is
 
@@ -96,11 +97,11 @@ class GroupCoordinator:
             if group.held.get(part) == member_id:
                 del group.held[part]
 
-    def leave(self, group_id: str, member_id: str) -> None:
-        """Leave the group; a static member stays until its session is over."""
+    def leave(self, group_id: str, member_id: str, for_good: bool = False) -> None:
+        """Leave the group; a static member stays until its session is over, unless it leaves `for_good`."""
         group = self._groups.get(group_id, _Group())
         member = group.members.get(member_id)
-        if member is not None and not member.instance_id:
+        if member is not None and (for_good or not member.instance_id):
             self._remove(group, member_id)
             self._balance(group)
 
@@ -110,9 +111,14 @@ class GroupCoordinator:
         self._expire(group)
         return member_id in group.members and group.held.get(part) == member_id
 
-    def commit(self, group_id: str, part: Partition, offset: int) -> None:
-        """Store the group's offset."""
-        self._groups.setdefault(group_id, _Group()).offsets[part] = offset
+    def commit(self, group_id: str, part: Partition, offset: int, note: str = "") -> None:
+        """Store the group's offset, and a note in place of the one before."""
+        group = self._groups.setdefault(group_id, _Group())
+        group.offsets[part], group.notes[part] = offset, note
+
+    def note(self, group_id: str, part: Partition) -> str:
+        """The note beside the committed offset."""
+        return self._groups.get(group_id, _Group()).notes.get(part, "")
 
     def offset(self, group_id: str, part: Partition) -> int | None:
         """The group's committed offset."""

@@ -1,0 +1,80 @@
+"""Hold, release and drain over HTTP: what a person asks of shards and of a process, as its poll thread carries it out.
+
+Thread rule: a thread of the HTTP server.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.wire.topics import is_topic_name
+from postdate.sidecar.holds import DELIVERY, INTAKE, TARGET
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.access import Refused
+from postdate.sidecar.http.pending import BadQuery
+from postdate.sidecar.http.process import Process
+
+HOLD: Final = "hold"
+RELEASE: Final = "release"
+_FIELDS = frozenset({"what", "target", "topic", "partition"})
+_WHAT = (DELIVERY, INTAKE, TARGET)
+
+
+def hold(process: Process, action: str, asked: object) -> dict[str, Any]:
+    """Hold or release what a body says, for those of the shards meant that this process holds.
+
+    Returns what is held of each now. Raises BadQuery: the body says nothing that could be done.
+    """
+    what, target, topic, index = _read(process, asked)
+    held = [part for part, _ in process.shards() if part.topic == (topic or part.topic)]
+    parts = [part for part in held if index is None or part.index == index]
+    why_not = process.poller.holds.ask(
+        parts, lambda holds: holds.changed(what, action == HOLD, target), limits.HOLD_TIMEOUT_S
+    )
+    shards = dict(process.shards())
+    done = [part for part in parts if part not in why_not and part in shards]
+    left = [part for part in parts if part not in done]
+    return {
+        "shards": [_shard(part) | {"held": shards[part].shard.ctx.held.now.words()} for part in done],
+        "not_asked": [_shard(part) | {"state": "UNKNOWN", "why": why_not.get(part, "")} for part in left],
+    }
+
+
+def where(asked: object) -> list[tuple[str, str]]:
+    """Which shards a body means, as the parameters of a query. REQUIRES: `hold` has taken it."""
+    assert isinstance(asked, dict), "it was read before"
+    return [(name, str(asked[name])) for name in ("topic", "partition") if name in asked]
+
+
+def drain(process: Process) -> dict[str, Any]:
+    """Let the process give everything to the others. Raises Refused where there are none; KafkaFault."""
+    members = process.admin.group_members(process.config.group_id)
+    if len(members) < 2 and not process.poller.is_drained:
+        raise Refused(409, "no other process is a member of the group: nobody would deliver. Stop this one instead")
+    process.poller.drain()
+    return {"draining": [_shard(part) for part, _ in process.shards()], "instance": process.config.instance_name}
+
+
+def _read(process: Process, asked: object) -> tuple[str, str, str | None, int | None]:
+    if not isinstance(asked, dict):
+        raise BadQuery("the body must be a JSON object")
+    unknown = sorted(set(asked) - _FIELDS)
+    if unknown:
+        raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS))}")
+    what, target, topic, index = (asked.get(name) for name in ("what", "target", "topic", "partition"))
+    if what not in _WHAT:
+        raise BadQuery(f"what takes one of {', '.join(_WHAT)}")
+    if (what == TARGET) != (target is not None):
+        raise BadQuery(f"target goes with what={TARGET}, and with nothing else")
+    if target is not None and not (isinstance(target, str) and is_topic_name(target)):
+        raise BadQuery("target is not a topic name")
+    if topic is not None and topic not in process.config.request_topic_names:
+        raise BadQuery(f"{topic} is not served here: {', '.join(process.config.request_topic_names)}")
+    if index is not None and (isinstance(index, bool) or not isinstance(index, int) or index < 0 or topic is None):
+        raise BadQuery("partition takes a number, and goes with a topic")
+    return what, target or "", topic, index
+
+
+def _shard(part: Partition) -> dict[str, Any]:
+    return {"topic": part.topic, "partition": part.index}

@@ -1,0 +1,75 @@
+"""How the shards of this process stand, in numbers for a page and for people: states, what is held by whom, the load
+ahead as the mapped wheels have it, and how late deliveries were.
+
+Asks no shard anything, so it answers whatever they do.
+
+Thread rule: a thread of the HTTP server.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from postdate.connectors.kafka.seam import Partition
+from postdate.sidecar.http import limits
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.wheel.errors import WheelError
+from postdate.wheel.hand import CONTROL, OVERDUE, PARKED
+from postdate.wheel.wheel_view import WheelSnapshot, WheelView
+
+
+def overview(process: Process, name: str) -> dict[str, Any]:
+    """Every shard of the process, in the order of their names; `name`: how others reach it. O(shards), some ms each."""
+    shards = [_shard(process, name, part, thread) for part, thread in process.shards()]
+    return {"at_ms": process.clock.wall_ms(), "shards": shards, "not_asked": []}
+
+
+def _shard(process: Process, name: str, part: Partition, thread: ShardThread) -> dict[str, Any]:
+    shard, counts = thread.shard, process.counts[part]
+    figures = shard.ctx.inquiries.figures
+    told: dict[str, Any] = {
+        "topic": part.topic,
+        "partition": part.index,
+        "process": name,
+        "state": shard.state,
+        "why": shard.why,
+        "held": shard.ctx.held.now.words(),
+        "fates": dict(counts.fates),
+        "lateness": {"bounds_ms": list(counts.lateness.bounds), "counts": list(counts.lateness.buckets)},
+    }
+    if figures is None:
+        return told
+    status, snapshot = read_status(figures.directory), _snapshot(figures.directory)
+    told |= {"pending": figures.pending, "lag": None if status is None else status.lag}
+    if snapshot is not None:
+        now_ms = int(process.clock.wall_ms() - (counts.skew_ms or 0.0))
+        horizons = snapshot.pending_by_horizon(now_ms)
+        next_due = snapshot.next_due_ms()
+        told |= {
+            "overdue": horizons[OVERDUE],
+            "parked": horizons[PARKED],
+            "ending": horizons[CONTROL],
+            "horizons": horizons,
+            "next_due_ms": next_due,
+            "load": [_load(snapshot, now_ms, step_ms, steps) for step_ms, steps in limits.LOADS],
+        }
+    return told
+
+
+def _load(snapshot: WheelSnapshot, now_ms: int, step_ms: int, steps: int) -> dict[str, Any]:
+    """What is due in each span ahead, the present one first: whole minutes or hours, the same for every shard."""
+    from_ms = now_ms // step_ms * step_ms
+    return {"from_ms": from_ms, "step_ms": step_ms, "counts": snapshot.load_ahead(from_ms, step_ms, steps)}
+
+
+def _snapshot(directory: Path) -> WheelSnapshot | None:
+    """The wheel at this moment; None: there is none, it counts only a part, or its owner is busy with it."""
+    try:
+        with WheelView.open(directory) as view:
+            snapshot = view.snapshot()
+    except WheelError:
+        return None
+    return None if snapshot.building else snapshot

@@ -1,0 +1,263 @@
+"use strict";
+// The page of a deployment: asks /api/v1/shards every few seconds, and the rest when a person does. Whatever comes from
+// the API is put into the page as text, never as markup. The token is a variable of this script and nothing else.
+
+const REFRESH_MS = 3000;
+const $ = (id) => document.getElementById(id);
+let token = "";
+let load = 0;
+let told = null;
+
+class Refused extends Error {
+  constructor(status, text) {
+    super(text);
+    this.status = status;
+  }
+}
+
+async function ask(path, body) {
+  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const options = body === undefined ? { headers } : { method: "POST", headers, body: JSON.stringify(body) };
+  let answer;
+  try {
+    answer = await fetch(path, options);
+  } catch {
+    throw new Refused(0, "The process does not answer.");
+  }
+  const json = await answer.json().catch(() => ({}));
+  if (!answer.ok) throw new Refused(answer.status, json.error || `The answer was ${answer.status}.`);
+  return json;
+}
+
+// ---- making elements -------------------------------------------------------------------------------------------------
+
+function make(tag, text = "", className = "") {
+  const element = document.createElement(tag);
+  element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+const number = (value) => (value === undefined || value === null ? "–" : value.toLocaleString("en"));
+const at = (ms) => new Date(ms).toISOString().replace("T", " ").replace(/\.000Z$/, "Z");
+const clock = (ms) => `${new Date(ms).toISOString().slice(5, 16).replace("T", " ")}Z`;
+
+function span(ms) {
+  for (const [unit, size] of [["d", 86400000], ["h", 3600000], ["min", 60000], ["s", 1000]]) {
+    if (ms >= size) return `${Number((ms / size).toFixed(1))} ${unit}`;
+  }
+  return `${Math.max(Math.round(ms), 0)} ms`;
+}
+
+// ---- how it stands ---------------------------------------------------------------------------------------------------
+
+const sum = (name) => told.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
+
+function showFigures() {
+  $("held").textContent = number(sum("pending"));
+  $("overdue").textContent = number(sum("overdue"));
+  $("overdue").classList.toggle("ill", sum("overdue") > 0);
+  $("parked").textContent = number(sum("parked"));
+  const next = told.shards.map((shard) => shard.next_due_ms).filter((ms) => ms !== undefined && ms !== null);
+  $("next-due").textContent = next.length ? (Math.min(...next) <= told.at_ms ? "now" : span(Math.min(...next) - told.at_ms)) : "–";
+}
+
+function showLoad() {
+  const columns = [];
+  let fromMs = Infinity;
+  let stepMs = 60000;
+  for (const shard of told.shards) {
+    const ahead = shard.load?.[load];
+    if (!ahead) continue;
+    fromMs = Math.min(fromMs, ahead.from_ms);
+    stepMs = ahead.step_ms;
+    ahead.counts.forEach((count, index) => { columns[index] = (columns[index] ?? 0) + count; });
+  }
+  const most = Math.max(0, ...columns);
+  $("load").replaceChildren(...columns.map((count, index) => {
+    const column = make("span");
+    column.style.height = most && count ? `${Math.max((count / most) * 100, 2)}%` : "0";
+    column.title = `${clock(fromMs + index * stepMs)}: ${number(count)}`;
+    return column;
+  }));
+  const all = columns.reduce((total, count) => total + count, 0);
+  $("load").setAttribute("aria-label", `${number(all)} messages ahead, at most ${number(most)} in ${span(stepMs)}`);
+  $("load").dataset.total = all;
+  $("load-from").textContent = columns.length ? clock(fromMs) : "";
+  $("load-most").textContent = columns.length ? `at most ${number(most)} in ${span(stepMs)}` : "nothing is known yet";
+  $("load-until").textContent = columns.length ? clock(fromMs + columns.length * stepMs) : "";
+}
+
+function showLateness() {
+  const bounds = told.shards[0]?.lateness.bounds_ms ?? [];
+  const counts = Array(bounds.length + 1).fill(0);
+  for (const shard of told.shards) shard.lateness.counts.forEach((count, index) => { counts[index] += count; });
+  const all = counts.reduce((total, count) => total + count, 0);
+  let below = 0;
+  const within = bounds.find((_, index) => (below += counts[index]) >= all * 0.99);
+  $("lateness").textContent = !all ? "–" : within === undefined ? `over ${span(bounds.at(-1))}` : span(within);
+  const rows = [];
+  counts.forEach((count, index) => {
+    if (!count) return;
+    const bar = make("div", "", "bar");
+    const inside = make("span");
+    inside.style.width = `${(count / all) * 100}%`;
+    bar.append(inside);
+    const name = index < bounds.length ? `up to ${span(bounds[index])}` : `over ${span(bounds.at(-1))}`;
+    rows.push(make("span", name), bar, make("span", number(count), "n"));
+  });
+  $("late").replaceChildren(...(rows.length ? rows : [make("span", "Nothing was delivered yet.", "soft")]));
+}
+
+function cell(name, text, className) {
+  const made = make("td", text, className);
+  made.dataset.name = name;
+  return made;
+}
+
+function showShards() {
+  const rows = [...told.shards, ...told.not_asked].map((shard) => {
+    const row = make("tr");
+    const state = cell("state", shard.state, `state ${shard.state}`);
+    for (const text of [shard.why, shard.held?.length ? `held by a person: ${shard.held.join(", ")}` : ""]) {
+      if (text) state.append(make("div", text, "word soft"));
+    }
+    row.append(cell("shard", `${shard.topic}/${shard.partition}`), state, cell("process", shard.process ?? "–"));
+    for (const name of ["pending", "overdue", "parked", "lag"]) {
+      row.append(cell(name === "pending" ? "held" : name, number(shard[name]), "n"));
+    }
+    return row;
+  });
+  $("shards").replaceChildren(...rows);
+}
+
+function trouble(text) {
+  $("trouble").hidden = !text;
+  $("trouble").textContent = text;
+}
+
+async function refresh() {
+  try {
+    told = await ask("/api/v1/shards");
+    trouble(told.not_asked.map((shard) => `${shard.topic}/${shard.partition}: ${shard.why}`).join("\n"));
+    const processes = new Set(told.shards.map((shard) => shard.process)).size;
+    $("freshness").textContent = `${told.shards.length} shards, ${processes} processes`;
+    showFigures();
+    showLoad();
+    showLateness();
+    showShards();
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    trouble(error.message);
+    if (error.status === 401 && !token && !$("token-dialog").open) await wantToken("Reading needs the token here.");
+  }
+}
+
+// ---- finding and changing --------------------------------------------------------------------------------------------
+
+function dialog(element) {
+  element.returnValue = "cancel";
+  element.showModal();
+  return new Promise((resolve) => element.addEventListener("close", () => resolve(element.returnValue), { once: true }));
+}
+
+async function wantToken(why) {
+  $("token-why").textContent = `${why} It is kept in the memory of this page, and nowhere else.`;
+  if ((await dialog($("token-dialog"))) === "ok") token = $("token").value.trim();
+  $("token").value = "";
+  $("token-button").textContent = token ? "Token set" : "Token";
+  return Boolean(token);
+}
+
+async function change(entry, action) {
+  const isMove = action === "reschedule";
+  $("change-title").textContent = isMove ? "Deliver at another time?" : "Cancel this message?";
+  $("change-what").textContent = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, due ${at(entry.due_ms)}`;
+  $("change-when").hidden = !isMove;
+  $("when").value = isMove ? new Date(entry.due_ms).toISOString() : "";
+  $("change-yes").textContent = isMove ? "Move it" : "Cancel it";
+  if ((await dialog($("change-dialog"))) !== "ok") return;
+  if (!token && !(await wantToken("A change needs the token."))) return;
+  const body = isMove ? { origin: entry.origin, at: $("when").value.trim() } : { origin: entry.origin };
+  try {
+    const control = await ask(`/api/v1/${action}`, body);
+    await follow(control.origin, entry.origin);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    if (error.status === 401) token = "";
+    show([make("p", error.message, "word")]);
+  }
+}
+
+// A control is an ordinary request: what came of it is in the life of the request that it names.
+async function follow(control, origin) {
+  show([make("p", `Asked, as ${control}. Waiting for the answer.`, "word")]);
+  for (let tries = 0; tries < 20; tries += 1) {
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const life = await ask(`/api/v1/requests/${control}`).catch(() => null);
+    if (life?.state === "applied") break;
+  }
+  await showLife(origin);
+}
+
+function show(elements) {
+  $("found").replaceChildren(...elements);
+}
+
+function describe(entry) {
+  const box = make("div", "", "entry");
+  const buttons = make("div", "", "line");
+  for (const [action, text] of [["cancel", "Cancel"], ["reschedule", "Reschedule"]]) {
+    const button = make("button", text);
+    button.type = "button";
+    button.dataset.action = action;
+    button.addEventListener("click", () => change(entry, action));
+    buttons.append(button);
+  }
+  box.append(
+    make("div", entry.id || entry.origin, "word state"),
+    make("div", `${entry.state}, due ${at(entry.due_ms)} for ${entry.target}`, "word"),
+    make("div", entry.origin, "word soft"),
+    buttons,
+  );
+  return box;
+}
+
+async function showLife(origin) {
+  const life = await ask(`/api/v1/requests/${origin}`);
+  const box = make("div", "", "entry");
+  box.append(make("div", `${life.origin}: ${life.state}`, "word state"));
+  if (life.request?.accepted_ms) box.append(make("div", `${at(life.request.accepted_ms)} asked`, "word"));
+  for (const event of life.events) box.append(make("div", `${at(event.at_ms)} ${event.fate}`, "word"));
+  show(life.entry ? [box, describe(life.entry)] : [box]);
+}
+
+async function find(event) {
+  event.preventDefault();
+  const what = $("what").value.trim();
+  try {
+    const page = await ask(`/api/v1/pending?id=${encodeURIComponent(what)}`);
+    if (page.entries.length) show(page.entries.map(describe));
+    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showLife(what);
+    else show([make("p", `Nothing is pending under ${what}. By its origin its life can be seen, also when it has ended.`, "word")]);
+  } catch (error) {
+    if (!(error instanceof Refused)) throw error;
+    show([make("p", error.message, "word")]);
+  }
+}
+
+$("find").addEventListener("submit", find);
+$("token-button").addEventListener("click", () => wantToken("Changes need it; beyond one machine reading does too."));
+for (const button of document.querySelectorAll("[data-load]")) {
+  button.addEventListener("click", () => {
+    load = Number(button.dataset.load);
+    for (const other of document.querySelectorAll("[data-load]")) other.setAttribute("aria-pressed", String(other === button));
+    if (told) showLoad();
+  });
+}
+
+async function run() {
+  await refresh();
+  setTimeout(run, REFRESH_MS);
+}
+run();

@@ -1,0 +1,143 @@
+"""Goal: what a person holds is not delivered, whatever happens to the process that held it; nothing else waits for it;
+and on release all of it leaves, once.
+
+Method: two real processes share the shards of a request topic. Delivery of all shards but one and one target, and then
+the intake, are held; messages fall due meanwhile, a process is killed, another drained, and the topics are compared
+with what was asked.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postdate.connectors.wire.headers import AT, ID, TOPIC
+from postdate.sidecar.cli import postdate as program
+from support.bed import Bed
+from support.http_steps import Client, free_port, value_of
+from support.oracle import Sent
+from support.sidecars import Sidecar, wait_until
+
+SHARDS = 4
+#: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.
+_PATIENT = {"session.timeout.ms": "120000", "heartbeat.interval.ms": "1000"}
+_TOKEN = "the-token-of-this-test"  # noqa: S105
+
+
+@pytest.fixture
+def sidecars(bed: Bed) -> list[Sidecar]:
+    """Two processes with two shards each; the second is a static member, whom the group would miss for long."""
+    bed.new_requests(SHARDS)
+    bed.new_target()
+    bed.new_target()
+    (bed.directory / "token").write_text(_TOKEN)
+    made = [bed.new_sidecar(), bed.new_sidecar(static=True, consumer=_PATIENT)]
+    for sidecar in made:
+        sidecar.http = {"port": free_port(), "token_file": str(bed.directory / "token")}
+        sidecar.start()
+    for sidecar in made:
+        sidecar.wait_for_shards(2)
+    return made
+
+
+def client(sidecar: Sidecar) -> Client:
+    return Client(int(str(sidecar.http["port"])), _TOKEN)
+
+
+def send(bed: Bed, target: str, count: int, names: str) -> list[Sent]:
+    """Messages for one target that are due at once, spread over the partitions."""
+    sender, sent = bed.sender(), []
+    due_ms = int(time.time() * 1000)
+    for number in range(count):
+        name = f"{names}-{number}".encode()
+        given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), (ID, name)]
+        sent.append(sender.send(bed.requests[0], Sent(target, name, b"v", [*given], due_ms)))
+    sender.flush()
+    return sent
+
+
+def command(bed: Bed, *arguments: str, exit_code: int = 0) -> Result:
+    """A command with a broker, the group and the token."""
+    options = ["-b", bed.bootstrap, "--group-id", bed.group_id, "--token-file", str(bed.directory / "token")]
+    result = CliRunner().invoke(program, [*arguments, *options])
+    assert result.exit_code == exit_code, result.output
+    return result
+
+
+def pending(sidecar: Sidecar, query: str = "") -> int:
+    """What all processes hold, by one's word; -1 while somebody has not answered."""
+    told = client(sidecar).get(f"/api/v1/pending/count{query}").json
+    return -1 if told["not_asked"] else int(told["count"])
+
+
+def held(sidecar: Sidecar) -> dict[int, Any]:
+    """What is held of each shard, by one's word."""
+    shards = client(sidecar).get("/api/v1/shards").json["shards"]
+    return {shard["partition"]: shard["held"] for shard in shards if shard["state"] == "RUNNING"}
+
+
+def test_what_is_held_stays_wherever_its_shard_goes_and_leaves_once(bed: Bed, sidecars: list[Sidecar]) -> None:
+    (requests,), (target, other) = bed.requests, bed.targets
+    one, two = sidecars
+    command(bed, "hold", "delivery", f"{requests}/0", f"{requests}/1", f"{requests}/2")
+    command(bed, "hold", "target", other, f"{requests}/3")
+    assert held(one) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
+    asked = send(bed, target, 40, "a") + send(bed, other, 40, "b")
+    free = [each for each in asked if each.target == target and _shard(each) == 3]
+    bed.wait_for_ends(len(free))
+    wait_until(lambda: pending(two) == len(asked) - len(free), "the rest was read and waits")
+    assert sum(value_of(client(each).samples(), "postdate_held", what="delivery") for each in sidecars) == 3
+    assert "is held by a person: delivery" in client(one).get("/readyz").text + client(two).get("/readyz").text
+    stopped = next(each for each in asked if _shard(each) == 0)
+    assert client(two).post("/api/v1/cancel", {"origin": stopped.origin.decode()}).status == 202
+    bed.wait_for_ends(len(free) + 2)
+
+    one.kill()
+    two.wait_for_shards(SHARDS)
+    wait_until(lambda: len(held(two)) == SHARDS, "the other one has all shards")
+    assert held(two) == {0: ["delivery"], 1: ["delivery"], 2: ["delivery"], 3: [f"target {other}"]}
+    assert pending(two) == len(asked) - len(free) - 1
+    parked = sum(_shard(each) == 3 and each.target == other for each in asked)
+    wait_until(
+        lambda: client(two).get("/api/v1/pending/count").json["parked"] == parked, "what is held is parked again"
+    )
+    assert "nobody would deliver" in client(two).post("/api/v1/drain", {}).text
+
+    one.start()
+    for sidecar in sidecars:
+        sidecar.wait_for_shards(2)
+    command(bed, "release", "delivery")
+    command(bed, "release", "target", other)
+    assert set(map(tuple, held(one).values())) == {()}
+    bed.wait_for_ends(len(asked) + 1)
+    waiting = _hold_intake_and_drain(bed, one, two, len(asked) + 1)
+    bed.judge([each for each in [*asked, *waiting] if each is not stopped], silent=[stopped])
+
+
+def _hold_intake_and_drain(bed: Bed, one: Sidecar, two: Sidecar, ended: int) -> list[Sent]:
+    """Requests that nobody reads until the intake is released, by when their shards have moved to one process."""
+    requests, target = bed.requests[0], bed.targets[0]
+    assert client(one).post("/api/v1/hold", {"what": "intake"}, Authorization="Bearer no").status == 401
+    command(bed, "hold", "intake", requests)
+    waiting = send(bed, target, 20, "c")
+    named = ["--url", f"http://127.0.0.1:{client(two).port}", "--token-file", str(bed.directory / "token")]
+    drained = CliRunner().invoke(program, ["drain", *named])
+    assert drained.exit_code == 0, drained.output
+    assert "hands over 2 shards" in drained.output
+    one.wait_for_shards(SHARDS)
+    two.wait_for_shards(0)
+    assert "the process was drained" in client(two).get("/readyz").text
+    assert client(two).get("/healthz").status == 200
+    assert pending(one) == 0
+    assert command(bed, "hold", "list").stdout.count("held: intake") == SHARDS
+    command(bed, "release", "intake")
+    bed.wait_for_ends(ended + len(waiting))
+    assert two.stop() == 0
+    return waiting
+
+
+def _shard(sent: Sent) -> int:
+    return int(sent.origin.split(b"/")[1])

@@ -1,0 +1,211 @@
+"""Goal: a shard does not do what a person holds, does all else, and does not spin; what is held is known before
+anything is delivered, and only its present owner can change it.
+
+Method: the real `Shard` over the simulated cluster, and the real poll thread's part over a simulated group. Time moves
+only where the test lets it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from postdate.connectors.kafka.errors import KafkaFault, Unreachable
+from postdate.connectors.kafka.seam import GroupConsumer, NewTopic, Partition
+from postdate.sidecar.batch import Batch
+from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import State
+from postdate.wheel.index import TimerIndex
+from support.shard_bench import BUDGET_MS, Bench, R
+
+PART = Partition(R, 0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def pass_ms(bench: Bench, shard: Shard, time_ms: float) -> None:
+    until_ms = bench.time.now_ms + time_ms
+    bench.until(shard, lambda: bench.time.now_ms >= until_ms)
+
+
+def test_what_is_due_stays_while_delivery_is_held_and_a_cancel_still_works(bench: Bench) -> None:
+    shard = bench.shard()
+    shard.ctx.held.now = Holds(delivery=True)
+    kept = bench.schedule(1)
+    stopped = bench.schedule(1, ("postdate-id", b"stop-me"))
+    bench.until(shard, lambda: shard.next_request == 2)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"stop-me"))
+    bench.until(shard, lambda: bench.ended() == 2)
+    pass_ms(bench, shard, 5_000)
+    assert [dict(fates) for fates in bench.fates()] == [{stopped: "cancelled", 2: "applied"}]
+    assert shard.turn() >= 1_000, "a shard whose hand rests has nothing to do"
+    shard.ctx.held.now = NOTHING
+    bench.until(shard, lambda: bench.ended() == 3)
+    assert bench.fates()[-1] == [(kept, "delivered")]
+    shard.close()
+
+
+def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.admin.create_topics([NewTopic("mails", 1, 1, {})])
+    shard = bench.shard()
+    shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
+    parked: list[int] = []
+    park = shard._dispatcher._park
+
+    def counted(index: TimerIndex, batch: Batch) -> None:
+        parked.append(len(batch.park))
+        park(index, batch)
+
+    monkeypatch.setattr(shard._dispatcher, "_park", counted)
+    held = [bench.schedule(1, target=b"mails") for _ in range(3)]
+    free = bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    pass_ms(bench, shard, BUDGET_MS * 3)
+    assert bench.fates() == [[(free, "delivered")]]
+    assert shard._index is not None
+    assert shard._index.parked_count == 3
+    assert sum(parked) == 3, "what is parked stays there, and is not moved to and fro"
+    shard.ctx.held.now = NOTHING
+    bench.until(shard, lambda: bench.ended() == 4)
+    assert bench.fates()[-1] == [(offset, "delivered") for offset in held]
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_with_the_intake_held_nothing_is_read_and_what_is_there_leaves(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 2_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.ctx.held.now = Holds(intake=True)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert shard.next_request == 1
+    assert not shard.inbox.empty
+    assert shard.turn() > 0, "requests that wait are no reason to turn again at once"
+    shard.ctx.held.now = NOTHING
+    bench.until(shard, lambda: bench.ended() == 2)
+    shard.close()
+
+
+def test_the_next_owner_knows_what_is_held_before_it_delivers(bench: Bench) -> None:
+    note = Holds(delivery=True, targets=frozenset({"mails"})).encode()
+    bench.shard().close()
+    bench.broker.groups.commit("postdate", PART, 0, note)
+    shard = bench.shard()
+    assert shard.ctx.held.now.words() == ["delivery", "target mails"]
+    bench.schedule(1)
+    bench.until(shard, lambda: shard.next_request == 1)
+    pass_ms(bench, shard, 2_000)
+    assert bench.fates() == []
+    shard.close()
+
+
+def test_a_shard_does_not_take_over_where_it_cannot_know_what_is_held(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(*_: object) -> str:
+        raise Unreachable("no answer")
+
+    monkeypatch.setattr(bench.admin, "group_note", silent)
+    shard = bench.new_shard()
+    for _ in range(5):
+        shard.turn()
+        bench.time.wait(1_000)
+    assert (shard.state, shard.takeovers, len(bench.log())) == (State.FENCING, 0, 0)
+    monkeypatch.undo()
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    shard.close()
+
+
+@pytest.mark.parametrize("note", ["somebody else's", '{"v":2,"holds":{}}', "[]"])
+def test_a_note_that_is_none_of_ours_holds_nothing(bench: Bench, note: str, caplog: pytest.LogCaptureFixture) -> None:
+    bench.broker.groups.commit("postdate", PART, 0, note)
+    held = Held()
+    held.recall(bench.admin, "postdate", PART)
+    assert held.now == NOTHING
+    assert "is not Postdate's" in caplog.text
+
+
+def test_what_is_held_is_written_as_documented() -> None:
+    assert NOTHING.encode() == ""
+    assert Holds(delivery=True).encode() == '{"v":1,"holds":{"delivery":true}}'
+    some = (
+        NOTHING.changed(INTAKE, True).changed(TARGET, True, "a").changed(TARGET, True, "b").changed(TARGET, False, "a")
+    )
+    assert some.encode() == '{"v":1,"holds":{"intake":true,"targets":["b"]}}'
+    assert some.changed(INTAKE, False).changed(TARGET, False, "b") == NOTHING
+
+
+# ---- the poll thread's part ------------------------------------------------------------------------------------------
+
+
+class Keeper:
+    """The group consumer as far as notes go: keeps them, or fails."""
+
+    def __init__(self, fault: KafkaFault | None = None) -> None:
+        self.notes: list[tuple[Partition, int, str]] = []
+        self._fault = fault
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        if self._fault is not None:
+            raise self._fault
+        self.notes.append((part, offset, note))
+
+
+def held_shard(state: State = State.RUNNING) -> ShardThread:
+    shard = SimpleNamespace(state=state, next_request=7, ctx=SimpleNamespace(held=Held(), name="r/0"))
+    return cast(ShardThread, SimpleNamespace(shard=shard, inbox=Inbox()))
+
+
+def asked(keeper: Keeper, thread: ShardThread | None, change: Callable[[Holds], Holds]) -> dict[Partition, str]:
+    """Ask from another thread, as people do, and serve until it has its answer."""
+    requests, answers = HoldRequests(), list[dict[Partition, str]]()
+    asker = threading.Thread(target=lambda: answers.append(requests.ask([PART], change, 60.0)))
+    asker.start()
+    while asker.is_alive():
+        requests.serve(cast(GroupConsumer, keeper), {PART: thread} if thread is not None else {})
+        asker.join(0.005)
+    return answers[0]
+
+
+def test_a_change_is_kept_by_kafka_before_it_counts() -> None:
+    keeper, thread = Keeper(), held_shard()
+    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert keeper.notes == [(PART, 7, '{"v":1,"holds":{"delivery":true}}')]
+    assert thread.shard.ctx.held.now.delivery
+    assert asked(keeper, thread, lambda holds: holds.changed(DELIVERY, True)) == {}
+    assert len(keeper.notes) == 1, "what is so already is not written again"
+
+
+@pytest.mark.parametrize(
+    ("keeper", "thread", "why"),
+    [
+        (Keeper(Unreachable("no coordinator")), held_shard(), "no coordinator"),
+        (Keeper(), held_shard(State.RECOVERING), "it is RECOVERING"),
+        (Keeper(), None, "holds it no more"),
+    ],
+)
+def test_a_change_that_is_not_kept_does_not_count(keeper: Keeper, thread: ShardThread | None, why: str) -> None:
+    assert why in asked(keeper, thread, lambda holds: holds.changed(INTAKE, True))[PART]
+    assert keeper.notes == []
+    assert thread is None or thread.shard.ctx.held.now == NOTHING
+
+
+def test_more_targets_than_kafka_keeps_are_refused() -> None:
+    many = frozenset(f"{number:0>200}" for number in range(25))
+    thread = held_shard()
+    assert "too many targets" in asked(Keeper(), thread, lambda _: Holds(targets=many))[PART]
+    assert thread.shard.ctx.held.now == NOTHING
