@@ -2,7 +2,7 @@
 or on its own, and words that help where something did not come.
 
 Method: the context manager on the broker of the session; and pytest itself, as a user would run it, with the fixtures
-and no broker given. The image's part is in test_containers_image.py, the example in test_examples.py.
+and no broker given. The example is in test_examples.py.
 """
 
 from __future__ import annotations

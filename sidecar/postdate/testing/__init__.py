@@ -6,8 +6,8 @@
         producer.produce(**postdate.requests.schedule("reminders", b"pay!", delay=timedelta(seconds=1)))
         (message,) = postdate.delivered("reminders", 1)
 
-As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`. In containers:
-`postdate.testing.container.PostdateContainer`, which needs testcontainers. docs/test-your-service.md has the rest.
+As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`.
+docs/test-your-service.md has the rest.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import time
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.classification import classify, error_of
+from postdate.connectors.kafka.classification import classify
 from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
 from postdate.connectors.kafka.records import group_records
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
@@ -43,7 +43,7 @@ class ConfluentLogReader:
         except KafkaException as error:
             raise classify(error, self._doing) from error
         if first is None:
-            self._look(consumer)
+            self._look(consumer, timeout_s)
         grouped, errors = group_records(messages)
         for _, _, error_event in errors:
             self._judge(error_event)
@@ -59,16 +59,16 @@ class ConfluentLogReader:
         if consumer is not None:
             consumer.close()
 
-    def _look(self, consumer: Consumer) -> None:
+    def _look(self, consumer: Consumer, timeout_s: float) -> None:
         """Asks about a topic that has been silent for a while. *Measured*: of one that ACLs hide altogether the library
         says nothing to who reads it by hand, and waits for ever."""
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + limits.SILENCE_S
         try:
-            error = consumer.list_topics(self._part.topic, limits.ADMIN_TIMEOUT_S).topics[self._part.topic].error
-        except KafkaException as unanswered:
-            error = error_of(unanswered)
+            error = consumer.list_topics(self._part.topic, max(timeout_s, 0.1)).topics[self._part.topic].error
+        except KafkaException:  # nobody answers now: the library goes on trying, and so does this
+            return
         if error is not None:
             self._judge(error)
 
