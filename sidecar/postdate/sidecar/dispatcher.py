@@ -160,18 +160,14 @@ class Dispatcher:
 
     def _read(self, index: TimerIndex, alone: int, before_ms: int) -> Due:
         """What the next transaction may take: a suspect alone, or what is due first and, in a backlog, what is due for
-        targets that have nothing in it. Whatever lies under key 0 must be in it whole (rule 1)."""
+        targets that have nothing in it."""
         if alone >= 0:
             key = index.find(alone)
             raw = index.entry(key) if key is not None else None
             return Due([key], [raw]) if key is not None and raw is not None else Due([], [])
         controls = index.control_count
-        limit, size_max = self._limit.entries, self._limit.size_bytes
-        if self._isolating:
-            limit = min(limit, ISOLATING_ENTRIES_MAX)
-        if controls:
-            limit, size_max = max(controls, limit // 2), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
-        elif not self._isolating:
+        limit, size_max = self._limits(index)
+        if not controls and not self._isolating:
             ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
             if ahead is not None:
                 limit = max(1, limit // 4 if self._ahead.searching else limit - len(ahead.keys))
@@ -186,6 +182,15 @@ class Dispatcher:
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=not (controls or self._isolating))
         due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
         return due
+
+    def _limits(self, index: TimerIndex) -> tuple[int, int]:
+        """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
+        limit, size_max = self._limit.entries, self._limit.size_bytes
+        if self._isolating:
+            limit = min(limit, ISOLATING_ENTRIES_MAX)
+        if index.control_count:
+            return max(index.control_count, limit // 2), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        return limit, size_max
 
     def _go_on(self, index: TimerIndex, tenure: Tenure, due: Due, batch: Batch, before_ms: int) -> None:
         """After a commit: how large the next transaction may be, and whether to look ahead of what waits."""

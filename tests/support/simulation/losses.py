@@ -39,6 +39,7 @@ class Losses:
 
     def __init__(self, world: World, random: Random) -> None:
         self.kind = ""
+        self._said_nothing = False
         self._world = world
         self._random = random
 
@@ -79,11 +80,12 @@ class Losses:
         return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in LOSSES[self.kind]) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
-        """What is left of the complaints: about a forged record itself, or what was read before requests vanished."""
+        """What is left of the complaints: about a forged record itself, what was read before requests vanished, and a
+        log that counts from 1 again since all that it had said was who owns the shard."""
         excuses = {
             "forged record": ("O6: partition 0 ",),
             "requests deleted": ("I3:", "I5:"),
-            "fates deleted": ("I3:",),
+            "fates deleted": ("I3:", *(["O6: partition 0 has seq 1 after "] if self._said_nothing else [])),
         }
         return [line for line in wrong if not line.startswith(excuses.get(self.kind, ("-",)))]
 
@@ -104,6 +106,7 @@ class Losses:
         if not said or log.stable_end < log.end:
             return False
         before = self._random.choice([log.end, self._random.randint(said[0].offset + 1, log.end)])
+        self._said_nothing = before > said[-1].offset and not any(decode_record(record.value).fates for record in said)
         part = Partition(_LOG, LOSER)
         self._world.archive.setdefault(part, []).extend(record for record in said if record.offset < before)
         log.delete_before(before)
