@@ -47,4 +47,4 @@ def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
     command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "thru"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
     assert done.returncode == 2
-    assert "no case begins with 'thru'; there are: intake, through, drain" in done.stderr
+    assert "no case begins with 'thru'; there are: intake, long, through, cancel, drain" in done.stderr

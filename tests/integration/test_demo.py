@@ -15,7 +15,7 @@ import pytest
 from support.command import run_postdate
 
 #: s. Most of it is Java and Spark, which take several times as long on a machine that is busy otherwise.
-DEMO_TIMEOUT_S = 240.0
+DEMO_TIMEOUT_S = 480.0
 
 
 @pytest.mark.timeout(DEMO_TIMEOUT_S + 30)

@@ -15,10 +15,13 @@ from support.small_spark import SMALL_SPARK
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the sockets through which results come to the garbage collector, which warns of each."""
+    """PySpark leaves the sockets through which results come to the garbage collector, which warns of each. Planning
+    takes long where a machine is busy, and these tests run beside all others."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ def _submitted(master: str, *arguments: str) -> subprocess.CompletedProcess[str]
         [*command, str(audit_main.__file__), *arguments],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=480,
         check=False,
         env=environment,
     )
@@ -213,7 +213,7 @@ def _produced(producer: Producer, topic: str, partition: int, key: Any, value: A
     return offsets[0]
 
 
-@pytest.mark.timeout(600)  # three audits, one of them in a JVM of its own
+@pytest.mark.timeout(1200)  # three audits, one of them in a JVM of its own
 def test_clean_then_forged_and_named(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, master: str
 ) -> None:

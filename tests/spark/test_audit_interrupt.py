@@ -54,7 +54,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(broker: RunningBroker, tmp_pa
             if moment == "starting Spark":
                 wait_until(lambda: any("java" in command for command in _members(audit.pid)), "its JVM has started")
             os.killpg(audit.pid, signal.SIGINT)
-            stdout, _ = audit.communicate(timeout=60)
+            stdout, _ = audit.communicate(timeout=240)
         finally:
             audit.kill()
             audit.wait(30)

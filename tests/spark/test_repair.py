@@ -147,7 +147,7 @@ def _lost(bed: Bed) -> dict[str, int]:
     return {**offsets, "due_ms": due_ms}
 
 
-@pytest.mark.timeout(600)  # an audit, three repairs and two sidecars
+@pytest.mark.timeout(1200)  # an audit, three repairs and two sidecars
 def test_a_loss_is_repaired_once(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -84,7 +84,7 @@ class Topics:
         self.producer.produce(f"{self.requests}.store", value, key, 0, headers=[*headers])
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_report_is_what_was_written(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
