@@ -6,8 +6,8 @@ import functools
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +44,19 @@ class Result:
     reached: Counter[str]
 
 
+@contextmanager
+def _silence(wanted: bool) -> Iterator[None]:
+    """What the sidecar logs is of no interest, and nobody after this is to miss what it should see."""
+    logger = logging.getLogger("postdate")
+    before = logger.level
+    if wanted:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 def run_seed(
     seed: int,
     mutation: Mutation | None = None,
@@ -52,9 +65,7 @@ def run_seed(
 ) -> Result:
     """Run one schedule; with a mutation, over code that is broken in one way. `tell` is told every step; a `theme`
     takes the place of the one that the seed would draw."""
-    if tell is None:
-        logging.getLogger("postdate").setLevel(logging.CRITICAL + 1)
-    with tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
+    with _silence(tell is None), tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None) as directory:
         world = World(seed, Path(directory))
         world.tell = tell
         plan = Plan(world, seed, theme)

@@ -60,6 +60,7 @@ class ConfluentAdmin:
     """Admin over confluent_kafka. See the seam for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
         self._timeout_s = settings.admin_timeout_s
         try:
             client = AdminClient(settings.admin_conf())
@@ -206,10 +207,19 @@ class ConfluentAdmin:
         return "" if found is None else found.metadata or ""
 
     def _group_offset(self, group_id: str, part: Partition) -> Tp | None:
-        """What the group has committed for a partition, None where that is nothing."""
-        asked = ConsumerGroupTopicPartitions(group_id, [Tp(part.topic, part.index)])
-        (future,) = self._open().list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
+        """What the group has committed for a partition, None where that is nothing.
+
+        Asked by a client of its own: one that lives on has been seen to get no answer of a group's coordinator any
+        more after its broker had been away, for as long as one waited, while a new one got it at once.
+        """
+        self._open()
         doing = f"read the committed offset of group {group_id}"
+        asked = ConsumerGroupTopicPartitions(group_id, [Tp(part.topic, part.index)])
+        try:
+            client = AdminClient(self._settings.admin_conf())
+        except KafkaException as error:
+            raise classify(error, "make an admin client") from error
+        (future,) = client.list_consumer_group_offsets([asked], request_timeout=self._timeout_s).values()
         group = self._answer(future, doing, absent=KafkaError.GROUP_ID_NOT_FOUND)
         for each in () if group is None else group.topic_partitions:
             if each.error is not None:
