@@ -18,6 +18,8 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.connectors.kafka.errors import DevBrokerFailed
 
 _POLL_INTERVAL_S = 0.05
+#: s. What a broker that was just paused has not answered by then it may never answer: a new client asks again.
+_ATTEMPT_S = 15.0
 
 
 def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:
@@ -30,13 +32,13 @@ def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callab
     _wait_for_port(host, port, deadline, check_alive)
     # log_level 0: the client would print connection failures, which are what this waits out.
     common: dict[str, str | int] = {"bootstrap.servers": f"{host}:{port}", "log_level": 0}
-    topic = f"postdate-ready-{uuid4().hex[:12]}"
     while True:
         check_alive()
         try:
-            _commit_one(common, topic, max(1.0, deadline - time.monotonic()))
+            topic = f"postdate-ready-{uuid4().hex[:12]}"
+            _commit_one(common, topic, min(max(1.0, deadline - time.monotonic()), _ATTEMPT_S))
             return
-        except KafkaException as error:
+        except (KafkaException, TimeoutError) as error:
             if time.monotonic() >= deadline:
                 raise DevBrokerFailed(
                     f"The broker at {host}:{port} did not commit a transaction in time: {error}"
