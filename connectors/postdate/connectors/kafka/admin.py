@@ -220,6 +220,11 @@ class ConfluentAdmin:
             consumer = Consumer(conf, logger=log)
             try:
                 (found,) = consumer.committed([Tp(part.topic, part.index)], self._timeout_s)
+            except KafkaException:
+                said = consumer.poll(0)  # where an ACL is missing, the call only times out, and the reason comes here
+                if said is not None and (why := said.error()) is not None:
+                    raise classify(why, doing, otherwise=Unreachable) from None
+                raise
             finally:
                 consumer.close()
         except KafkaException as error:
