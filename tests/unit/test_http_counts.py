@@ -40,6 +40,9 @@ class Hand:
     def wall_ms(self) -> int:
         return int(1_000_250 + self.ms)
 
+    def sleep(self, wait_ms: float) -> None:
+        self.ms += wait_ms
+
     def broker(self) -> BrokerClock:
         clock = BrokerClock(self)
         clock.sample(1_000_000, 0.0)

@@ -105,6 +105,9 @@ class _Steady:
     def wall_ms(self) -> int:
         return self.wall
 
+    def sleep(self, wait_ms: float) -> None:
+        self.now_ms += wait_ms
+
 
 def test_the_quickest_report_of_the_last_hour_decides() -> None:
     clock = _Steady()

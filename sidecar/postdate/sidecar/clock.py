@@ -33,6 +33,9 @@ class Clock(Protocol):
     def wall_ms(self) -> int:
         """Epoch milliseconds as this machine believes them. For people and metrics only."""
 
+    def sleep(self, wait_ms: float) -> None:
+        """Let that many milliseconds pass."""
+
 
 class SystemClock:
     """The clocks of the running machine."""
@@ -43,6 +46,9 @@ class SystemClock:
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def sleep(self, wait_ms: float) -> None:
+        time.sleep(wait_ms / 1000)
+
 
 class BrokerClock:
     """A lower bound of the broker's time, from the append times of our own records.
@@ -50,6 +56,7 @@ class BrokerClock:
     >>> class Stopped:
     ...     def steady_ms(self): return 500.0
     ...     def wall_ms(self): return 0
+    ...     def sleep(self, wait_ms): pass
     >>> clock = BrokerClock(Stopped())
     >>> clock.sample(append_ms=10_400, reported_at=450.0)
     >>> clock.now_ms()

@@ -35,6 +35,7 @@ REVOKE_WAIT_MS_MAX: Final = 5_000
 
 # A data directory that another process holds for longer belongs to it: a fresh one is taken beside it.
 LOCK_WAIT_MS_MAX: Final = 30_000
+LOCK_POLL_MS: Final = 100
 
 # Samples kept: only those that could still become the largest are, so a few suffice; the bound is for the odd case.
 CLOCK_SAMPLES_MAX: Final = 4_096

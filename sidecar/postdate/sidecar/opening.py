@@ -22,7 +22,7 @@ from postdate.connectors.kafka.errors import NotAuthorized, SettingRefused
 from postdate.connectors.kafka.seam import TopicInfo
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.instructions import INSTRUCTION_NAME
-from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_WAIT_MS_MAX
+from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_POLL_MS, LOCK_WAIT_MS_MAX
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_status import BESIDE, STATUS_NAME
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
@@ -114,7 +114,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
             elif ctx.stopping():
                 raise
             else:
-                time.sleep(0.1)
+                ctx.clock.sleep(LOCK_POLL_MS)
         except (Corrupt, FormatMismatch) as error:
             kept = keep(directory, "unusable")
             log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)

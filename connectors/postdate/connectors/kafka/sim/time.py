@@ -62,6 +62,10 @@ class SimClock:
         """Epoch milliseconds as this machine believes them."""
         return int(self._time.now_ms + self.skew_ms)
 
+    def sleep(self, wait_ms: float) -> None:
+        """Let that many true milliseconds pass."""
+        self._time.wait(wait_ms)
+
     def step(self, by_ms: float) -> None:
         """Set the wall clock forward, or back."""
         self.skew_ms += by_ms
