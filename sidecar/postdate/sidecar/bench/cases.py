@@ -12,15 +12,19 @@ from dataclasses import dataclass
 from postdate.connectors.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
 from postdate.sidecar.bench.figures import Figures, percentiles
-from postdate.sidecar.bench.journal import Journal
-from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.journal import Arrivals, Journal
+from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, TARGET_PARTITIONS, VALUE_SIZE_BYTES
 from postdate.sidecar.bench.steady import bad_target, many, steady
+from postdate.sidecar.cluster import admin_of
 
 #: ms. From the end of filling, how long until an entry is due that is to be accepted before.
 _ACCEPT_MS_PER_RECORD = 0.05
 _ACCEPT_MS_MIN = 8_000
 #: Messages of other targets in the burst, spread over its time.
 _OTHERS = 1_000
+#: Messages that become due while a disk is lost, and how many ms they are apart.
+_MEANWHILE = 1_500
+_APART_MS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +113,42 @@ def cancel(bed: Bed, size: Size) -> Figures:
 
 
 def rebuild(bed: Bed, size: Size) -> Figures:
-    """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again."""
-    requests, (target,) = bed.new_topics()
+    """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again.
+
+    Others become due before, during and after: each of them must come once.
+    """
+    requests, (target, other) = bed.new_topics(2)
     _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
     sidecar = bed.sidecar(requests)
     sidecar.start()
     sidecar.wait_for_pending(size.messages)
+    due_ms = _now_ms()
+    bed.fill(requests, (request(number, other, due_ms + _APART_MS * number) for number in range(_MEANWHILE)))
     sidecar.kill()
     sidecar.lose_disk()
     began = time.monotonic()
     delivering_s = sidecar.start_and_wait()
     sidecar.wait_for_pending(size.messages)
     whole_s = time.monotonic() - began
-    sidecar.stop()
-    return {"delivering_s": delivering_s, "whole_s": whole_s, "entries_per_s": size.messages / whole_s}
+    journal, arrivals = Journal(bed.kafka, requests), Arrivals(bed.kafka, other, TARGET_PARTITIONS)
+    try:
+        journal.follow(_MEANWHILE, sidecar.check)
+        late = journal.lateness()
+        sidecar.stop()
+        with admin_of(bed.kafka) as admin:
+            came = arrivals.take_all(admin)
+    finally:
+        journal.close()
+        arrivals.close()
+    return {
+        "delivering_s": delivering_s,
+        "whole_s": whole_s,
+        "entries_per_s": size.messages / whole_s,
+        "due_meanwhile": float(_MEANWHILE),
+        "repeated": float(came - _MEANWHILE),
+        "early": float((late < 0).sum()),
+        "late_most_ms": float(late.max()),
+    }
 
 
 def through(bed: Bed, size: Size) -> Figures:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from postdate.connectors.kafka.seam import Isolation, Kafka, Partition, Record
+from postdate.connectors.kafka.seam import Admin, Isolation, Kafka, Partition, Record
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.dispatch_log import DELIVERED, OWNER, decode_record
 from postdate.connectors.wire.topics import OwnTopics
@@ -75,9 +75,8 @@ class Arrivals:
     """A read_committed consumer of a target: when each message came, by this machine's clock, minus when it was due."""
 
     def __init__(self, kafka: Kafka, target: str, partitions: int) -> None:
-        self._readers = [
-            kafka.log_reader(Partition(target, index), 0, Isolation.READ_COMMITTED) for index in range(partitions)
-        ]
+        self._parts = [Partition(target, index) for index in range(partitions)]
+        self._readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for part in self._parts]
         self._late: list[float] = []
 
     def take(self) -> int:
@@ -89,6 +88,20 @@ class Arrivals:
             self._late += [now_ms - _due_ms(record) for record in records]
             noted += len(records)
         return noted
+
+    def take_all(self, admin: Admin) -> int:
+        """Read on to the ends of the target as they are now; returns how many came, ever.
+
+        Raises TransientError where they are not reached in CASE_TIMEOUT_S.
+        """
+        ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while any(reader.position() < ends[part] for part, reader in zip(self._parts, self._readers, strict=True)):
+            if not self.take():
+                if time.monotonic() > deadline:
+                    raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
+                time.sleep(LOOK_S)
+        return self.count
 
     @property
     def count(self) -> int:
