@@ -28,6 +28,10 @@ class ConfluentKafka:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
 
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.settings.bootstrap_servers
+
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return ConfluentGroupConsumer(self.settings, group_id, instance_id, address)
 

@@ -370,6 +370,10 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The addresses that clients begin with, HOST:PORT by commas; empty where there are none."""
+
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
         whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""

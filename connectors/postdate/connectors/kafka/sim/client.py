@@ -32,6 +32,10 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
+    @property
+    def bootstrap_servers(self) -> str:
+        return ""
+
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return SimGroupConsumer(self.broker, self.link, group_id, instance_id, address)
 
