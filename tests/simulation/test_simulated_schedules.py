@@ -2,7 +2,7 @@
 
 Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
 decides one schedule of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
-has come to rest, what a read_committed reader finds is held against what was asked (O1 to O10), and every timer index
+has come to rest, what a read_committed reader finds is held against what was asked (O1 to O11), and every timer index
 against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
 caught by what the topics show. And with losses that nobody can make good: the shard must halt.
 

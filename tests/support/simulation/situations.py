@@ -85,6 +85,13 @@ EVENTS: Final = frozenset(
         "fault request-lost",
         "fault markers-late",
         "fault slow",
+        "held delivery",
+        "held intake",
+        "held target",
+        "released delivery",
+        "released intake",
+        "released target",
+        "held over a takeover",
     }
 )
 
