@@ -1,7 +1,7 @@
 """Goal: nobody waits in front of a silent terminal because an address or a name is mistyped.
 
-Method: addresses of this machine that take connections and that refuse them; a block that waits until it was told of;
-and the commands that start Spark, over a simulated cluster, which must refuse before they do.
+Method: addresses that refuse, do not exist or say nothing; a block that waits until somebody was told; and the commands
+that start Spark, over a simulated cluster, which must refuse before they do.
 """
 
 from __future__ import annotations
@@ -9,29 +9,41 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
+from postdate.connectors.kafka.complaints import complaint
+from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
-from postdate.sidecar.silence import LOOK_AFTER_S, told_of_silence, unreachable
+from postdate.sidecar.silence import told_of_silence
 from support.command_bed import SimBed
 
 
-@pytest.fixture
-def listening() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        yield server
-
-
-def _address(server: socket.socket) -> str:
-    return f"127.0.0.1:{server.getsockname()[1]}"
-
-
-def test_a_reason_for_each_address_unless_one_can_be_reached(listening: socket.socket) -> None:
+@contextmanager
+def _nobody() -> Iterator[KafkaSettings]:
+    """An address of this machine that refuses connections."""
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        refused = _address(gone)
-    assert unreachable([refused, " nonsense"]) == f"{refused}: Connection refused; nonsense is no HOST:PORT"
-    assert unreachable([refused, f"PLAINTEXT://{_address(listening)}"]) == ""
+        port = gone.getsockname()[1]
+    yield KafkaSettings(f"127.0.0.1:{port}")
+
+
+def test_the_reason_is_that_of_the_client_library() -> None:
+    with _nobody() as settings:
+        assert f"{settings.bootstrap_servers} failed: Connection refused" in complaint(settings, lambda: False)
+    assert "Failed to resolve" in complaint(KafkaSettings("no-such-host.invalid:9092"), lambda: False)
+
+
+def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
+    asked = list[bool]()
+
+    def over() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert complaint(KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}"), over) == ""
+    assert len(asked) == 2
 
 
 def test_who_waits_is_told_why() -> None:
@@ -41,16 +53,15 @@ def test_who_waits_is_told_why() -> None:
         told.append(text)
         was_told.set()
 
-    with told_of_silence("127.0.0.1:1", tell):
+    with told_of_silence(lambda over: "refused" if not over() else "", tell):
         assert was_told.wait(60)
-    assert told == ["no connection to Kafka yet, still trying: 127.0.0.1:1: Connection refused"]
+    assert told == ["no answer from Kafka yet, still trying: refused"]
 
 
 def test_nobody_is_told_who_was_answered_at_once() -> None:
     told = list[str]()
-    with told_of_silence("127.0.0.1:1", told.append):
-        looking = next(thread for thread in threading.enumerate() if thread.name == "silence")
-    looking.join(LOOK_AFTER_S + 60)
+    with told_of_silence(lambda over: "refused", told.append):
+        pass
     assert told == []
 
 

@@ -37,8 +37,8 @@ def kafka_of(config: Config) -> Kafka:
 
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
-    """Returns when the cluster has answered. Raises KafkaFault: it does not. Stderr says why, where addresses do."""
-    with told_of_silence(kafka.bootstrap_servers, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
+    """Returns when the cluster has answered. Raises KafkaFault: it does not. Stderr says why, where that is known."""
+    with told_of_silence(kafka.complaint, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
         admin.cluster_id()
 
 

@@ -370,9 +370,9 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
-    @property
-    def bootstrap_servers(self) -> str:
-        """The addresses that clients begin with, HOST:PORT by commas; empty where there are none."""
+    def complaint(self, over: Callable[[], bool]) -> str:
+        """Why no broker can be talked to, for a person; empty where nothing is known in some seconds, or when `over`
+        says that nobody wants to know any more. From any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to

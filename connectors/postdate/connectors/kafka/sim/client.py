@@ -5,6 +5,8 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.seam import (
     Admin,
@@ -32,8 +34,7 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
-    @property
-    def bootstrap_servers(self) -> str:
+    def complaint(self, over: Callable[[], bool]) -> str:
         return ""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
