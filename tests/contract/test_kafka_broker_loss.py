@@ -7,6 +7,8 @@ running.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,6 +32,31 @@ from support.kafka_steps import (
     poll_until,
     read_committed,
 )
+from support.sidecars import environment
+
+#: Asks while the broker is paused, and goes on with the same client when it is told that the broker is back.
+_ASKING = """
+import sys
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.errors import Unreachable
+from postdate.connectors.kafka.settings import KafkaSettings
+
+admin = ConfluentKafka(KafkaSettings(sys.argv[1], admin_timeout_s=1)).admin()
+try:
+    admin.group_members("nobody")
+except Unreachable:
+    print("no answer", flush=True)
+sys.stdin.readline()
+answers = 0
+while answers < 20:
+    try:
+        admin.cluster_id()
+        members = admin.group_members("nobody")
+        answers += 1
+    except Unreachable:
+        pass
+print(members)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +203,29 @@ def test_an_admin_that_gets_no_answer_says_so_in_time_and_invents_none(own: Loca
             with suppress(Unreachable):
                 after[name] = questions[name]()
     assert after == before
+
+
+def test_a_question_about_a_group_that_got_no_answer_does_not_end_the_process_later(
+    own: LocalBroker, kafka: ConfluentKafka
+) -> None:
+    with (
+        paused(own),
+        subprocess.Popen(
+            [sys.executable, "-c", _ASKING, own.bootstrap_servers],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        ) as asking,
+    ):
+        try:
+            assert asking.stdout is not None
+            assert asking.stdout.readline() == "no answer\n"
+            own.resume()
+            said, _ = asking.communicate("it is back\n", timeout=PATIENCE_S)
+        finally:
+            asking.kill()
+    assert (asking.returncode, said) == (0, "[]\n"), "the client library has ended the process"
 
 
 def test_without_a_broker_init_gives_up_in_time() -> None:

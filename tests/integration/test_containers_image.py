@@ -3,7 +3,8 @@ probes, and delivers exactly once although one of two is killed.
 
 Method: the image is built from the Dockerfile, the chart rendered by Helm, and each container started by Docker with
 what the rendered pod says: user, read-only root, no capabilities, mounts, variables. Kafka is a container, too; what
-was delivered is judged from its topics by the oracle.
+was delivered is judged from its topics by the oracle. The same image is what `postdate.testing` starts for the tests of
+other people.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import base64
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from postdate.connectors.wire.headers import AT, DELAY, DUE, TOPIC, Headers
 from postdate.sidecar.errors import Exit
+from postdate.testing import NotDelivered
+from postdate.testing.container import PostdateContainer
 from support.bed import Bed, new_bed
 from support.broker import unique_name
 from support.containers import ContainerBroker, container_broker
@@ -91,10 +96,16 @@ class Release:
         )
 
 
+@pytest.fixture(scope="module")
+def broker() -> Iterator[ContainerBroker]:
+    with container_broker() as running:
+        yield running
+
+
 @pytest.fixture
-def bed(tmp_path: Path) -> Iterator[tuple[Bed, ContainerBroker]]:
-    with container_broker() as broker, new_bed(broker.bootstrap, tmp_path) as made:
-        yield made, broker
+def bed(broker: ContainerBroker, tmp_path: Path) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap, tmp_path) as made:
+        yield made
 
 
 def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
@@ -119,17 +130,45 @@ def test_the_image_is_not_root_and_has_nothing_to_write_to(image: str) -> None:
     assert "pip" not in installed.split()
 
 
-def test_two_pods_deliver_exactly_once_although_one_is_killed(image: str, bed: tuple[Bed, ContainerBroker]) -> None:
-    made, broker = bed
-    target = made.new_target(3)
+def test_two_pods_deliver_exactly_once_although_one_is_killed(image: str, broker: ContainerBroker, bed: Bed) -> None:
+    target = bed.new_target(3)
     requests = unique_name("requests")
     with running_helm() as helm:
         release = Release(helm, broker, requests, target)
         try:
-            _deliver(release, made)
+            _deliver(release, bed)
         finally:
             for pod in release.pods:
                 pod.remove()
+
+
+def test_the_container_of_other_peoples_tests_delivers(image: str, broker: ContainerBroker, bed: Bed) -> None:
+    target = bed.new_target()
+    postdate = PostdateContainer(broker.bootstrap, image=image, partitions=2)
+    with postdate.with_kwargs(network_mode=broker.network):
+        producer = Producer({"bootstrap.servers": postdate.bootstrap_servers})
+        half = timedelta(milliseconds=500)
+        producer.produce(**postdate.requests.schedule(target, b"v", key=b"k", delay=half))
+        forbidden: Headers = [(TOPIC, b"__forbidden"), (DELAY, b"0")]
+        producer.produce(postdate.requests.name, b"never", headers=[*forbidden])
+        assert producer.flush(30) == 0
+        (message,), (letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
+        with pytest.raises(NotDelivered, match=r"(?s)has 1 of 2 records after 0 s.\n.*took over"):
+            postdate.delivered(target, 2, timeout_s=0.0)
+        container = postdate.get_container_id()
+    assert (message.key, message.value, letter.value) == (b"k", b"v", b"never")
+    assert docker("ps", "--all", "--quiet", "--filter", f"id={container}") == ""
+
+
+def test_a_container_that_cannot_serve_says_why(
+    image: str, broker: ContainerBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    postdate = PostdateContainer(broker.bootstrap, image=image, options=["--unknown-option"])
+    with pytest.raises(NotDelivered, match="unknown-option"), postdate.with_kwargs(network_mode=broker.network):
+        pass
+    monkeypatch.delenv("POSTDATE_TEST_IMAGE", raising=False)
+    with pytest.raises(ValueError, match="POSTDATE_TEST_IMAGE"):
+        PostdateContainer("kafka:9092")
 
 
 def _deliver(release: Release, bed: Bed) -> None:

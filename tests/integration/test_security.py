@@ -35,11 +35,11 @@ from support.bed import Bed
 from support.command import run_postdate
 from support.http_steps import Client, free_port
 from support.oracle import Reader, Sent
-from support.secured_broker import KEY_PASSWORD, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
+from support.secured_broker import CLIENT_SECRET, KEY_PASSWORD, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
 from support.sidecars import PATIENCE_S, Sidecar, wait_until
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105
-_SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, _TOKEN)
+_SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, CLIENT_SECRET, _TOKEN)
 _PAYLOADS = ("payload-in-a-value", "payload-in-a-key", "payload-in-a-header", "payload-in-a-bad-time")
 _ID = "the-id-of-somebody"
 _STORE_AFTER_MS = 60_000
@@ -90,6 +90,12 @@ def _judged(config: Config) -> list[tuple[Rule, str]]:
     return [(violation.rule, violation.mend) for violation in found]
 
 
+def _settings(config: Config, admin_timeout_s: float) -> KafkaSettings:
+    """As `kafka_of`, but for a client that gives up sooner."""
+    kafka = config.kafka
+    return KafkaSettings(kafka.bootstrap_servers, dict(kafka.common), admin_timeout_s=admin_timeout_s)
+
+
 def _refusal(config: Config, right: Right) -> str:
     """What is said to who does the thing that a right is for; empty where it is done."""
     kafka = kafka_of(config)
@@ -132,13 +138,36 @@ def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
     if way == "mTLS":
         common, servers = broker.mutual_tls(quiet.directory), broker.tls_servers
     elif way == "OAUTHBEARER":
-        common = broker.oauth()
+        common = broker.oauth(quiet.directory)
     else:
         common = broker.sasl(way, quiet.directory, PASSWORD if way == "PLAIN" else SCRAM_PASSWORD)
-    config = quiet.config(common, servers)
+    config, granted = quiet.config(common, servers), broker.tokens.granted
     assert _judged(config) == []
+    assert (broker.tokens.granted > granted) is (way == "OAUTHBEARER")
     shown = repr(config) + json.dumps(config_docs.as_json_tree(config))
     assert not [secret for secret in _SECRETS if secret in shown]
+
+
+def test_who_gets_no_token_and_whose_token_is_for_others_stays_outside(
+    quiet: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusal(secret: str) -> str:
+        config = quiet.config(quiet.broker.oauth(quiet.directory, secret))
+        kafka = ConfluentKafka(_settings(config, admin_timeout_s=3.0))
+        with closing(kafka.admin()) as admin, pytest.raises(KafkaFault) as refused:
+            admin.cluster_id()
+        return f"{refused.value} {kafka.complaint(lambda: False)}"
+
+    tokens = quiet.broker.tokens
+    refused = tokens.refused
+    why = refusal("not-the-secret")
+    assert "not-the-secret" not in why
+    print(why)
+    assert tokens.refused > refused
+    granted = tokens.granted
+    monkeypatch.setattr(tokens, "audience", "somebody-else")
+    assert "SASL OAUTHBEARER" in refusal(CLIENT_SECRET)
+    assert tokens.granted > granted
 
 
 def test_each_missing_acl_is_named_and_no_other(quiet: Place) -> None:
@@ -172,10 +201,13 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
     common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
     file = Path(common.pop("sasl.password.file"))
     common["sasl.password"] = SecretFile(file.read_text().strip(), file)
-    admin = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0)).admin()
+    kafka = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0))
+    admin = kafka.admin()
     with pytest.raises(KafkaFault) as refused:
         admin.describe([quiet.requests])
-    assert "not-the-password" not in str(refused.value)
+    why = kafka.complaint(lambda: False)
+    assert "Authentication failed" in why, "a wrong password is told as such"
+    assert "not-the-password" not in f"{refused.value} {why}"
     file.write_text(PASSWORD)
 
     def is_let_in() -> bool:

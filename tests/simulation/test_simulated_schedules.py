@@ -2,7 +2,7 @@
 
 Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
 decides one schedule of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
-has come to rest, what a read_committed reader finds is held against what was asked (O1 to O10), and every timer index
+has come to rest, what a read_committed reader finds is held against what was asked (O1 to O11), and every timer index
 against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
 caught by what the topics show. And with losses that nobody can make good: the shard must halt.
 
@@ -26,9 +26,9 @@ from postdate.sidecar.errors import HaltReason
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import LOST
+from support.simulation.plan import HELD, LOST
 from support.simulation.run import Result, run_seed
-from support.simulation.situations import MUST_BE_REACHED, SITUATIONS
+from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -40,6 +40,9 @@ MUTATION_SEEDS = range(1, 151)
 
 #: Schedules in which something is lost that no sidecar can make good.
 LOST_SEEDS = range(1, 61)
+
+#: Schedules in which people hold and release all the time.
+HELD_SEEDS = range(1, 25)
 
 #: What these must have led to.
 MUST_HALT = {
@@ -84,6 +87,14 @@ def test_what_is_lost_for_good_halts_its_shard_or_was_not_needed(pool: ProcessPo
         reached.update(result.reached)
     assert {loss for loss in LOSSES if not reached[f"loss: {loss}"]} == set()
     assert {reason for reason in MUST_HALT if not reached[f"halt {reason}"]} == set(), reached
+
+
+def test_what_people_hold_stays_held_whoever_owns_the_shard(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=HELD), HELD_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {HELD}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    assert {name for name in (*HOLDS, "held over a takeover") if not reached[name]} == set(), reached
 
 
 def test_the_documentation_names_every_situation() -> None:

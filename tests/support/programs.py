@@ -41,6 +41,18 @@ def need_go(module: Path) -> str:
     return path
 
 
+def need_commit(commit: str) -> None:
+    """Returns where this tree lies in a clone that has the commit, or skips the test, saying how to get it."""
+    git = need_program("git", "git")
+    named = [git, "-C", str(_ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
+    done = subprocess.run(named, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip(
+            f"this tree's history does not reach back to {commit[:12]} (git fetch --unshallow; a tree without git has "
+            f"no history at all): {done.stderr.strip()}"
+        )
+
+
 def need_kafka_image() -> str:
     """Returns the image that tests with containers start, or skips the test, saying what is missing.
 

@@ -1,7 +1,8 @@
 """A broker with TLS, SASL and ACLs for tests: certificates by openssl, users of every mechanism, nothing allowed.
 
 Three listeners: PLAINTEXT, whose anonymous clients are super users (the test's own hands); SASL_SSL with PLAIN,
-SCRAM-SHA-512 and OAUTHBEARER; and mTLS. Nobody else may do anything without an ACL.
+SCRAM-SHA-512 and OAUTHBEARER, with tokens of an endpoint beside it; and mTLS. Nobody else may do anything without
+an ACL.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
     AclBinding,
     AclBindingFilter,
@@ -28,10 +30,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
 from support.sidecars import wait_until
+from support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint, token_endpoint
 
 PASSWORD = "swordfish-plain"  # noqa: S105 - of a broker that lives as long as a test
 SCRAM_PASSWORD = "swordfish-scram"  # noqa: S105
 KEY_PASSWORD = "swordfish-key"  # noqa: S105
+CLIENT_SECRET = "swordfish-oauth"  # noqa: S105
 USER = "postdate"
 
 #: Keys that are made at once.
@@ -97,6 +101,7 @@ class SecuredBroker:
     sasl_servers: str
     tls_servers: str
     certificates: Certificates
+    tokens: TokenEndpoint
     admin: AdminClient
 
     @property
@@ -116,14 +121,19 @@ class SecuredBroker:
             "sasl.password.file": str(file),
         }
 
-    def oauth(self) -> dict[str, str]:
-        """The properties of a client that comes in as USER with a token."""
+    def oauth(self, directory: Path, secret: str = CLIENT_SECRET) -> dict[str, str]:
+        """The properties of a client that comes in as USER with a token, which it gets for a secret from a file."""
+        file = directory / "client-secret"
+        file.write_text(f"{secret}\n")
         return {
             "security.protocol": "SASL_SSL",
             "ssl.ca.location": str(self.certificates.ca),
             "sasl.mechanism": "OAUTHBEARER",
-            "enable.sasl.oauthbearer.unsecure.jwt": "true",
-            "sasl.oauthbearer.config": f"principal={USER}",
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.tokens.url,
+            "sasl.oauthbearer.client.id": USER,
+            "sasl.oauthbearer.client.secret.file": str(file),
+            "https.ca.location": str(self.certificates.ca),
         }
 
     def mutual_tls(self, directory: Path) -> dict[str, str]:
@@ -189,17 +199,32 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
     """A broker of one's own that ends with the block."""
     certificates = Certificates(directory)
     sasl_port, tls_port, controller_port, port = (free_port() for _ in range(4))
-    broker = LocalBroker(
-        port, directory / "broker", properties=_properties(certificates, port, sasl_port, tls_port, controller_port)
-    )
-    broker.start()
-    try:
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-        made = SecuredBroker(broker, f"127.0.0.1:{sasl_port}", f"127.0.0.1:{tls_port}", certificates, admin)
-        made.set_scram_password(SCRAM_PASSWORD)
-        yield made
-    finally:
-        broker.kill()  # nobody reads its data again
+    with token_endpoint(directory, certificates.broker, USER, CLIENT_SECRET) as tokens:
+        properties = _properties(certificates, port, sasl_port, tls_port, controller_port) | _oauth(tokens)
+        broker = LocalBroker(port, directory / "broker", properties=properties)
+        with pytest.MonkeyPatch.context() as patch:  # Kafka fetches keys from nowhere that is not named so
+            patch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.jwks}")
+            broker.start()
+        try:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+            servers = (f"127.0.0.1:{sasl_port}", f"127.0.0.1:{tls_port}")
+            made = SecuredBroker(broker, *servers, certificates, tokens, admin)
+            made.set_scram_password(SCRAM_PASSWORD)
+            yield made
+        finally:
+            broker.kill()  # nobody reads its data again
+
+
+def _oauth(tokens: TokenEndpoint) -> dict[str, str]:
+    """How the broker judges tokens: by Kafka's own validator, with the endpoint's key."""
+    given = {
+        "sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
+        "sasl.server.callback.handler.class": f"{_LOGIN}.oauthbearer.OAuthBearerValidatorCallbackHandler",
+        "sasl.oauthbearer.jwks.endpoint.url": tokens.jwks,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+    }
+    return {f"listener.name.sasl_ssl.oauthbearer.{name}": value for name, value in given.items()}
 
 
 def _properties(
@@ -225,5 +250,4 @@ def _properties(
         "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-512,OAUTHBEARER",
         f"{sasl}.plain.sasl.jaas.config": f'{_LOGIN}.plain.PlainLoginModule required user_{USER}="{PASSWORD}";',
         f"{sasl}.scram-sha-512.sasl.jaas.config": f"{_LOGIN}.scram.ScramLoginModule required;",
-        f"{sasl}.oauthbearer.sasl.jaas.config": f"{_LOGIN}.oauthbearer.OAuthBearerLoginModule required;",
     }

@@ -50,7 +50,8 @@ class Sidecar:
     settings of each request topic; `topics`: those of one alone, by its name. `data`: where its timer indexes lie, if
     not in a place of its own. `failpoints`: where its next process dies or stops (sidecar/failpoints.py). `http`: its
     port and so on; it serves none by default. `options`: further ones of the command line. `workers`: more than one are
-    processes of their own, which only `stop` ends with it.
+    processes of their own, which only `stop` ends with it. `release`: where another version than this tree's is
+    installed, which the next process then is.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Sidecar:
     options: Sequence[str] = ()
     http: Mapping[str, object] = field(default_factory=lambda: {"port": 0})
     workers: int = 1
+    release: Path | None = None
     starts: int = 0
     _process: subprocess.Popen[bytes] | None = None
 
@@ -78,6 +80,11 @@ class Sidecar:
     def data_dir(self) -> Path:
         """Where its timer indexes lie."""
         return self.data or self.directory / self.name / "data"
+
+    @property
+    def instance(self) -> str:
+        """What its present process calls itself in the dispatch log."""
+        return f"{self.name}-{self.starts}"
 
     @property
     def pid(self) -> int:
@@ -93,14 +100,14 @@ class Sidecar:
         config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(self._toml())
         command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
-        command += ["--group-id", self.group_id, "--instance", f"{self.name}-{self.starts}"]
+        command += ["--group-id", self.group_id, "--instance", self.instance]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
         if self.static:
             command += ["--group-instance-id", self.name]
         command += self.options
         with self._stdout().open("wb") as stdout, self._log().open("wb") as log:
-            given = environment() | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
+            given = environment(self.release) | ({"POSTDATE_FAILPOINTS": self.failpoints} if self.failpoints else {})
             self._process = subprocess.Popen(command, stdout=stdout, stderr=log, env=given)
 
     def is_alive(self) -> bool:
@@ -180,8 +187,9 @@ def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
 
 
-def environment() -> dict[str, str]:
-    """That of this process, without settings of Postdate and with the sources of this tree."""
+def environment(release: Path | None = None) -> dict[str, str]:
+    """That of this process, without settings of Postdate and with the sources of this tree, or with what is installed
+    at `release` in their place."""
     given = {name: value for name, value in os.environ.items() if not name.startswith("POSTDATE_")}
-    path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-    return {**given, "PYTHONPATH": path}
+    roots = [_ROOT / source for source in ("sidecar", "wheel", "connectors")] if release is None else [release]
+    return {**given, "PYTHONPATH": os.pathsep.join(map(str, roots))}

@@ -179,6 +179,10 @@ def test_flags_reach_the_configuration(tmp_path: Path) -> None:
     assert kafka["common"] == {"security.protocol": "SSL", "client.rack": "a"}
 
 
+def test_the_version_is_told_where_it_is_looked_for_first() -> None:
+    assert call("--version").stdout == call("version").stdout.splitlines()[0] + "\n"
+
+
 def test_version_names_the_libraries() -> None:
     assert call("version").stdout.startswith("postdate ")
     assert "confluent-kafka" in json.loads(call("version", "--output", "json").stdout)

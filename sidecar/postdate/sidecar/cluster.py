@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,7 @@ from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.silence import told_of_silence
 
 
 def kafka_of(config: Config) -> Kafka:
@@ -34,11 +36,19 @@ def kafka_of(config: Config) -> Kafka:
         raise ConfigError(str(error)) from error
 
 
+def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
+    """Returns when the cluster has answered. Raises KafkaFault: it does not. Stderr says why, where that is known."""
+    with told_of_silence(kafka.complaint, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
+        admin.cluster_id()
+
+
 @contextmanager
 def admin_of(kafka: Kafka) -> Iterator[Admin]:
-    """An admin client for the length of a `with` block."""
+    """An admin client for the length of a `with` block, which begins when the cluster has answered. Raises KafkaFault:
+    it does not; a person has been told why on stderr, where its addresses say why."""
     admin = kafka.admin()
     try:
+        wait_for_answer(kafka, admin)
         yield admin
     finally:
         admin.close()

@@ -20,7 +20,7 @@ from postdate.connectors.kafka.seam import Admin, Kafka, Partition
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.cluster import kafka_of
+from postdate.sidecar.cluster import kafka_of, wait_for_answer
 from postdate.sidecar.config import Config
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
@@ -45,6 +45,7 @@ def run(config: Config) -> int:
     prepare_data_directory(config.data_path)
     kafka = kafka_of(config)
     admin = kafka.admin()
+    wait_for_answer(kafka, admin)
     retentions = check_topics(config, admin)
     configure_logging(config.log_level)
     consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, advertised_address(config))

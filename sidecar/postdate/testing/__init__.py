@@ -6,13 +6,15 @@
         producer.produce(**postdate.requests.schedule("reminders", b"pay!", delay=timedelta(seconds=1)))
         (message,) = postdate.delivered("reminders", 1)
 
-As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`.
+As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`. In a container:
+`postdate.testing.container`, which needs testcontainers.
 docs/test-your-service.md has the rest.
 """
 
 from __future__ import annotations
 
-from postdate.testing.local import LocalPostdate, NotDelivered
+from postdate.testing.local import LocalPostdate
+from postdate.testing.observing import NotDelivered
 from postdate.testing.reading import Delivered
 
 __all__ = ["Delivered", "LocalPostdate", "NotDelivered"]

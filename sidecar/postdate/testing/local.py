@@ -19,24 +19,17 @@ from typing import Final, Self
 from uuid import uuid4
 
 from postdate.client import RequestTopic
-from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.dev.jars import Progress, quiet
 from postdate.connectors.kafka.dev.local import LocalBroker
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.sidecar.children import Child
-from postdate.testing.reading import Delivered, read_delivered
+from postdate.testing.observing import NotDelivered, Observed
 
 START_TIMEOUT_S: Final = 120.0
 """A cold start on a slow machine, a broker not included; it takes some seconds on a quick one."""
 _POLL_S: Final = 0.05
 
 
-class NotDelivered(AssertionError):
-    """What a test waited for did not come, or the sidecar did not start; the text ends with what the sidecar logged."""
-
-
-class LocalPostdate:
+class LocalPostdate(Observed):
     """A request topic and a sidecar that serves it, for the length of a `with` block.
 
     `bootstrap_servers`: a broker that runs; None starts one, which needs Java 17 and fetches Kafka's jars once.
@@ -86,31 +79,9 @@ class LocalPostdate:
     ) -> None:
         self._stack.close()
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """Makes a topic, such as a target; nothing happens where it exists. A target that does not exist makes a dead
-        letter of its request."""
-        admin = self._kafka().admin()
-        admin.create_topics([NewTopic(name, partitions, -1, dict(config or {}))])
-        admin.close()
-
-    def delivered(self, topic: str, count: int, timeout_s: float = 60.0) -> list[Delivered]:
-        """All that requests of this block brought to a topic, in order of time, once there are `count`; a delay
-        counts into `timeout_s`. Raises NotDelivered: there are fewer."""
-        found = read_delivered(self._kafka(), self.requests.name, topic, count, timeout_s)
-        if len(found) < count:
-            raise NotDelivered(f"{topic} has {len(found)} of {count} records after {timeout_s:.0f} s.\n{self.log()}")
-        return found
-
-    def dead_letters(self, count: int, timeout_s: float = 60.0) -> list[Delivered]:
-        """As `delivered`, of the requests that were refused or could not be delivered."""
-        return self.delivered(f"{self.requests.name}.dead-letters", count, timeout_s)
-
     def log(self) -> str:
         """The end of what the sidecar has logged."""
         return "" if self._sidecar is None else self._sidecar.last_words()
-
-    def _kafka(self) -> ConfluentKafka:
-        return ConfluentKafka(KafkaSettings(self.bootstrap_servers))
 
     def _create_own_topics(self, directory: Path) -> None:
         size = ("--partitions", str(self.requests.partitions), "--replication-factor", "1")

@@ -3,7 +3,7 @@
 O1 no origin twice. O2 one final fate for each request. O3 a fate and its record together. O4 bytes equal. O5 not before
 its time, by the broker's clock. O6 `seq` without a gap. O7 the timer index holds what has not ended, and nothing else.
 O8 nothing aborted shows. O9 all that is due has ended. O10 nothing halts. What was promised of controls and of STORE is
-judged in `judge_controls` and `storing`.
+judged in `judge_controls` and `storing`, of holds in `holding`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""More of the sidecar with one safeguard taken out: the rules of fates, marks, STORE, the gate and the clock.
+"""More of the sidecar with one safeguard taken out: the rules of fates, marks, STORE, the gate, the clock, and holds.
 
 As `mutations`, whose table lists them; the names in brackets are those of the model that refutes the same.
 """
@@ -17,6 +17,7 @@ from postdate.sidecar.batch import Batch, BatchBuilder
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
 from postdate.sidecar.gate import Gate
+from postdate.sidecar.holds import Held
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
@@ -168,6 +169,11 @@ def _own_clock(_: World) -> AbstractContextManager[object]:
     return stack
 
 
+def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
+    """Who takes a shard over does not ask what is held of it."""
+    return patch.object(Held, "recall", lambda self, *_: None)
+
+
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
@@ -184,4 +190,5 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "an id freed for another": (_id_taken_away, "controls"),
     "append time not looked at": (_append_time_unchecked, "clocks"),
     "own clock believed": (_own_clock, "clocks"),
+    "holds not recalled": (_holds_not_recalled, "held"),
 }

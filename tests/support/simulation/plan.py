@@ -17,6 +17,7 @@ from postdate.connectors.kafka.sim import FAULTS
 from postdate.sidecar.config import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
+from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
@@ -28,6 +29,8 @@ GROUP = "postdate"
 THEMES = ("", "", "torn", "unknown", "stranger", "power", "outage", "controls", "moves", "clocks", "store", "store")
 #: A theme that no seed draws: something is lost for good, or slipped in, and a shard must halt.
 LOST = "lost"
+#: Another one: people hold and release all the time, and owners change meanwhile.
+HELD = "held"
 #: ms. From which delay on entries are stored; 0: none is. The retention of the requests bounds it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
@@ -51,7 +54,7 @@ class Plan:
         self.partitions = choose.choice([1, 1, 2])
         # Without a group everybody is assigned everything, and they fence each other all the time.
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
-        self.duration_ms = choose.choice([30_000.0] if self.theme == "moves" else [4_000.0, 12_000.0, 30_000.0])
+        self.duration_ms = choose.choice([30_000.0] if self.theme in ("moves", HELD) else [4_000.0, 12_000.0, 30_000.0])
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
@@ -60,6 +63,8 @@ class Plan:
             self.traffic.horizon_ms = RETENTION_MS // 2
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
+        self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
+        self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
@@ -92,6 +97,7 @@ class Plan:
         for _ in range(choose.choice([0, 2, 5, 9])):
             self._plan(choose.choice(self.events.menu()))
         self._set_theme()
+        self._plan_holds()
 
     def start(self, machine: Machine) -> None:
         """Start a process on a machine that has none."""
@@ -203,7 +209,7 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        for _ in range(choose.choice([60] if self.theme in ("store", "moves") else [5, 20, 60])):
+        for _ in range(choose.choice([60] if self.theme in ("store", "moves", HELD) else [5, 20, 60])):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             if self.theme in (
                 "controls",
@@ -214,6 +220,16 @@ class Plan:
         if choose.random() < 0.7:
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {})))
+
+    def _plan_holds(self) -> None:
+        """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""
+        choose = self._by_people
+        if self.by_hand or self.theme == LOST:
+            return
+        if self.theme == HELD:
+            self.holding.plan(8, self.duration_ms, choose.choice([self.events.kill, self.events.stop]))
+        elif choose.random() < 0.3:
+            self.holding.plan(choose.choice([1, 3]), self.duration_ms)
 
     def _start_later(self, machine: Machine) -> None:
         """Who has ended is started again, as any supervisor would."""

@@ -100,8 +100,8 @@ class ShardActor(Actor):
 
     def is_due(self, now_ms: float) -> bool:
         """True where it would wake up now: for its deadline, a wake-up, or requests."""
-        delivering = self.shard.state in DELIVERING
-        return now_ms >= self.next_at_ms or self.inbox._woken or (delivering and not self.inbox.empty)
+        takes = self.shard.state in DELIVERING and not self.shard.ctx.held.now.intake
+        return now_ms >= self.next_at_ms or self.inbox._woken or (takes and not self.inbox.empty)
 
     def step(self) -> None:
         world = self.process.world

@@ -78,6 +78,7 @@ def run_seed(
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, world)
+            plan.holding.judge(outcome, plan.traffic)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):
@@ -119,6 +120,7 @@ def _rest(world: World, plan: Plan, limit_ms: float) -> None:
     give_up_ms = world.time.now_ms + limit_ms
     at_rest = False
     while world.time.now_ms < give_up_ms:
+        plan.holding.release_all()
         was_at_rest, at_rest = at_rest, _at_rest(world, plan)
         if at_rest and was_at_rest:  # nothing stirred for a while: who only believes to be the owner has learned better
             break
@@ -131,6 +133,8 @@ def _at_rest(world: World, plan: Plan) -> bool:
     if plan.traffic.unsent or sorted(actor.part.index for actor in shards) != list(range(plan.partitions)):
         return False
     halted = plan.losses.halted()
+    if plan.holding.is_held():
+        return False
     if any(actor.shard.state is not State.RUNNING for actor in shards if actor.part.index not in halted):
         return False
     outcome = gather(world.broker, plan.partitions, world.archive)

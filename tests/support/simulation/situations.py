@@ -85,7 +85,11 @@ EVENTS: Final = frozenset(
         "fault request-lost",
         "fault markers-late",
         "fault slow",
+        "held over a takeover",
     }
 )
 
-MUST_BE_REACHED: Final = frozenset(SITUATIONS.values()) | EVENTS | (NAMES - {"takeover.opened"})
+#: What people do.
+HOLDS: Final = frozenset(f"{done} {what}" for done in ("held", "released") for what in ("delivery", "intake", "target"))
+
+MUST_BE_REACHED: Final = frozenset(SITUATIONS.values()) | EVENTS | HOLDS | (NAMES - {"takeover.opened"})

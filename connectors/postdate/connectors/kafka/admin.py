@@ -1,6 +1,7 @@
 """Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
 
-Each method is one request and its answers; the library's futures are waited for here.
+Each method is one request and its answers; the library's futures are waited for here. What is asked of the coordinator
+of a group is not asked by the client here: see groups.py.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
 
 from confluent_kafka import (
-    Consumer,
-    ConsumerGroupState,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -32,11 +31,13 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from confluent_kafka.cimpl import NewPartitions
 from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
+from postdate.connectors.kafka.answers import answer_of
 from postdate.connectors.kafka.classification import classify, error_of
 from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, RecordRejected, Retriable, Unreachable
+from postdate.connectors.kafka.groups import committed_offset, describe_group, group_members
 from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.secrets import Renewal
-from postdate.connectors.kafka.settings import KafkaSettings, log
+from postdate.connectors.kafka.settings import KafkaSettings
 
 #: s. How often a created topic is looked for, and a passing error is tried again.
 _RETRY_INTERVAL_S = 0.05
@@ -113,12 +114,9 @@ class ConfluentAdmin:
         return found
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
-        doing = f"describe the group {group_id}"
-        asked = self._open().describe_consumer_groups(
-            [group_id], include_authorized_operations=True, request_timeout=self._timeout_s
-        )
+        self._open()
         try:
-            group = self._answer(asked[group_id], doing, absent=KafkaError.GROUP_ID_NOT_FOUND)
+            group = describe_group(self._settings, group_id, with_rights=True)
         except NotAuthorized as fault:
             if fault.code != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise
@@ -183,55 +181,18 @@ class ConfluentAdmin:
         }
 
     def group_members(self, group_id: str) -> list[GroupMember]:
-        (future,) = self._open().describe_consumer_groups([group_id], request_timeout=self._timeout_s).values()
-        group = self._answer(future, f"describe the group {group_id}", absent=KafkaError.GROUP_ID_NOT_FOUND)
-        if group is None or group.state is ConsumerGroupState.DEAD:
-            return []
-        return [
-            GroupMember(
-                each.member_id or "",
-                each.group_instance_id or "",
-                each.client_id or "",
-                each.host or "",
-                tuple(Partition(tp.topic, tp.partition) for tp in each.assignment.topic_partitions),
-            )
-            for each in group.members
-        ]
+        self._open()
+        return group_members(self._settings, group_id)
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
-        found = self._group_offset(group_id, part)
+        self._open()
+        found = committed_offset(self._settings, group_id, part)
         return None if found is None else int(found.offset)
 
     def group_note(self, group_id: str, part: Partition) -> str:
-        found = self._group_offset(group_id, part)
-        return "" if found is None else found.metadata or ""
-
-    def _group_offset(self, group_id: str, part: Partition) -> Tp | None:
-        """What the group has committed for a partition, None where that is nothing.
-
-        Asked by a consumer that joins nothing, and not by an admin client. *Measured*: that one, once its broker has
-        been away, may get no answer of a coordinator any more for as long as it lives, and where such a question ran
-        into its time-out, the library aborts the process when the answer comes after all (an assertion in 2.16).
-        """
         self._open()
-        doing = f"read the committed offset of group {group_id}"
-        conf = self._settings.reader_conf(Isolation.READ_COMMITTED.value) | {"group.id": group_id}
-        try:
-            consumer = Consumer(conf, logger=log)
-            try:
-                (found,) = consumer.committed([Tp(part.topic, part.index)], self._timeout_s)
-            except KafkaException:
-                said = consumer.poll(0)  # where an ACL is missing, the call only times out, and the reason comes here
-                if said is not None and (why := said.error()) is not None:
-                    raise classify(why, doing, otherwise=Unreachable) from None
-                raise
-            finally:
-                consumer.close()
-        except KafkaException as error:
-            raise classify(error, doing, otherwise=Unreachable) from error
-        if found.error is not None:
-            raise classify(found.error, doing, otherwise=Unreachable)
-        return found if found.offset >= 0 else None
+        found = committed_offset(self._settings, group_id, part)
+        return "" if found is None else found.metadata or ""
 
     def close(self) -> None:
         self._client = self._renewal = None
@@ -328,15 +289,8 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """The answer, None where the error is `absent`; else the error as a fault. `Any`: the library types none."""
-        try:
-            return future.result(self._timeout_s + 1)
-        except FutureTimeout as error:
-            raise Unreachable(f"Could not {doing}: no answer in time") from error
-        except KafkaException as error:
-            if absent is not None and error_of(error).code() == absent:
-                return None
-            raise classify(error, doing, otherwise=Unreachable) from error
+        """As `answer_of`; the library gives up first, and says why."""
+        return answer_of(future, doing, self._timeout_s + 1, absent)
 
     def _open(self) -> AdminClient:
         client, renewal = self._client, self._renewal

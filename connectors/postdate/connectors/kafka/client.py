@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.admin import ConfluentAdmin
+from postdate.connectors.kafka.complaints import complaint
 from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.connectors.kafka.log_reader import ConfluentLogReader
 from postdate.connectors.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
@@ -27,6 +30,9 @@ class ConfluentKafka:
 
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
+
+    def complaint(self, over: Callable[[], bool]) -> str:
+        return complaint(self.settings, over)
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return ConfluentGroupConsumer(self.settings, group_id, instance_id, address)

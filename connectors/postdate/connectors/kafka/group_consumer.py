@@ -23,9 +23,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from msgspec import MsgspecError
 
 from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.admin import ConfluentAdmin
 from postdate.connectors.kafka.classification import classify, error_of
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.connectors.kafka.groups import group_members
 from postdate.connectors.kafka.records import MessageError, group_records
 from postdate.connectors.kafka.seam import GroupListener, Partition, Record
 from postdate.connectors.kafka.settings import KafkaSettings, log
@@ -165,14 +165,11 @@ class ConfluentGroupConsumer:
         if part not in self._assigned:
             return False
         member_id = self.member_id()
-        admin = ConfluentAdmin(replace(self._settings, admin_timeout_s=timeout_s))
         try:
-            members = admin.group_members(self._group_id)
+            members = group_members(replace(self._settings, admin_timeout_s=timeout_s), self._group_id)
         except KafkaFault as fault:
             log.info("%s/%d is not confirmed to be ours: %s", part.topic, part.index, fault)
             return False
-        finally:
-            admin.close()
         return any(member.member_id == member_id and part in member.partitions for member in members)
 
     def assignment(self) -> frozenset[Partition]:

@@ -40,6 +40,7 @@ postdate = Commands(
     "postdate",
     help="Deliver Kafka messages later: exactly once, never early, byte for byte as they were sent.",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[version.OPTION],
 )
 for command in (
     bench.bench,

@@ -85,7 +85,7 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
         )
         return planned_audit(options, follows, **following)
 
-    run_planned(planned)
+    run_planned(config, planned)
 
 
 def common_to(config: Config, setting: str) -> Any:

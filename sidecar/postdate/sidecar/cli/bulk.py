@@ -70,4 +70,4 @@ def bulk(
         )
         return partial(run_bulk, options, Source.named(source, form, dict(source_option)))
 
-    run_planned(planned)
+    run_planned(config, planned)

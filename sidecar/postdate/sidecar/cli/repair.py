@@ -57,4 +57,4 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
         )
         return partial(run_repair, options)
 
-    run_planned(planned)
+    run_planned(config, planned)

@@ -47,4 +47,4 @@ def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
         )
         return partial(run_report, options)
 
-    run_planned(planned)
+    run_planned(config, planned)

@@ -12,7 +12,10 @@ from typing import Any
 
 import click
 
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.sidecar.cli.commands import listed
 from postdate.sidecar.cli.options import name_value
+from postdate.sidecar.config import Config
 from postdate.sidecar.errors import ConfigError
 
 
@@ -36,12 +39,33 @@ def require_spark(what: str) -> None:
         raise ConfigError(f"{what} needs pyspark: pip install 'postdate[spark]'")
 
 
-def run_planned(planned: Callable[[], Callable[[], int]]) -> None:
-    """Ends the process with the exit code of the job that is `planned`. Raises ConfigError: it makes no sense."""
+def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> None:
+    """Ends the process with the exit code of the job that is `planned`. Raises ConfigError: it makes no sense, or there
+    is no such request topic; KafkaFault: the cluster does not answer."""
     from postdate.connectors.spark.errors import JobUsageError
 
     try:
         job = planned()
     except JobUsageError as error:
         raise ConfigError(str(error)) from error
+    _require_request_topics(config)
     sys.exit(job())
+
+
+def _require_request_topics(config: Config) -> None:
+    """A mistyped name or address is told before Spark is started, which takes its time. Where the properties are such
+    that only Spark's own clients know them, these find out."""
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    names = config.request_topic_names
+    try:
+        with admin_of(kafka_of(config)) as admin:
+            found = admin.describe(names)
+    except (SettingRefused, ConfigError):
+        return
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ConfigError(
+            f"there is no request topic {listed(missing)} at {config.kafka.bootstrap_servers}: is that its name "
+            "(--requests), and this the cluster (-b)? `postdate topics create` would make it"
+        )

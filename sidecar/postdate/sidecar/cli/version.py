@@ -1,4 +1,4 @@
-"""`postdate version`: what runs here, for a bug report."""
+"""`postdate version`: what runs here, for a bug report; and `postdate --version`, its first line."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ def _postdate_version() -> str:
     """The installed version; from a source tree that is not installed, a word that says so."""
     text = _version_of("postdate")
     return "from source, not installed" if text == "not installed" else text
+
+
+def _tell(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"postdate {_postdate_version()}")
+        context.exit()
+
+
+#: What is tried before anybody reads of the command.
+OPTION = click.Option(
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_tell, help="Print the version."
+)
 
 
 @click.command(short_help="Print the version of Postdate.")

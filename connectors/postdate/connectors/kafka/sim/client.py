@@ -5,6 +5,8 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.seam import (
     Admin,
@@ -31,6 +33,9 @@ class SimKafka:
         self.broker = broker
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
+
+    def complaint(self, over: Callable[[], bool]) -> str:
+        return ""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return SimGroupConsumer(self.broker, self.link, group_id, instance_id, address)

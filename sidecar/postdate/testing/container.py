@@ -1,0 +1,97 @@
+"""The sidecar's image as a container of testcontainers, which this module alone needs (pip install testcontainers).
+
+    with PostdateContainer("kafka:9092", kafka.get_bootstrap_server(), image=IMAGE).with_network(network) as postdate:
+        ...
+
+The image is that of the repository's Dockerfile. It reaches Kafka by the address that Kafka advertises to containers,
+and the test by the one that Kafka advertises to the machine: two listeners, or one network for all of them.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from collections.abc import Sequence
+from typing import Any, Final, Self
+from uuid import uuid4
+
+from testcontainers.core.container import DockerContainer
+
+from postdate.client import RequestTopic
+from postdate.testing.local import START_TIMEOUT_S
+from postdate.testing.observing import NotDelivered, Observed
+
+IMAGE_VARIABLE: Final = "POSTDATE_TEST_IMAGE"
+"""Names the image where none is given; the program takes no variable of this prefix for a setting."""
+_POLL_S: Final = 0.2
+_LOG_CHARS_SHOWN: Final = 4_000
+
+
+class PostdateContainer(DockerContainer, Observed):
+    """A sidecar in a container, with a request topic of its own and the topics beside it.
+
+    `kafka`: the address by which the container reaches Kafka. `bootstrap_servers`: the one by which the test does,
+    where it is another. `image`: else POSTDATE_TEST_IMAGE names it; raises ValueError where nothing does. `options`:
+    further ones of `postdate run`. Settings come by `with_env` (POSTDATE_…), the network by `with_network`.
+
+    Starting returns when every shard is served, and raises NotDelivered where that does not come to be.
+    """
+
+    def __init__(
+        self,
+        kafka: str,
+        bootstrap_servers: str = "",
+        *,
+        image: str = "",
+        partitions: int = 1,
+        options: Sequence[str] = (),
+        **more: Any,
+    ) -> None:
+        image = image or os.environ.get(IMAGE_VARIABLE, "")
+        if not image:
+            raise ValueError(f"which image? Build the Dockerfile, and name it: image=…, or {IMAGE_VARIABLE}")
+        super().__init__(image, **more)
+        self.bootstrap_servers = bootstrap_servers or kafka
+        self.requests = RequestTopic(f"postdate-test-{uuid4().hex[:10]}", partitions)
+        named = ["-b", kafka, "--requests", self.requests.name]
+        size = ["--partitions", str(partitions), "--replication-factor", "1"]
+        self._create = ["postdate", "topics", "create", *named, *size]
+        self._run = ["postdate", "run", *named, "--group-id", self.requests.name, "--http-port", "0", *options]
+
+    def start(self) -> Self:
+        """Starts the container and waits until it serves; leaves none behind where it does not."""
+        super().start()
+        try:
+            self._wait_until_it_serves()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self, force: bool = True, delete_volume: bool = True) -> None:
+        """Kills and removes the container; nothing happens where there is none. Its topics stay."""
+        super().stop(force, delete_volume)
+        self._container = None
+
+    def log(self) -> str:
+        """The end of what the sidecar has logged and said."""
+        if self._container is None:
+            return ""
+        stdout, stderr = self.get_logs()
+        return "\n".join(said.decode(errors="replace")[-_LOG_CHARS_SHOWN:] for said in (stderr, stdout))
+
+    def _configure(self) -> None:
+        """Called by the library before it makes the container. The image's own entry point runs one command alone."""
+        self.with_command([f"{shlex.join(self._create)} && exec {shlex.join(self._run)}"])
+        self._kwargs = {**self._kwargs, "entrypoint": ["sh", "-c"]}
+
+    def _wait_until_it_serves(self) -> None:
+        served, deadline = f"running: {self.requests.partitions} shards", time.monotonic() + START_TIMEOUT_S
+        while served not in self.log():
+            self.reload()
+            if self.status == "exited" or time.monotonic() >= deadline:
+                raise NotDelivered(f"the container of {self.image} does not serve {self.requests.name}:\n{self.log()}")
+            time.sleep(_POLL_S)

@@ -1,0 +1,51 @@
+"""Another version of Postdate, built from this repository's history and installed beside this tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+from pathlib import Path
+
+from support.programs import need_commit
+from support.sidecars import environment
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+#: The last commit before holds, rights and the page came, and of the formats of today (docs/upgrade.md): as long as
+#: nothing is released, what an upgrade begins with. POSTDATE_TEST_EARLIER names another.
+EARLIER = os.environ.get("POSTDATE_TEST_EARLIER", "d47f23412b6b041d1ba02e753e981864f51e82d2")
+
+
+def install_earlier(directory: Path) -> Path:
+    """Builds the wheel of EARLIER and returns where it is installed, for `Sidecar.release`; skips the test where the
+    history does not reach back to it. Takes some seconds and no network."""
+    need_commit(EARLIER)
+    archive = subprocess.run(["git", "-C", str(_ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(directory / "source", filter="data")
+    _run("build", "--wheel", "--no-isolation", "--outdir", str(directory), str(directory / "source"))
+    (wheel,) = directory.glob("*.whl")
+    release = directory / "installed"
+    _run(
+        "pip", "--disable-pip-version-check", "install", "--no-deps", "--no-index", "--target", str(release), str(wheel)
+    )
+    _judge(release)
+    return release
+
+
+def _judge(release: Path) -> None:
+    """What a process is given there is that version and nothing of this tree."""
+    program = "import postdate.sidecar, postdate.wheel, postdate.connectors as c; print(*(p.__file__ for p in "
+    program += "(postdate.sidecar, postdate.wheel, c)))"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(release)
+    )
+    assert all(Path(each).is_relative_to(release) for each in done.stdout.split()), done.stdout
+
+
+def _run(*arguments: str) -> None:
+    done = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr

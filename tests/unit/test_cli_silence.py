@@ -1,0 +1,73 @@
+"""Goal: nobody waits in front of a silent terminal because an address or a name is mistyped.
+
+Method: addresses that refuse, do not exist or say nothing; a block that waits until somebody was told; and the commands
+that start Spark, over a simulated cluster, which must refuse before they do.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from postdate.connectors.kafka.complaints import complaint
+from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.sidecar.errors import Exit
+from postdate.sidecar.silence import told_of_silence
+from support.command_bed import SimBed
+
+
+@contextmanager
+def _nobody() -> Iterator[KafkaSettings]:
+    """An address of this machine that refuses connections."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    yield KafkaSettings(f"127.0.0.1:{port}")
+
+
+def test_the_reason_is_that_of_the_client_library() -> None:
+    with _nobody() as settings:
+        assert f"{settings.bootstrap_servers} failed: Connection refused" in complaint(settings, lambda: False)
+    assert "Failed to resolve" in complaint(KafkaSettings("no-such-host.invalid:9092"), lambda: False)
+
+
+def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
+    asked = list[bool]()
+
+    def over() -> bool:
+        asked.append(True)
+        return len(asked) > 1
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        assert complaint(KafkaSettings(f"127.0.0.1:{silent.getsockname()[1]}"), over) == ""
+    assert len(asked) == 2
+
+
+def test_who_waits_is_told_why() -> None:
+    told, was_told = list[str](), threading.Event()
+
+    def tell(text: str) -> None:
+        told.append(text)
+        was_told.set()
+
+    with told_of_silence(lambda over: "refused" if not over() else "", tell):
+        assert was_told.wait(60)
+    assert told == ["no answer from Kafka yet, still trying: refused"]
+
+
+def test_nobody_is_told_who_was_answered_at_once() -> None:
+    told = list[str]()
+    with told_of_silence(lambda over: "refused", told.append):
+        pass
+    assert told == []
+
+
+@pytest.mark.parametrize("command", [["audit"], ["report"], ["repair", "audited"], ["bulk", "rows.csv"]])
+def test_a_topic_that_is_not_there_is_told_before_spark_is_started(command: list[str]) -> None:
+    result = SimBed().call(*command, "--requests", "nope")
+    assert result.exit_code == Exit.USAGE, result.output
+    assert "there is no request topic nope at" in result.stderr
+    assert "starting Spark" not in result.stderr
