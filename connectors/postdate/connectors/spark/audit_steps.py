@@ -17,6 +17,7 @@ from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
 from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
 from postdate.connectors.spark.jobs import Job
@@ -96,7 +97,7 @@ class AuditSteps(Job[AuditOptions]):
 
     def has_claims(self, log: DataFrame) -> bool:
         """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
-        claims = F.exists("fates", lambda values: F.coalesce(F.get(values, 2).isin(*CLAIMING), F.lit(False)))
+        claims = F.exists("fates", lambda values: F.coalesce(one_of(F.get(values, 2), CLAIMING), F.lit(False)))
         found = log.agg(
             F.bool_or(F.col("parses") & claims).alias("claims"),
             F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(
