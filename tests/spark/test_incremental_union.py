@@ -31,7 +31,7 @@ from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.fresh_ranges import since, without_renewed
 from postdate.connectors.spark.history import TARGETS
 from postdate.connectors.spark.incremental import Advance, advance, last_verdicts, next_state
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sides import Sides

@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT, AuditOptions
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.repair import run_repair
 from postdate.connectors.spark.repair_options import RepairOptions
 from postdate.connectors.spark.repair_rows import (

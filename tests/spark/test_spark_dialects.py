@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.dialect_rows import DialectOptions
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.wire.dialects import DIALECTS

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.murmur2 import positive_murmur2
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.times import due_ms, duration_ms, instant_ms
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms

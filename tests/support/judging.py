@@ -14,9 +14,9 @@ from postdate.connectors.spark.claims import judged_moves, unfounded_ends
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
 from postdate.connectors.spark.history import PARTITIONS, TARGETS
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.judge import judge
 from postdate.connectors.spark.known_rows import known_rows
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sources import RECORDS

@@ -17,15 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, notes_of
-from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
@@ -69,12 +65,8 @@ def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Out
     """
     if options.write is not None:
         require_new(spark, options.write, "--write")
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    try:
-        with Cluster(spark, properties) as cluster:
-            return _outcome(AuditSteps(spark, cluster, properties, options, reporter))
-    except (Py4JJavaError, PySparkException) as error:
-        raise CannotRun(_job_failed(error)) from error
+    with AuditSteps.begun(spark, options, reporter) as steps:
+        return _outcome(steps)
 
 
 def audit_with_state(
@@ -84,12 +76,8 @@ def audit_with_state(
 
     Raises as `audit` does, and where another state is needed.
     """
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    try:
-        with Cluster(spark, properties) as cluster:
-            return audit_since(AuditSteps(spark, cluster, properties, options, reporter))
-    except (Py4JJavaError, PySparkException) as error:
-        raise CannotRun(_job_failed(error)) from error
+    with AuditSteps.begun(spark, options, reporter) as steps:
+        return audit_since(steps)
 
 
 def _outcome(steps: AuditSteps) -> Outcome:
@@ -141,14 +129,3 @@ def _outcome(steps: AuditSteps) -> Outcome:
         picture=picture,
         html=options.html,
     )
-
-
-def _job_failed(error: Py4JJavaError | PySparkException) -> str:
-    """What a failed Spark job means for the person who asked, in one sentence."""
-    text = str(error)
-    if "data may have been lost" in text or "OffsetOutOfRange" in text or "offset was changed" in text:
-        return (
-            "Records left a topic while it was read (retention, or the topic was made anew). Audit a window that "
-            f"begins later. Spark said: {first_cause(text)}"
-        )
-    return f"Spark could not read or compare the topics: {first_cause(text)}"

@@ -5,27 +5,27 @@ What is named `…_rows` and `judge` are functions of DataFrames alone; the step
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
-from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import CannotRun
+from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
+from postdate.connectors.spark.jobs import Job
 from postdate.connectors.spark.judge import judge
 from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import TARGETS_MAX
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Hole, VerdictRecords
-from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sides import Sides
@@ -35,18 +35,19 @@ from postdate.connectors.wire.topics import is_topic_name
 
 
 @dataclass(frozen=True)
-class AuditSteps:
+class AuditSteps(Job[AuditOptions]):
     """One audit under way."""
 
-    spark: SparkSession
-    cluster: Cluster
-    properties: Mapping[str, str]
-    options: AuditOptions
-    reporter: Reporter
+    could_not = "Spark could not read or compare the topics"
 
-    def read(self, ranges: Iterable[Range]) -> DataFrame:
-        """The committed records of `ranges`."""
-        return read_records(self.spark, ranges, self.properties)
+    @classmethod
+    def failure(cls, text: str) -> str:
+        if "data may have been lost" in text or "OffsetOutOfRange" in text or "offset was changed" in text:
+            return (
+                "Records left a topic while it was read (retention, or the topic was made anew). Audit a window that "
+                f"begins later. Spark said: {first_cause(text)}"
+            )
+        return super().failure(text)
 
     def requests(self, ranges: Iterable[Range]) -> DataFrame:
         """What is asked there; kept."""
@@ -96,7 +97,7 @@ class AuditSteps:
 
     def has_claims(self, log: DataFrame) -> bool:
         """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
-        claims = F.exists("fates", lambda values: F.coalesce(F.get(values, 2).isin(*CLAIMING), F.lit(False)))
+        claims = F.exists("fates", lambda values: F.coalesce(one_of(F.get(values, 2), CLAIMING), F.lit(False)))
         found = log.agg(
             F.bool_or(F.col("parses") & claims).alias("claims"),
             F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(
@@ -124,8 +125,9 @@ class AuditSteps:
     def aborted_copies(self, targets: Iterable[Range]) -> int:
         """How many records there aborted."""
         names, spans = [one.requests for one in self.options.own_topics()], list(targets)
+        settings = self.options.client_settings()
         counts = [
-            delivered_rows(read_records(self.spark, spans, self.properties, committed=committed), names).count()
+            delivered_rows(read_records(self.spark, spans, settings, committed=committed), names).count()
             for committed in (False, True)
         ]
         return counts[0] - counts[1]

@@ -13,7 +13,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -30,9 +29,8 @@ from postdate.connectors.spark.bulk_output import BadRow, BulkOutcome, write_bul
 from postdate.connectors.spark.bulk_records import asked_ids, record_rows_of
 from postdate.connectors.spark.bulk_rules import TARGETS, Situation, checked_rows, named_targets, repeated_ids
 from postdate.connectors.spark.bulk_sending import send, send_at_rate
-from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import CannotRun, JobUsageError, first_cause
-from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.jobs import Job, run_job
 from postdate.connectors.spark.limits import (
     QUOTED_CHARACTERS_MAX,
     REPEATED_IDS_BROADCAST_MAX,
@@ -42,7 +40,6 @@ from postdate.connectors.spark.limits import (
 )
 from postdate.connectors.spark.places import require_new
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.sources import read_records
 
 _BYTES_MAX = "max.message.bytes"
 
@@ -80,23 +77,15 @@ def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = 
     spark = rows.sparkSession
     if options.rejects is not None:
         require_new(spark, options.rejects, "--rejects")
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    try:
-        with Cluster(spark, properties) as cluster:
-            return _Bulk(spark, cluster, properties, options, reporter or Reporter()).outcome(rows)
-    except (Py4JJavaError, PySparkException) as error:
-        raise CannotRun(f"Spark could not read, check or send the rows: {first_cause(str(error))}") from error
+    with _Bulk.begun(spark, options, reporter or Reporter()) as begun:
+        return begun.outcome(rows)
 
 
 @dataclass(frozen=True)
-class _Bulk:
+class _Bulk(Job[BulkOptions]):
     """One bulk schedule under way."""
 
-    spark: SparkSession
-    cluster: Cluster
-    properties: Mapping[str, str]
-    options: BulkOptions
-    reporter: Reporter
+    could_not = "Spark could not read, check or send the rows"
 
     def outcome(self, rows: DataFrame) -> BulkOutcome:
         began_s, now_ms, options = time.monotonic(), time.time_ns() // 1_000_000, self.options
@@ -194,7 +183,7 @@ class _Bulk:
                 f"Open transactions hide requests of {name}, partitions {', '.join(capped)}: which ids were asked "
                 "already cannot be told. Run it again when they have ended."
             )
-        asked = asked_ids(read_records(self.spark, spans.values(), self.properties))
+        asked = asked_ids(self.read(spans.values()))
         return good.join(asked.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")
 
     def _sent(self, good: DataFrame, found: BulkOutcome, partitions: int, bytes_max: int) -> BulkOutcome:
@@ -213,11 +202,11 @@ class _Bulk:
         records = record_rows_of(good, options.requests, partitions)
         if options.rate is None:
             with self.reporter.working(self.spark, f"sending {rows:,} requests"):
-                send(records, self.properties, bytes_max)
+                send(records, options.client_settings(), bytes_max)
             return replace(found, sent=rows)
         self.reporter.say(f"sending {rows:,} requests at {options.rate:,} a second …")
         said = _Progress(self.reporter)
-        send_at_rate(records, self.properties, bytes_max, rows, options.rate, said.tell)
+        send_at_rate(records, options.client_settings(), bytes_max, rows, options.rate, said.tell)
         return replace(found, sent=rows)
 
 

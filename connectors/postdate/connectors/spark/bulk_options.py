@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Final
 
 from postdate.connectors.spark.errors import JobUsageError
+from postdate.connectors.spark.job_options import SendingOptions, require_shown
 from postdate.connectors.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
-from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
 from postdate.connectors.wire.rules import RequestRules
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
 
@@ -46,41 +46,30 @@ class Source:
 
 
 @dataclass(frozen=True)
-class BulkOptions:
+class BulkOptions(SendingOptions):
     """One bulk schedule. Raises JobUsageError where it makes no sense.
 
     `columns` gives the column of each of `FIELDS` that has another name; `target` stands for every row and then needs
-    no column. `properties` are settings of Kafka's Java clients. `horizon_ms` and `allow` are those of the request
-    topic. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything before
-    anything is sent, unless with `without_bad` they are left out and told. `rate`: rows a second, None: as fast as it
-    goes. `only_new`: rows whose id has a request on the topic already are left out; `since_ms` says from which time on
-    the topic is looked through, epoch ms. `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`:
-    check and tell, send nothing.
+    no column. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything
+    before anything is sent, unless with `without_bad` they are left out and told. `only_new`: rows whose id has a
+    request on the topic already are left out; `since_ms` says from which time on the topic is looked through, epoch ms.
+    `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`: check and tell, send nothing.
     """
 
-    bootstrap_servers: str
     requests: str = DEFAULT_REQUESTS
     target: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     rejects: str | None = None
     without_bad: bool = False
-    rate: int | None = None
     only_new: bool = False
     since_ms: int | None = None
     unknown_targets: bool = False
     dry_run: bool = False
-    horizon_ms: int = HORIZON_MS_DEFAULT
-    allow: tuple[str, ...] = ("*",)
-    forbidden: frozenset[str] = frozenset()
     samples: int = SAMPLES_DEFAULT
-    output: Literal["text", "json"] = "text"
-    master: str | None = None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    spark_conf: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.bootstrap_servers:
-            raise JobUsageError("No broker is named: give HOST:PORT.")
+        super().__post_init__()
+        require_shown("samples", self.samples, SAMPLES_MAX)
         for name in self.columns:
             if name not in FIELDS:
                 near = get_close_matches(name, FIELDS, 1)
@@ -90,12 +79,8 @@ class BulkOptions:
             raise JobUsageError("The target is given by a column and for all rows: one of the two is enough.")
         if self.target is not None and not is_topic_name(self.target):
             raise JobUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
-        if self.rate is not None and self.rate < 1:
-            raise JobUsageError("The rate is at least one row a second.")
         if self.since_ms is not None and not self.only_new:
             raise JobUsageError("Since when is a question of --only-new alone.")
-        if not 0 <= self.samples <= SAMPLES_MAX:
-            raise JobUsageError(f"The number of samples lies between 0 and {SAMPLES_MAX}, not {self.samples}.")
         for name, why in _REFUSED.items():
             if name in self.properties:
                 raise JobUsageError(f"{name} cannot be set: {why}.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.digests import EMPTY_HEADERS, first_of
+from postdate.connectors.spark.digests import EMPTY_HEADERS, first_value
 from postdate.connectors.spark.murmur2 import positive_murmur2
 from postdate.connectors.wire import headers as names
 
@@ -73,9 +73,9 @@ def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame
 def asked_ids(records: DataFrame) -> DataFrame:
     """The ids for which the records of a request topic ask a delivery: one row each, `id`."""
     headers = F.col("headers")
-    action = first_of(headers, names.ACTION).value
+    action = first_value(headers, names.ACTION)
     schedules = records.where(F.coalesce(action == F.lit(b"schedule"), F.lit(True)))
-    return schedules.select(first_of(headers, names.ID).value.alias("id")).where("id is not null").distinct()
+    return schedules.select(first_value(headers, names.ID).alias("id")).where("id is not null").distinct()
 
 
 def _header(name: str, value: Column) -> Column:

@@ -1,8 +1,8 @@
-"""Two building blocks of larger column expressions."""
+"""Building blocks of larger column expressions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -20,3 +20,11 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 def natural(text: Column) -> Column:
     """A non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else."""
     return F.when(text.rlike(r"\A[0-9]{1,19}\z"), text.try_cast("bigint"))
+
+
+def one_of(value: Column, texts: Iterable[str]) -> Column:
+    """Whether `value` is one of `texts`, null for null: `isin` for the body of a function of arrays.
+
+    There Spark interprets, and its `In` walks its own tree for each row (measured: a sixth of all judging).
+    """
+    return F.array_contains(F.array(*(F.lit(text) for text in texts)), value)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.expressions import natural, one_of
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
 _KINDS = ("fates", "owner", "beat")
@@ -115,5 +115,5 @@ def _is_fate(values: Column) -> Column:
 
     name = F.get(values, 2)
     is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
-    is_other = (F.size(values) == 3) & name.isin(*FINAL, "stored")
+    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored"))
     return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & (is_moved | is_other), F.lit(False))

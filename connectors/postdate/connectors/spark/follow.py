@@ -153,13 +153,12 @@ def _tell(outcome: Outcome, form: str) -> None:
 
 def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outcome) -> None:
     """Tells a step on a topic. Raises CannotRun where there is none."""
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    with Cluster(spark, properties) as cluster:
+    with Cluster(spark, options.client_settings()) as cluster:
         if topic not in cluster.partition_counts([topic]):
             raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")
         bytes_max = int(cluster.settings([topic], _BYTES_MAX)[topic])
     rows = [(topic, None, key, value, None) for key, value in step_records(outcome)]
-    send(spark.createDataFrame(rows, _RECORD), properties, bytes_max)
+    send(spark.createDataFrame(rows, _RECORD), options.client_settings(), bytes_max)
 
 
 def _encoded(said: dict[str, object]) -> bytes:

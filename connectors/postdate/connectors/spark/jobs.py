@@ -7,27 +7,63 @@ goes to standard error. One job at a time in a process; a signal ends it where t
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import ClassVar, Generic, Self, TypeVar
 
-from pyspark.sql import SparkSession
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 
-from postdate.connectors.spark.errors import CannotRun, JobError
+from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.cluster import Cluster
+from postdate.connectors.spark.errors import CannotRun, JobError, first_cause
 from postdate.connectors.spark.interruption import arm, interruptible
+from postdate.connectors.spark.job_options import JobOptions
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.session import spark_session
+from postdate.connectors.spark.sources import read_records
+
+Asked = TypeVar("Asked", bound=JobOptions)
 
 
-class Startable(Protocol):
-    """What the options of every job say of Spark."""
+@dataclass(frozen=True)
+class Job(Generic[Asked]):
+    """One job under way: its session, the cluster that it asks, what it was asked for."""
 
-    @property
-    def master(self) -> str | None: ...
-    @property
-    def spark_conf(self) -> Mapping[str, str]: ...
+    could_not: ClassVar[str]
+    """What is said before the cause where Spark fails."""
+
+    spark: SparkSession
+    cluster: Cluster
+    options: Asked
+    reporter: Reporter
+
+    @classmethod
+    @contextmanager
+    def begun(cls, spark: SparkSession, options: Asked, reporter: Reporter) -> Iterator[Self]:
+        """A job with a session that can read Kafka, for as long as the context is open.
+
+        What the cluster or Spark does not allow in it is raised as CannotRun.
+        """
+        try:
+            with Cluster(spark, options.client_settings()) as cluster:
+                yield cls(spark, cluster, options, reporter)
+        except (Py4JJavaError, PySparkException) as error:
+            raise CannotRun(cls.failure(str(error))) from error
+
+    @classmethod
+    def failure(cls, text: str) -> str:
+        """What it means for the person who asked that Spark said `text`, in one sentence."""
+        return f"{cls.could_not}: {first_cause(text)}"
+
+    def read(self, ranges: Iterable[Range]) -> DataFrame:
+        """The committed records of `ranges`."""
+        return read_records(self.spark, ranges, self.options.client_settings())
 
 
-def run_job(name: str, options: Startable, job: Callable[[SparkSession, Reporter], int], stopped: str) -> int:
+def run_job(name: str, options: JobOptions, job: Callable[[SparkSession, Reporter], int], stopped: str) -> int:
     """Runs `job`, called `postdate NAME`, in a session; returns its exit code, or that of the JobError that it raised.
 
     `stopped` is said when Ctrl-C or SIGTERM ended it, which returns 1.

@@ -24,6 +24,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import FINAL
 
 PARTITION: Final = ("topic", "partition")
@@ -83,7 +84,7 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
         *ORIGIN,
         *("request.action", "request.id", "request.acts_on", "request.due_ms", "request.grace_ms"),
         *("request.request_ms", "moved", "answers", "told"),
-        F.get(F.filter("fates", lambda row: row.fate_name.isin(*FINAL)), 0).alias("end"),
+        F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
     )

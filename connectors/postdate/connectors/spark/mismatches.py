@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.expressions import one_of
+from postdate.connectors.spark.plain import expected_headers, expected_partition
 from postdate.connectors.spark.verdicts import Problem
-from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.reasons import Reason
 
 _HELD = ("delivered", "cancelled", "replaced", "moved", "stored")
@@ -32,7 +33,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("key", lambda r: r.key_digest != request.key_digest),
         record_differs("value", lambda r: r.value_digest != request.value_digest),
         record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
-        record_differs("partition", lambda r: F.coalesce(r["partition"] != _expected_partition(), F.lit(False))),
+        record_differs("partition", lambda r: F.coalesce(r["partition"] != expected_partition(), F.lit(False))),
         record_differs("Postdate's own headers", _own_headers_differ),
         *_letter_problems(),
         *_fate_problems(),
@@ -40,17 +41,9 @@ def mismatch_problems() -> list[Problem]:
     ]
 
 
-def _expected_partition() -> Column:
-    by_key = F.col("request.key_hash") % F.col("target_partitions")
-    return F.coalesce(F.col("request.partition_asked"), by_key)
-
-
 def _own_headers_differ(record: Column) -> Column:
     request_id = F.col("request.id")
-    expected = F.when(request_id.isNull(), F.lit(f"{names.ORIGIN},{names.DUE}")).otherwise(
-        F.lit(f"{names.ORIGIN},{names.DUE},{names.ID}")
-    )
-    same = record.own_headers.eqNullSafe(expected) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
+    same = record.own_headers.eqNullSafe(expected_headers()) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
     return ~(same & record.id.eqNullSafe(request_id))
 
 
@@ -83,12 +76,12 @@ def _fate_problems() -> list[Problem]:
     first_due_ms, action = F.col("first_due_ms"), F.col("request.action")
 
     def due_differs(row: Column) -> Column:
-        held = row.fate_name.isin(*_HELD) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        held = one_of(row.fate_name, _HELD) & ~row.first_due_ms.eqNullSafe(first_due_ms)
         dead = (row.fate_name == "dead") & (row.first_due_ms != 0) & ~row.first_due_ms.eqNullSafe(first_due_ms)
         return held | dead | ((row.fate_name == "applied") & (row.first_due_ms != 0))
 
     def action_differs(row: Column) -> Column:
-        held = row.fate_name.isin(*_HELD) & (action != "schedule")
+        held = one_of(row.fate_name, _HELD) & (action != "schedule")
         return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
 
     is_request = F.col("is_request")

@@ -24,35 +24,31 @@ def positive_murmur2(key: Column) -> Column:
 
 def _hashed(parts: Column) -> Column:
     digits, length = parts.digits, parts.length
-    blocks = (length / F.lit(4)).cast("int")
-    indices = F.when(blocks > 0, F.sequence(F.lit(0), blocks - 1)).otherwise(F.array().cast("array<int>"))
-    words = F.transform(indices, lambda index: _word(digits, index))
-    scrambled = F.transform(F.transform(words, _times_m), lambda k: _times_m(_xor_shifted(k, 24)))
+    words = F.transform(F.regexp_extract_all(digits, F.lit("[0-9A-F]{8}"), F.lit(0)), _number)
+    scrambled = F.transform(words, lambda word: _times_m(_turned(word)))
     start = F.lit(_SEED).cast("bigint").bitwiseXOR(length.cast("bigint"))
-    mixed = F.aggregate(scrambled, start, lambda h, k: _times_m(h).bitwiseXOR(k))
-    tail = _tail(digits, blocks, length)
+    mixed = F.aggregate(scrambled, start, lambda h, k: _times_m(h).bitwiseXOR(_times_m(_xor_shifted(k, 24))))
+    tail = _tail(F.substring(digits, -2 * (length % 4), 2 * (length % 4)), length % 4)
     with_tail = F.when(length % 4 > 0, _times_m(mixed.bitwiseXOR(tail))).otherwise(mixed)
     folded = let(with_tail, lambda h: _times_m(_xor_shifted(h, 13)))
     return let(folded, lambda h: _xor_shifted(h, 15)).bitwiseAND(F.lit(0x7FFFFFFF))
 
 
-def _word(digits: Column, index: Column) -> Column:
-    """The four bytes at `4 * index` as a little-endian number."""
-    first = index * 8 + 1
-    reversed_digits = F.concat(*(F.substr(digits, first + skip, F.lit(2)) for skip in (6, 4, 2, 0)))
-    return F.conv(reversed_digits, 16, 10).cast("bigint")
+def _number(digits: Column) -> Column:
+    return F.conv(digits, 16, 10).cast("bigint")
 
 
-def _tail(digits: Column, blocks: Column, length: Column) -> Column:
-    """The up to three bytes behind the last word, little-endian; 0 where there are none."""
-    first = blocks * 8 + 1
-    reversed_digits = F.concat(
-        *(
-            F.when(length % 4 > byte, F.substr(digits, first + 2 * byte, F.lit(2))).otherwise(F.lit(""))
-            for byte in (2, 1, 0)
-        )
-    )
-    return F.coalesce(F.conv(F.concat(F.lit("0"), reversed_digits), 16, 10).cast("bigint"), F.lit(0))
+def _turned(word: Column) -> Column:
+    """A number of four bytes with the first one last: little-endian as big-endian."""
+    low, high = F.shiftleft(word.bitwiseAND(F.lit(0xFF)), 24), F.shiftright(word, 24)
+    inner = F.shiftleft(word.bitwiseAND(F.lit(0xFF00)), 8).bitwiseOR(F.shiftright(word, 8).bitwiseAND(F.lit(0xFF00)))
+    return low.bitwiseOR(inner).bitwiseOR(high)
+
+
+def _tail(digits: Column, count: Column) -> Column:
+    """The `count`, up to three, bytes behind the last word, little-endian; 0 where there are none."""
+    padded = F.rpad(F.when(count > 0, digits).otherwise(F.lit("")), 8, "0")
+    return let(_number(padded), _turned)
 
 
 def _times_m(number: Column) -> Column:

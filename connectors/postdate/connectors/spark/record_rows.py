@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.digests import digest, headers_digest, is_ours, last_of, present
+from postdate.connectors.spark.digests import digest, headers_digest, is_ours, joined_names, last_value, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.request_rows import parsed_origin
 from postdate.connectors.wire import headers as names
@@ -25,20 +25,22 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     headers = F.col("headers")
     found = records.select(
         "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
-    ).withColumn("origin", parsed_origin(last_of(headers, names.ORIGIN).value.cast("string")))
-    count = F.size(F.filter(headers, is_ours))
+    ).withColumn("origin", parsed_origin(last_value(headers, names.ORIGIN).cast("string")))
+    data = F.filter(headers, lambda header: ~is_ours(header))
+    found = found.where(F.col("origin.topic").isin(*requests)).withColumn("data", data)
+    count = F.size(headers) - F.size("data")
     record = F.struct(
         F.col("topic").alias("target"),
         F.col("partition"),
         F.col("offset"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
-        headers_digest(F.filter(headers, lambda header: ~is_ours(header))).alias("headers_digest"),
-        natural(last_of(headers, names.DUE).value.cast("string")).alias("due_ms"),
-        last_of(headers, names.ID).value.alias("id"),
-        F.array_join(F.transform(F.slice(headers, -count, count), lambda header: header.key), ",").alias("own_headers"),
+        headers_digest(F.col("data")).alias("headers_digest"),
+        natural(last_value(headers, names.DUE).cast("string")).alias("due_ms"),
+        last_value(headers, names.ID).alias("id"),
+        joined_names(F.slice(headers, F.size("data") + 1, count)).alias("own_headers"),
     )
-    return _by_origin(found.where(F.col("origin.topic").isin(*requests)), record.alias("record"))
+    return _by_origin(found, record.alias("record"))
 
 
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
@@ -49,14 +51,14 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> Data
     headers = F.col("headers")
     found = records.select(
         "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
-    ).withColumn("origin", parsed_origin(last_of(headers, names.ORIGIN).value.cast("string")))
+    ).withColumn("origin", parsed_origin(last_value(headers, names.ORIGIN).cast("string")))
     as_sent = F.when(
         F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
     )
     letter = F.struct(
         F.col("partition"),
         F.col("offset"),
-        last_of(headers, names.DEAD_REASON).value.cast("string").alias("reason"),
+        last_value(headers, names.DEAD_REASON).cast("string").alias("reason"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
         headers_digest(as_sent).alias("headers_digest"),

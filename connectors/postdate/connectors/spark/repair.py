@@ -14,22 +14,20 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.bounds import Range, existing, fixed_ranges, margin_before
 from postdate.connectors.spark.bulk import schedule
-from postdate.connectors.spark.cluster import Cluster, Partition
-from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.incremental import last_verdicts
-from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.jobs import Job, run_job
 from postdate.connectors.spark.places import located
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.repair_options import RepairOptions
@@ -44,7 +42,6 @@ from postdate.connectors.spark.repair_rows import (
     stored_offsets,
 )
 from postdate.connectors.spark.request_rows import understood_rows
-from postdate.connectors.spark.sources import read_records
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
@@ -71,12 +68,8 @@ def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> R
 
     Raises JobUsageError where no audit has left anything, CannotRun where the cluster or Spark did not allow it.
     """
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    try:
-        with Cluster(spark, properties) as cluster:
-            return _Repair(spark, cluster, properties, options, reporter).outcome()
-    except (Py4JJavaError, PySparkException) as error:
-        raise CannotRun(f"Spark could not read or send: {first_cause(str(error))}") from error
+    with _Repair.begun(spark, options, reporter) as begun:
+        return begun.outcome()
 
 
 def audited_rows(spark: SparkSession, path: str) -> DataFrame:
@@ -88,14 +81,10 @@ def audited_rows(spark: SparkSession, path: str) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class _Repair:
+class _Repair(Job[RepairOptions]):
     """One repair under way."""
 
-    spark: SparkSession
-    cluster: Cluster
-    properties: Mapping[str, str]
-    options: RepairOptions
-    reporter: Reporter
+    could_not = "Spark could not read or send"
 
     def outcome(self) -> RepairOutcome:
         began_s, options = time.monotonic(), self.options
@@ -126,7 +115,7 @@ class _Repair:
         options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
         requests, log, store, again = self._ranges(first)
         asked = understood_rows(
-            self._read(
+            self.read(
                 replace(span, start=max(span.start, first[part.number][0]))
                 for part, span in requests.items()
                 if part.number in first
@@ -137,7 +126,7 @@ class _Repair:
         ends = [
             (own.requests, part.number, own.dispatch_log, span.end, span.log_start == 0) for part, span in log.items()
         ]
-        rows = log_rows(self._read(again.values()), self.spark.createDataFrame(ends, _LOGS))
+        rows = log_rows(self.read(again.values()), self.spark.createDataFrame(ends, _LOGS))
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         marks = {row["partition"]: row["low_water"] for row in low_waters(rows).collect()}
         lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
@@ -146,7 +135,7 @@ class _Repair:
             for part, span in requests.items()
         ]
         partitions = self.spark.createDataFrame(letting_go, LETTING_GO)
-        stored = stored_offsets(self._read(store.values()))
+        stored = stored_offsets(self.read(store.values()))
         return repair_rows(missing, asked, fate_rows(rows), stored, partitions, now_ms)
 
     def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
@@ -206,6 +195,3 @@ class _Repair:
         """The origin that the id of a row names, in the beginning of its JSON."""
         found = _ID.search(row)
         return f"{self.options.requests}/{found[1]}" if found is not None else row
-
-    def _read(self, ranges: Iterable[Range]) -> DataFrame:
-        return read_records(self.spark, ranges, self.properties)

@@ -13,19 +13,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from postdate.connectors.spark.limits import SAMPLES_DEFAULT
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.repair import run_repair
 from postdate.connectors.spark.repair_options import RepairOptions
-from postdate.connectors.spark.submitted import (
-    add_client_options,
-    add_meaning_options,
-    client_properties,
-    duration,
-    run_program,
-)
-from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
+from postdate.connectors.spark.submitted import add_reading_options, add_sending_options, program_parser, run_program
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
@@ -34,39 +26,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_program(_parser(), _planned, arguments)
 
 
-def _planned(given: argparse.Namespace) -> Callable[[], int]:
-    options = RepairOptions(
-        bootstrap_servers=given.bootstrap_server,
-        audited=given.audited,
-        requests=given.requests,
-        apply=given.apply,
-        levels_ms=tuple(given.levels or LEVELS_MS_DEFAULT),
-        dialects=tuple(given.dialect),
-        default_target=given.default_target,
-        horizon_ms=given.horizon,
-        allow=tuple(given.allow or ["*"]),
-        rate=given.rate,
-        samples=given.samples,
-        output=given.output,
-        properties=client_properties(given),
-    )
-    return partial(run_repair, options)
+def _planned(given: dict[str, Any]) -> Callable[[], int]:
+    return partial(run_repair, RepairOptions(**given))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="repair_main", description="Ask anew for what an audit calls missing.")
+    parser = program_parser("repair_main", "Ask anew for what an audit calls missing.")
     parser.add_argument("audited", metavar="AUDITED", help="what an audit has left with --write or --state")
-    add_client_options(parser)
-    add_meaning_options(parser)
-    parser.add_argument("--requests", default=DEFAULT_REQUESTS, metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
+    add_reading_options(parser)
+    add_sending_options(parser)
+    parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--apply", action="store_true", help="send; otherwise it is only told what would be sent")
-    parser.add_argument(
-        "--horizon", type=duration, default=HORIZON_MS_DEFAULT, metavar="DURATION", help="default: 400d"
-    )
-    parser.add_argument("--allow", action="append", metavar="PATTERN", help="targets that are allowed; default: all")
-    parser.add_argument("--rate", type=int, metavar="N", help="requests a second")
-    parser.add_argument("--samples", type=int, default=SAMPLES_DEFAULT, metavar="N", help="unrepaired ones shown")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
+    parser.add_argument("--samples", type=int, metavar="N", help="unrepaired ones shown")
     return parser
 
 

@@ -10,21 +10,16 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.bounds import Range, existing, fixed_ranges
 from postdate.connectors.spark.bulk_load import gathered_load, load_by
-from postdate.connectors.spark.cluster import Cluster
-from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
-from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.jobs import Job, run_job
 from postdate.connectors.spark.limits import GROUPS_MAX
 from postdate.connectors.spark.places import require_new, write_text
 from postdate.connectors.spark.progress import Reporter
@@ -41,7 +36,6 @@ from postdate.connectors.spark.report_rows import (
     stored_rows,
 )
 from postdate.connectors.spark.request_rows import understood_rows
-from postdate.connectors.spark.sources import read_records
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _MINUTE_MS = 60_000
@@ -67,23 +61,15 @@ def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> R
     """
     if options.write is not None:
         require_new(spark, options.write, "--write")
-    properties = {**options.properties, "bootstrap.servers": options.bootstrap_servers}
-    try:
-        with Cluster(spark, properties) as cluster:
-            return _Report(spark, cluster, properties, options, reporter).outcome()
-    except (Py4JJavaError, PySparkException) as error:
-        raise CannotRun(f"Spark could not read the topics: {first_cause(str(error))}") from error
+    with _Report.begun(spark, options, reporter) as begun:
+        return begun.outcome()
 
 
 @dataclass(frozen=True)
-class _Report:
+class _Report(Job[ReportOptions]):
     """One report under way."""
 
-    spark: SparkSession
-    cluster: Cluster
-    properties: Mapping[str, str]
-    options: ReportOptions
-    reporter: Reporter
+    could_not = "Spark could not read the topics"
 
     def outcome(self) -> ReportOutcome:
         began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
@@ -124,16 +110,16 @@ class _Report:
         requests = self._fixed("requests", [one.requests for one in own])
         store = self._fixed("store", [one.store for one in own])
         log = self._fixed("dispatch-log", [one.dispatch_log for one in own])
-        asked = understood_rows(self._read(requests), options.levels_ms, options.dialect_options())
+        asked = understood_rows(self.read(requests), options.levels_ms, options.dialect_options())
         sized = sized_requests(asked).persist(StorageLevel.MEMORY_AND_DISK)
         requests_of = {one.dispatch_log: one.requests for one in own}
         ends = [
             (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
             for span in log
         ]
-        fates = fate_rows(log_rows(self._read(log), self.spark.createDataFrame(ends, _LOGS)))
+        fates = fate_rows(log_rows(self.read(log), self.spark.createDataFrame(ends, _LOGS)))
         ended = ended_rows(fates).persist(StorageLevel.MEMORY_AND_DISK)
-        stored = stored_rows(self._read(store), {one.store: one.requests for one in own})
+        stored = stored_rows(self.read(store), {one.store: one.requests for one in own})
         notes = tuple(
             f"an open transaction hides the end of {span.partition.topic}/{span.partition.number}"
             for span in (*requests, *store, *log)
@@ -144,9 +130,6 @@ class _Report:
     def _fixed(self, role: str, topics: list[str]) -> list[Range]:
         settle_ms = self.options.settle_ms
         return [*fixed_ranges(self.cluster, role, existing(self.cluster, topics), settle_ms=settle_ms).values()]
-
-    def _read(self, ranges: Iterable[Range]) -> DataFrame:
-        return read_records(self.spark, ranges, self.properties)
 
     def _groups(self, groups: DataFrame) -> tuple[Group, ...]:
         """The groups as dictionaries; the largest, where there are more than anybody reads."""

@@ -12,18 +12,11 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from postdate.connectors.spark.limits import LATE_DEFAULT
-from postdate.connectors.spark.options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.report import run_report
 from postdate.connectors.spark.report_options import ReportOptions
-from postdate.connectors.spark.submitted import (
-    add_client_options,
-    add_meaning_options,
-    client_properties,
-    instant,
-    run_program,
-)
+from postdate.connectors.spark.submitted import add_reading_options, instant, program_parser, run_program
 from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 
 
@@ -32,33 +25,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return run_program(_parser(), _planned, arguments)
 
 
-def _planned(given: argparse.Namespace) -> Callable[[], int]:
-    options = ReportOptions(
-        bootstrap_servers=given.bootstrap_server,
-        requests=tuple(given.requests or [DEFAULT_REQUESTS]),
-        levels_ms=tuple(given.levels or LEVELS_MS_DEFAULT),
-        dialects=tuple(given.dialect),
-        default_target=given.default_target,
-        since_ms=given.since_ms,
-        late=given.late,
-        write=given.write,
-        html=given.html,
-        output=given.output,
-        properties=client_properties(given),
-    )
-    return partial(run_report, options)
+def _planned(given: dict[str, Any]) -> Callable[[], int]:
+    return partial(run_report, ReportOptions(**given))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="report_main", description="What falls due when, and how late it was.")
-    add_client_options(parser)
-    add_meaning_options(parser)
+    parser = program_parser("report_main", "What falls due when, and how late it was.")
+    add_reading_options(parser)
     parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--since", dest="since_ms", type=instant, metavar="TIME", help="lateness from then on")
-    parser.add_argument("--late", type=int, default=LATE_DEFAULT, metavar="N", help="latest messages that are named")
+    parser.add_argument("--late", type=int, metavar="N", help="latest messages that are named")
     parser.add_argument("--write", metavar="PATH", help="keep the tables there as Parquet")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
-    parser.add_argument("--output", choices=("text", "json"), default="text")
     return parser
 
 

@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.digests import last_of, present
+from postdate.connectors.spark.digests import last_value, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.known_rows import ORIGIN
@@ -55,8 +55,8 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     """
     headers = present(F.col("headers"))
     own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
-    due, moved = (last_of(headers, name).value.cast("string") for name in (DUE, MOVED))
-    meaning = last_of(headers, STORED).value.cast("string")
+    due, moved = (last_value(headers, name).cast("string") for name in (DUE, MOVED))
+    meaning = last_value(headers, STORED).cast("string")
     read = records.select(
         F.try_element_at(own, F.col("topic")).alias("topic"),
         "partition",

@@ -20,7 +20,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions, read_by_the_parser
-from postdate.connectors.spark.digests import digest, first_of, headers_digest, is_ours, last_of, present
+from postdate.connectors.spark.digests import (
+    count_of,
+    digest,
+    first_value,
+    has,
+    headers_digest,
+    is_ours,
+    joined_names,
+    last_value,
+    present,
+)
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.murmur2 import positive_murmur2
 from postdate.connectors.spark.times import due_ms, duration_ms
@@ -47,56 +57,55 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
 
 def parsed_origin(text: Column) -> Column:
     """An origin's text as a struct of topic, partition, offset, each null where the text is no origin."""
+    sound = F.when(text.rlike(_ORIGIN), text)
     return F.struct(
-        F.when(text.rlike(_ORIGIN), F.regexp_extract(text, _ORIGIN, 1)).alias("topic"),
-        F.regexp_extract(text, _ORIGIN, 2).try_cast("int").alias("partition"),
-        F.regexp_extract(text, _ORIGIN, 3).try_cast("bigint").alias("offset"),
+        F.substring_index(sound, "/", 1).alias("topic"),
+        F.substring_index(F.substring_index(sound, "/", 2), "/", -1).try_cast("int").alias("partition"),
+        F.substring_index(sound, "/", -1).try_cast("bigint").alias("offset"),
     )
 
 
 def _split(records: DataFrame) -> DataFrame:
-    """Postdate's own headers apart from those of the message."""
+    """The headers of the message apart from Postdate's own."""
     headers = present(F.col("headers"))
     return records.select(
         *("topic", "partition", "offset", "key", "value"),
         F.unix_millis("timestamp").alias("request_ms"),
         headers.alias("headers"),
-        F.filter(headers, is_ours).alias("control"),
         F.filter(headers, lambda header: ~is_ours(header)).alias("data"),
     )
 
 
 def _texts(split: DataFrame) -> DataFrame:
     """The values that count, as texts; a step of its own so that each is looked up once."""
-    control = F.col("control")
+    headers = F.col("headers")
 
     def text(name: str) -> Column:
-        return first_of(control, name).value.cast("string")
+        return first_value(headers, name).cast("string")
 
-    times = F.size(F.filter(control, lambda header: header.key.isin(*names.TIMES)))
-    target_key = first_of(control, names.KEY)
+    times = count_of(headers, names.TIMES)
+    target_key = F.when(has(headers, names.KEY), first_value(headers, names.KEY)).otherwise(F.col("key"))
     return split.select(
         *("topic", "partition", "offset", "request_ms", "value", "headers", "data"),
         F.col("key").alias("own_key"),
-        F.when(target_key.isNotNull(), target_key.value).otherwise(F.col("key")).alias("key"),
-        F.coalesce(_action(control, F.col("headers")), F.lit("schedule")).alias("action"),
+        target_key.alias("key"),
+        F.coalesce(_action(headers), F.lit("schedule")).alias("action"),
         text(names.TOPIC).alias("target"),
         *(F.when(times == 1, text(name)).alias(name.removeprefix(names.PREFIX)) for name in names.TIMES),
         text(names.PARTITION).alias("partition_text"),
         text(names.ORIGIN).alias("origin_text"),
         text(names.GRACE).alias("grace_text"),
-        first_of(control, names.ID).value.alias("id"),
+        first_value(headers, names.ID).alias("id"),
     )
 
 
-def _action(control: Column, headers: Column) -> Column:
+def _action(headers: Column) -> Column:
     """The action that a request names, null where it names none: the last, should it name several.
 
     A header name that is not UTF-8 keeps the sidecar from reading any: then none is named. Spark shows it as U+FFFD.
     """
-    action = last_of(control, names.ACTION).value.cast("string")
-    is_unreadable = F.exists(headers, lambda header: header.key.contains("\ufffd"))
-    return F.when(action.isNotNull() & ~is_unreadable, action)
+    action = last_value(headers, names.ACTION).cast("string")
+    return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
 
 
 def _understood(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:

@@ -1,6 +1,7 @@
 """What the programs for `spark-submit` have in common: how they start, and options of their command lines.
 
-The sidecar's own reading of times serves options alone; no verdict comes from it.
+Options are called as the fields of the job's options, and one that is not given is left to these. The sidecar's own
+reading of times serves options alone; no verdict comes from it.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.wire.durations import parse_duration_ms
@@ -17,7 +19,7 @@ from postdate.connectors.wire.instants import parse_instant_ms
 
 def run_program(
     parser: argparse.ArgumentParser,
-    planned: Callable[[argparse.Namespace], Callable[[], int]],
+    planned: Callable[[dict[str, Any]], Callable[[], int]],
     arguments: Sequence[str] | None,
 ) -> int:
     """Runs the job that is `planned` from the arguments (None: those of the process); returns its exit code, 2 where
@@ -28,38 +30,42 @@ def run_program(
     """
     own = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != own]
-    given = parser.parse_args(arguments)
+    given = vars(parser.parse_args(arguments))
     try:
-        job = planned(given)
+        properties = _client_properties(given.pop("command_config", None), given.pop("property", []))
+        repeated = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        job = planned(given | repeated | {"properties": properties})
     except (JobUsageError, OSError) as error:
         sys.stderr.write(f"{parser.prog}: {error}\n")
         return JobUsageError.exit_code
     return job()
 
 
-def add_client_options(parser: argparse.ArgumentParser) -> None:
-    """Adds how the cluster is reached: -b, -X, -F."""
-    parser.add_argument("-b", "--bootstrap-server", required=True, metavar="HOST:PORT")
-    parser.add_argument("-X", dest="property", action="append", default=[], metavar="NAME=VALUE", help="Java client's")
+def program_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options of every job: how the cluster is reached, -b, -X, -F, and how the result is told."""
+    parser = argparse.ArgumentParser(prog=name, description=description, argument_default=argparse.SUPPRESS)
+    parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
+    parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client's")
     parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
+    parser.add_argument("--output", choices=("text", "json"))
+    return parser
 
 
-def add_meaning_options(parser: argparse.ArgumentParser) -> None:
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
     """Adds what says how requests are to be understood: level table and dialects."""
-    parser.add_argument("--levels", type=levels, metavar="1s,5s,…", help="level table of the request topics")
-    parser.add_argument("--dialect", action="append", default=[], metavar="NAME", help="spoken on the request topics")
-    parser.add_argument(
-        "--default-target", default="", metavar="TOPIC", help="of requests in a dialect that names none"
-    )
+    parser.add_argument("--levels", dest="levels_ms", type=levels, metavar="1s,5s,…", help="of the request topics")
+    parser.add_argument("--dialect", dest="dialects", action="append", metavar="NAME", help="spoken on request topics")
+    parser.add_argument("--default-target", metavar="TOPIC", help="of requests in a dialect that names none")
 
 
-def client_properties(given: argparse.Namespace) -> dict[str, str]:
-    """Client properties of the file, then of the command line. Raises JobUsageError, OSError."""
-    lines = Path(given.command_config).read_text().splitlines() if given.command_config else []
-    return pairs([line for line in lines if line.strip() and not line.lstrip().startswith("#")] + given.property)
+def add_sending_options(parser: argparse.ArgumentParser) -> None:
+    """Adds what says what may be sent, and how fast."""
+    parser.add_argument("--horizon", dest="horizon_ms", type=duration, metavar="DURATION", help="default: 400d")
+    parser.add_argument("--allow", action="append", metavar="PATTERN", help="targets that are allowed; default: all")
+    parser.add_argument("--rate", type=int, metavar="N", help="requests a second")
 
 
-def pairs(texts: list[str]) -> dict[str, str]:
+def pairs(texts: Sequence[str]) -> dict[str, str]:
     """Each NAME=VALUE by its name. Raises JobUsageError: one is none."""
     unclear = [text for text in texts if "=" not in text]
     if unclear:
@@ -80,3 +86,9 @@ def duration(text: str) -> int:
 def levels(text: str) -> tuple[int, ...]:
     """A level table in milliseconds."""
     return tuple(parse_duration_ms(level.strip()) for level in text.split(","))
+
+
+def _client_properties(file: str | None, more: Sequence[str]) -> dict[str, str]:
+    """Client properties of the file, then of the command line. Raises JobUsageError, OSError."""
+    lines = Path(file).read_text().splitlines() if file else []
+    return pairs([*(line for line in lines if line.strip() and not line.lstrip().startswith("#")), *more])

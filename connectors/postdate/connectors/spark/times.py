@@ -71,7 +71,12 @@ def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_
     delay_ms = F.when(delay.isNotNull(), duration_ms(delay)).otherwise(delay_of_level_ms(level, levels_ms))
     counted_ms = let(delay_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
-    return let(found_ms, lambda first_ms: F.when(first_ms.isNotNull(), F.greatest(first_ms, F.lit(1).cast("bigint"))))
+    # Nearly all times are plain numbers, and `let` is interpreted.
+    return F.when(natural(at).isNotNull(), _held(natural(at))).otherwise(let(found_ms, _held))
+
+
+def _held(first_ms: Column) -> Column:
+    return F.when(first_ms.isNotNull(), F.greatest(first_ms, F.lit(1).cast("bigint")))
 
 
 def _is_number(text: Column) -> Column:

@@ -10,7 +10,7 @@ import click
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms
 from postdate.sidecar.cli.options import Loader, configured, output_option
-from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
+from postdate.sidecar.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError
@@ -66,7 +66,6 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     require_bootstrap(config)
     require_spark("the audit")
     from postdate.connectors.spark.follow import planned_audit
-    from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.options import AuditOptions
 
     given = asked_of(asked)
@@ -77,10 +76,9 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
 
     def planned() -> Callable[[], int]:
         options = AuditOptions(
-            bootstrap_servers=config.kafka.bootstrap_servers,
             requests=config.request_topic_names,
             levels_ms=common_to(config, "levels_ms"),
-            properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
+            **reached(config, config.kafka.consumer),
             **given,
         )
         return planned_audit(options, follows, **following)

@@ -10,9 +10,16 @@ import click
 
 from postdate.sidecar.cli.audit import instant_ms
 from postdate.sidecar.cli.options import Loader, configured, name_value, output_option
-from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
+from postdate.sidecar.cli.spark_jobs import (
+    asked_of,
+    only_topic,
+    reached,
+    require_spark,
+    run_planned,
+    sent_to,
+    spark_options,
+)
 from postdate.sidecar.config_load import require_bootstrap
-from postdate.sidecar.errors import ConfigError
 
 
 @click.command(short_help="Schedule every row of a table (Parquet, CSV, JSON, …).")
@@ -50,22 +57,15 @@ def bulk(
     require_spark("bulk")
     from postdate.connectors.spark.bulk import run_bulk
     from postdate.connectors.spark.bulk_options import BulkOptions, Source
-    from postdate.connectors.spark.kafka_properties import java_properties
-    from postdate.connectors.wire.topics import OwnTopics
 
-    if len(config.request_topics) != 1:
-        raise ConfigError("rows go to one request topic: name it with --requests")
-    topic = config.request_topics[0]
+    topic = only_topic(config, "rows go to one request topic: name it with --requests")
     given = asked_of(asked) | {"columns": dict(asked["columns"])}
 
     def planned() -> Callable[[], int]:
         options = BulkOptions(
-            bootstrap_servers=config.kafka.bootstrap_servers,
             requests=topic.name,
-            horizon_ms=topic.horizon_ms,
-            allow=topic.allow,
-            forbidden=OwnTopics.of(topic.name).names(),
-            properties=java_properties({**config.kafka.common, **config.kafka.producer}),
+            **sent_to(topic),
+            **reached(config, config.kafka.producer),
             **given,
         )
         return partial(run_bulk, options, Source.named(source, form, dict(source_option)))

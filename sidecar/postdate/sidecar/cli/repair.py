@@ -9,9 +9,16 @@ from typing import Any
 import click
 
 from postdate.sidecar.cli.options import Loader, configured, output_option
-from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
+from postdate.sidecar.cli.spark_jobs import (
+    asked_of,
+    only_topic,
+    reached,
+    require_spark,
+    run_planned,
+    sent_to,
+    spark_options,
+)
 from postdate.sidecar.config_load import require_bootstrap
-from postdate.sidecar.errors import ConfigError
 
 
 @click.command(short_help="Ask anew for what an audit calls missing.")
@@ -32,27 +39,20 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)
     require_spark("repair")
-    from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.repair import run_repair
     from postdate.connectors.spark.repair_options import RepairOptions
-    from postdate.connectors.wire.topics import OwnTopics
 
-    if len(config.request_topics) != 1:
-        raise ConfigError("one request topic is repaired at a time: name it with --requests")
-    topic = config.request_topics[0]
+    topic = only_topic(config, "one request topic is repaired at a time: name it with --requests")
 
     def planned() -> Callable[[], int]:
         options = RepairOptions(
-            bootstrap_servers=config.kafka.bootstrap_servers,
             audited=audited,
             requests=topic.name,
             levels_ms=topic.levels_ms,
             dialects=topic.dialects,
             default_target=topic.default_target,
-            horizon_ms=topic.horizon_ms,
-            allow=topic.allow,
-            forbidden=OwnTopics.of(topic.name).names(),
-            properties=java_properties({**config.kafka.common, **config.kafka.producer}),
+            **sent_to(topic),
+            **reached(config, config.kafka.producer),
             **asked_of(asked),
         )
         return partial(run_repair, options)

@@ -10,7 +10,7 @@ import click
 
 from postdate.sidecar.cli.audit import common_to, instant_ms
 from postdate.sidecar.cli.options import Loader, configured, output_option
-from postdate.sidecar.cli.spark_jobs import asked_of, require_spark, run_planned, spark_options
+from postdate.sidecar.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config_load import require_bootstrap
 
 
@@ -31,18 +31,16 @@ def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the report")
-    from postdate.connectors.spark.kafka_properties import java_properties
     from postdate.connectors.spark.report import run_report
     from postdate.connectors.spark.report_options import ReportOptions
 
     def planned() -> Callable[[], int]:
         options = ReportOptions(
-            bootstrap_servers=config.kafka.bootstrap_servers,
             requests=config.request_topic_names,
             levels_ms=common_to(config, "levels_ms"),
             dialects=common_to(config, "dialects"),
             default_target=common_to(config, "default_target"),
-            properties=java_properties({**config.kafka.common, **config.kafka.consumer}),
+            **reached(config, config.kafka.consumer),
             **asked_of(asked),
         )
         return partial(run_report, options)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -15,7 +15,7 @@ import click
 from postdate.connectors.kafka.errors import SettingRefused
 from postdate.sidecar.cli.commands import listed
 from postdate.sidecar.cli.options import name_value
-from postdate.sidecar.config import Config
+from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
 
 
@@ -31,6 +31,31 @@ def asked_of(given: dict[str, Any]) -> dict[str, Any]:
     """The options of a job that were given; those that are none keep the job's own default."""
     said = given | {"spark_conf": dict(given["spark_conf"])}
     return {name: value for name, value in said.items() if value is not None}
+
+
+def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job that say whom it reaches, with the settings of a `client` of the configuration.
+
+    Raises JobUsageError: they have no counterpart among those of Kafka's Java clients.
+    """
+    from postdate.connectors.spark.kafka_properties import java_properties
+
+    properties = java_properties({**config.kafka.common, **client})
+    return {"bootstrap_servers": config.kafka.bootstrap_servers, "properties": properties}
+
+
+def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
+    """The one request topic of a job. Raises ConfigError, with what it says `otherwise`."""
+    if len(config.request_topics) != 1:
+        raise ConfigError(otherwise)
+    return config.request_topics[0]
+
+
+def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
+    """The options of a job that say what may be sent to a request topic."""
+    from postdate.connectors.wire.topics import OwnTopics
+
+    return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
 
 
 def require_spark(what: str) -> None:
