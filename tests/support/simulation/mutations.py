@@ -62,7 +62,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(tenure, batch, fault, alone)
+            self._aborted(index, tenure, batch, fault, alone)
             return False
         self._write(index, tenure, Draft(index), offset)
         return True
