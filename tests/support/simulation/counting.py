@@ -159,11 +159,11 @@ def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
     honest = Parking.tend
 
     def tend(self: Parking, index: TimerIndex, now_ms: int) -> bool:
-        known = self._rates is None or any(self._rates._buckets.values())
+        rates = self._rates
+        known = rates is None or any(rates._buckets.values())
         moved = honest(self, index, now_ms)
-        world.reached["rate: waits where another owner left it"] += (
-            not known and self._rates is not None and bool(self._rates._turns)
-        )
+        waits = rates is not None and bool(rates._turns)
+        world.reached["rate: waits where another owner left it"] += waits and not known
         return moved
 
     return tend
