@@ -2,7 +2,7 @@
 
 Method: the sidecar's own poller, shards and timer indexes over a simulated Kafka, clocks, disks and processes; one seed
 decides one schedule of requests, crashes, losses of power, pauses, cuts, strangers and faults of the network. When all
-has come to rest, what a read_committed reader finds is held against what was asked (O1 to O11), and every timer index
+has come to rest, what a read_committed reader finds is held against what was asked (O1 to O12), and every timer index
 against the logs at each takeover and each commit. Then the same with one safeguard taken out at a time: each must be
 caught by what the topics show. And with losses that nobody can make good: the shard must halt.
 
@@ -26,7 +26,7 @@ from postdate.sidecar.errors import HaltReason
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import HELD, LOST
+from support.simulation.plan import BURST, HELD, LOST
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS
 
@@ -44,7 +44,10 @@ LOST_SEEDS = range(1, 61)
 #: Schedules in which people hold and release all the time.
 HELD_SEEDS = range(1, 25)
 
-#: What these must have led to.
+#: Schedules of bursts for few targets.
+BURST_SEEDS = range(1, 17)
+
+#: What the lost ones must have led to.
 MUST_HALT = {
     HaltReason.LOW_WATER_OUTSIDE,
     HaltReason.DISPATCH_LOG_EMPTY,
@@ -95,6 +98,16 @@ def test_what_people_hold_stays_held_whoever_owns_the_shard(pool: ProcessPoolExe
         assert not result.wrong, f"seed {result.seed} of the theme {HELD}: {result.wrong[:5]}"
         reached.update(result.reached)
     assert {name for name in (*HOLDS, "held over a takeover") if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_bursts_keep_their_order_through_kills_and_takeovers(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=BURST), BURST_SEEDS):
+        assert not result.wrong, f"seed {result.seed} of the theme {BURST}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {"order judged", "kill", "record owner", "the second cursor takes a message"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
 
 
 def test_the_documentation_names_every_situation() -> None:

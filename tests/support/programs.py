@@ -42,10 +42,14 @@ def need_go(module: Path) -> str:
 
 
 def need_commit(commit: str) -> None:
-    """Returns where this tree lies in a clone that has the commit, or skips the test, saying how to get it."""
+    """Requires a clone that has the commit: a shallow one is deepened. Else skips the test, saying how to get it."""
     git = need_program("git", "git")
     named = [git, "-C", str(_ROOT), "cat-file", "-e", f"{commit}^{{commit}}"]
     done = subprocess.run(named, capture_output=True, text=True, check=False)
+    if done.returncode != 0:  # a shallow clone, as CI makes them: the rest is where it came from
+        deepen = [git, "-C", str(_ROOT), "fetch", "--quiet", "--unshallow"]
+        subprocess.run(deepen, capture_output=True, check=False, timeout=300)
+        done = subprocess.run(named, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(
             f"this tree's history does not reach back to {commit[:12]} (git fetch --unshallow; a tree without git has "

@@ -60,6 +60,10 @@ def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
         ("[dispach]\npace_ms = 5", "unknown key dispach; did you mean dispatch?"),
         ("[[request_topics]]\nname = 'a'\nhorizon = 5", "unknown key request_topics.horizon; did you mean horizon_ms?"),
         ("[[request_topics]]\nallow = ['a']", "has no name"),
+        (
+            "[[request_topics]]\nname = 'a'\nmessages_per_second_max = ['mails=20', 'sms']",
+            "request topic a: messages_per_second_max: 'sms' is no rule: write TARGET=NUMBER",
+        ),
         ("dispatch = 3", "dispatch is a section: write [dispatch]"),
         ("[kafka]\ncommon = 'x'", "kafka.common is a table of librdkafka properties"),
         ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, advertise, token_file, payloads"),

@@ -18,6 +18,7 @@ from postdate.sidecar.batch_limit import BatchLimit
 from postdate.sidecar.config import DispatchConfig
 from postdate.sidecar.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
 from postdate.wheel import changes
+from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, Bench
 
 _TARGETS = ("orders", *(f"light-{number}" for number in range(16)))
@@ -32,16 +33,6 @@ def bench(tmp_path: Path) -> Bench:
     return made
 
 
-def _delivered(bench: Bench, target: str) -> list[tuple[int, int]]:
-    """(due time, request offset) of each message of a target, in the order of the topic."""
-    found = []
-    for record in bench.read(target):
-        headers = dict(record.headers or [])
-        origin = headers["postdate-origin"] or b""
-        found.append((int(headers["postdate-due"] or b""), int(origin.rpartition(b"/")[2])))
-    return found
-
-
 def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
     shard = bench.shard()
     now = bench.time.now_ms
@@ -52,8 +43,8 @@ def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
     transactions = bench.fates()
     last_of_the_others = max(n for n, fates in enumerate(transactions) if late & {offset for offset, _ in fates})
     assert last_of_the_others < len(transactions) / 2
-    assert _delivered(bench, "orders") == sorted(_delivered(bench, "orders"))
-    assert _delivered(bench, "light-0") == sorted(_delivered(bench, "light-0"))
+    assert delivered(bench, "orders") == sorted(delivered(bench, "orders"))
+    assert delivered(bench, "light-0") == sorted(delivered(bench, "light-0"))
     shard.close()
 
 
@@ -94,33 +85,13 @@ def test_each_target_leaves_in_order_and_each_message_once(
         ask(choose.randrange(10))
     finals = ("delivered", "cancelled", "dead", "replaced")
     bench.until(shard, lambda: {o for fates in bench.fates() for o, fate in fates if fate in finals} >= set(asked))
-    delivered = [(target, offset) for target in _TARGETS for _, offset in _delivered(bench, target)]
+    left = [(target, offset) for target in _TARGETS for _, offset in delivered(bench, target)]
     said = [offset for fates in bench.fates() for offset, fate in fates if fate == "delivered"]
-    assert sorted(offset for _, offset in delivered) == sorted(said)
+    assert sorted(offset for _, offset in left) == sorted(said)
     assert len(said) == len(set(said))
-    assert all(asked[offset] == target for target, offset in delivered)
-    _check_order(bench)
+    assert all(asked[offset] == target for target, offset in left)
+    check_order(bench, _TARGETS)
     shard.close()
-
-
-def _check_order(bench: Bench) -> None:
-    """No message left behind one of its target that was held when it left, and was due before it.
-
-    A message that came while others waited may be due before what left already: so each is compared only with those
-    whose requests were in the log before its transaction, by `next_request`.
-    """
-    left: dict[int, tuple[int, int]] = {}  # offset -> (number of its transaction, next_request of that)
-    for number, record in enumerate(bench.log()):
-        for fate in record.fates:
-            if fate[2] == "delivered":
-                left[fate[0]] = (number, record.next_request)
-    for target in _TARGETS:
-        order = _delivered(bench, target)
-        for place, earlier in enumerate(order):
-            known = left[earlier[1]][1]
-            overtaken = [later for later in order[place + 1 :] if later < earlier and later[1] < known]
-            moved = {fate[0] for record in bench.log() for fate in record.fates if fate[2] == "moved"}
-            assert [pair for pair in overtaken if pair[1] not in moved] == [], (target, earlier)
 
 
 def test_a_slow_transaction_makes_the_next_ones_smaller_and_a_quick_one_larger() -> None:

@@ -63,13 +63,13 @@ def test_a_held_target_is_parked_beyond_its_budget_and_holds_up_nobody(
     shard = bench.shard()
     shard.ctx.held.now = Holds(targets=frozenset({"mails"}))
     parked: list[int] = []
-    park = shard._dispatcher._park
+    park = shard._dispatcher._parking.park
 
     def counted(index: TimerIndex, batch: Batch) -> None:
         parked.append(len(batch.park))
         park(index, batch)
 
-    monkeypatch.setattr(shard._dispatcher, "_park", counted)
+    monkeypatch.setattr(shard._dispatcher._parking, "park", counted)
     held = [bench.schedule(1, target=b"mails") for _ in range(3)]
     free = bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)

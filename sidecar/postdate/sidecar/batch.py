@@ -9,8 +9,9 @@ Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.add_al
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
 from postdate.connectors.wire.dispatch_log import (
@@ -38,10 +39,11 @@ from postdate.sidecar.limits import (
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
 )
 from postdate.sidecar.store import StoreRecords
+from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind, decode_entry
-from postdate.wheel.keys import split_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
 
 #: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
 Refusal = tuple[Reason, str]
@@ -49,10 +51,14 @@ Refusal = tuple[Reason, str]
 #: Not a refusal: the entry is left where it is for now.
 STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
 
+#: Not a refusal either: the target is sent to at a limited rate, and the entry is parked until its turn.
+OVER: Refusal = (Reason.TARGET_UNAVAILABLE, "over its rate")
+
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction to be. `runs` are the ended keys in key order, cut where an entry between them stays."""
+    """One transaction to be. `runs` are, in key order, the keys of the entries that end or are parked, cut where an
+    entry between them stays; those that end from where they were parked are `unparked`, with their sizes."""
 
     messages: list[Message] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
@@ -60,9 +66,12 @@ class Batch:
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
     stored: list[bytes] = field(default_factory=list)  # keys of entries that are in STORE from now on, and go on
-    tombstones: set[bytes] = field(default_factory=set)  # those of the ended keys whose truth was STORE
+    unparked: list[tuple[bytes, int]] = field(default_factory=list)
+    kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
     rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
-    park: list[tuple[bytes, Entry]] = field(default_factory=list)
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
+    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
+    rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
     unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
     due_max_ms: int = 0
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
@@ -71,14 +80,25 @@ class Batch:
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
 
-    def ended(self) -> set[bytes]:
-        """The keys of all entries that end. O(entries)."""
+    def gone(self) -> set[bytes]:
+        """The keys of all entries that end or are parked, but for those that were parked before. O(entries)."""
         return {key for run in self.runs for key in run}
 
     def skip(self) -> None:
         """An entry between the ended ones stays where it is for now."""
         self.stayed += 1
         self.cut()
+
+    def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
+        """An entry does not end now; one that is over the rate of its target is parked where it is not yet."""
+        if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
+            self.skip()
+            return
+        self.over.append((key, raw, entry))
+        self.runs[-1].append(key)
+        self.sizes[-1].append(len(raw))
+        if entry.stored:
+            self.kept.add(key)
 
     def cut(self) -> None:
         """An entry between the ended ones does not end: the next ended one begins a new run."""
@@ -99,6 +119,7 @@ class BatchBuilder:
         retry_budget_ms: int,
         answers: Answers,
         held: Held,
+        rates: TargetRates | None = None,
     ) -> None:
         self._own = own
         self._partition = partition
@@ -107,6 +128,7 @@ class BatchBuilder:
         self._budget_ms = retry_budget_ms
         self._answers = answers
         self._held = held
+        self._rates = rates
         self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
@@ -119,21 +141,23 @@ class BatchBuilder:
         steady_ms: float,
         suspects: dict[int, Refusal | None],
         apart: Collection[bytes] = (),
+        waiting: Sequence[tuple[bytes, bytes]] = (),
+        alone: bool = False,
     ) -> Batch:
         """The transaction that ends as many of the scanned entries as may end now.
 
         `suspects` maps request offsets that Kafka refused before to None (leave it out of this batch) or to the refusal
         that ends it; `apart` are keys that do not follow on the one before them: entries between the two were not read,
-        and stay. Entries whose target fails are listed in `park`, and targets never looked at in `unknown`: the
-        caller sees to both and builds anew.
+        and stay; `waiting` are parked keys and values, ascending: they go where their due time and offset put them.
+        `alone`: the one entry was refused, and does not wait for a rate. Entries whose target fails are listed in
+        `park`, and targets never looked at in `unknown`: the caller sees to both and builds anew.
         """
-        batch = Batch()
-        for key, raw in zip(keys, values, strict=True):
+        batch, rates = Batch(), None if alone else self._rates
+        for key, raw in _rows(keys, values, waiting):
             if apart and key in apart:
                 batch.cut()
-            entry = decode_entry(raw)
-            offset = split_key(key)[1]
-            if entry.kind == Kind.DELIVER:
+            entry, offset = decode_entry(raw), split_key(key)[1]
+            if deliver := entry.kind == Kind.DELIVER:
                 refusal: Refusal | None = None
                 if suspects and offset in suspects:
                     refusal = suspects[offset]
@@ -141,11 +165,12 @@ class BatchBuilder:
                         batch.skip()
                         continue
                 if refusal is None:
-                    verdict = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
-                    if verdict is STAYS:
-                        batch.skip()
+                    refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
+                    if refusal is None and rates is not None and not rates.admits(entry.target, key, batch.rated):
+                        refusal = OVER
+                    if refusal is STAYS or refusal is OVER:
+                        batch.set_aside(key, raw, entry, is_over=refusal is OVER)
                         continue
-                    refusal = verdict
                 if refusal is None:
                     if not self._fits(batch, entry.target):
                         break
@@ -168,14 +193,22 @@ class BatchBuilder:
                 batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
                 batch.messages += self._answers.to_ended(entry, offset)
                 draft.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
-            batch.runs[-1].append(key)
-            batch.sizes[-1].append(len(raw))
-            if entry.stored:
-                batch.tombstones.add(key)
-                batch.messages.append(self._store.tombstone(offset))
-            if entry.id or entry.stored or entry.first_due != (entry.due if entry.kind == Kind.DELIVER else 0):
-                batch.linked.append((key, entry, batch.fates[-1][2]))
+            was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
+            if was_parked:
+                batch.unparked.append((key, len(raw)))
+            else:
+                batch.runs[-1].append(key)
+                batch.sizes[-1].append(len(raw))
+            if was_parked or entry.id or entry.stored or entry.first_due != (entry.due if deliver else 0):
+                self._unlink(batch, key, entry, offset)
         return batch
+
+    def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
+        """An entry that ends is known elsewhere, too: in STORE, by its id, or by its place."""
+        if entry.stored:
+            batch.kept.add(key)
+            batch.messages.append(self._store.tombstone(offset))
+        batch.linked.append((key, entry, batch.fates[-1][2]))
 
     def _judge(
         self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
@@ -184,8 +217,10 @@ class BatchBuilder:
         refusal = self._forbidden(entry.target)
         if refusal is not None:
             return refusal
+        is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
         if entry.target in self._held.now.targets:
-            batch.park.append((key, entry))
+            if not is_parked:
+                batch.park.append((key, entry))
             return STAYS
         target = self._target_of(entry.target)
         if target is None:
@@ -197,7 +232,8 @@ class BatchBuilder:
             waited = steady_ms - target.failing_since
             if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
                 return target.reason, target.detail
-            batch.park.append((key, entry))
+            if not is_parked:
+                batch.park.append((key, entry))
             return STAYS
         if entry.partition >= target.partitions:
             detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
@@ -246,6 +282,8 @@ class BatchBuilder:
         headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
         batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
         batch.fates.append((offset, entry.first_due, DELIVERED))
+        if self._rates is not None and self._rates.limits(entry.target):
+            batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
         due_ms, accepted_ms = entry.due, entry.accepted_ms
         batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
         if due_ms > batch.due_max_ms:
@@ -318,11 +356,18 @@ def finish(draft: Draft, batch: Batch) -> None:
 
     REQUIRES: `draft` is the one that the batch was built with.
 
-    `moved` fates need nothing: ingest of their control has moved the entry (rule 3).
+    `moved` fates need nothing: ingest of their control has moved the entry (rule 3). What is over the rate of its
+    target is parked in the same write.
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
-            draft.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.tombstones)
+            draft.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.kept)
+    for key, size_bytes in batch.unparked:
+        draft.changes.delete_parked(key, size_bytes, stored=key in batch.kept)
+    for key, raw, entry in batch.over:
+        due_ms, offset = split_key(key)
+        draft.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
+        draft.changes.insert_parked(place, raw, stored=entry.stored)
     for key in batch.stored:
         mark_stored(draft, key)
     for key, entry, fate in batch.linked:
@@ -332,3 +377,16 @@ def finish(draft: Draft, batch: Batch) -> None:
         draft.changes.places[offset] = None
         if fate in SENT:
             draft.note_end(offset, entry.id, sent=True)
+
+
+def _rows(
+    keys: list[bytes], values: list[bytes], waiting: Sequence[tuple[bytes, bytes]]
+) -> Iterable[tuple[bytes, bytes]]:
+    """Keys and values in the order of leaving; both kinds are ascending."""
+    rows = zip(keys, values, strict=True)
+    return merge(rows, waiting, key=_place) if waiting else rows
+
+
+def _place(row: tuple[bytes, bytes]) -> bytes:
+    """Where the entry of a key, parked or not, stands in the order of leaving."""
+    return row[0][-ENTRY_KEY_SIZE_BYTES:]

@@ -109,6 +109,13 @@ class RequestTopicConfig:
     requests_per_second_max: Annotated[
         int, Option("Requests a second that a partition takes; beyond it they are limit-exceeded. 0: no limit.", low=0)
     ] = 0
+    messages_per_second_max: Annotated[
+        tuple[str, ...],
+        Option(
+            "Messages a second that a partition sends to a target, each as PATTERN=NUMBER; the first pattern that "
+            "matches counts. What is due beyond it waits, in order, and holds up no other target. Empty: no limit."
+        ),
+    ] = ()
     dialects: Annotated[
         tuple[str, ...],
         Option(

@@ -41,6 +41,7 @@ from postdate.sidecar.config_sources import (
 )
 from postdate.sidecar.config_values import convert, is_secret, property_text
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.rate_rules import RateRules
 
 DEFAULT_SOURCE = "default"
 
@@ -238,6 +239,10 @@ def _request_topic_problems(config: Config) -> list[str]:
             problems.append(f"request topic {topic.name}: a level is longer than horizon_ms, so it would be refused")
         if not topic.allow:
             problems.append(f"request topic {topic.name}: allow is empty, so every request would be refused")
+        try:
+            RateRules.of(topic.messages_per_second_max)
+        except ValueError as error:
+            problems.append(f"request topic {topic.name}: messages_per_second_max: {error}")
         problems += _dialect_problems(topic, frozenset([*names, *owner]))
     return problems
 

@@ -83,6 +83,8 @@ class ShardCounts:
         self.requests = dict.fromkeys(REQUEST_OUTCOMES, 0)
         self.fates: Counter[str] = Counter(dict.fromkeys((*sorted(FINAL), MOVED, STORED), 0))
         self.dead: Counter[str] = Counter()
+        self.rated = 0
+        """Messages that were due and had to wait for the rate of their target."""
         self.lateness = Histogram(LATENESS_BOUNDS_MS)
         self.transactions = dict.fromkeys(OUTCOMES, 0)
         self.transaction_ms = Histogram(TRANSACTION_BOUNDS_MS)

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
 
 from postdate.connectors.kafka.classification import Blame, blame
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
@@ -28,17 +30,17 @@ from postdate.sidecar.limits import (
     CONTROL_SIZE_BYTES_MAX,
     ISOLATING_ENTRIES_MAX,
     SUSPECTS_MAX,
-    TARGET_PROBE_MS_MIN,
-    UNPARK_ENTRIES_MAX,
 )
 from postdate.sidecar.long_delays import Sweep
 from postdate.sidecar.look_ahead import LookAhead
+from postdate.sidecar.parking import Parking
+from postdate.sidecar.rate_rules import RateRules
 from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.targets import Target, Targets
+from postdate.sidecar.target_rates import TargetRates
+from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import Message, Tenure
-from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, parked_prefix, split_key, split_parked_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
 log = logging.getLogger(__name__)
 
@@ -68,15 +70,18 @@ class Suspect:
 @dataclass(slots=True)
 class Due:
     """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
-    read. `full`: a bound ended the scan of the first cursor. `goes_on`: more may be due. `ordered`: an ordinary scan,
-    of messages alone."""
+    read. `read_to`: all that is due up to this key was read. `full`: a bound ended the scan of the first cursor.
+    `goes_on`: more may be due. `ordered`: an ordinary scan, of messages alone. `waiting`: parked keys and values whose
+    turn it is at the rate of their target."""
 
     keys: list[bytes]
     values: list[bytes]
     apart: Collection[bytes] = ()
+    read_to: bytes = b""
     full: bool = False
     goes_on: bool = False
     ordered: bool = False
+    waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
 
 
 class Dispatcher:
@@ -88,8 +93,11 @@ class Dispatcher:
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
         answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        rules = RateRules.of(ctx.topic.messages_per_second_max)
+        self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
+        self._parking = Parking(ctx, targets, self._rates)
         self._builder = BatchBuilder(
-            ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers, ctx.held
+            ctx.own, ctx.partition, targets.get, self._forbidden, self._budget_ms, answers, ctx.held, self._rates
         )
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._ahead = LookAhead()
@@ -106,9 +114,11 @@ class Dispatcher:
         steady = self._ctx.clock.steady_ms()
         if steady < self._retry_at:
             return 0, False
+        if self._rates is not None:
+            self._rates.begin(index, steady)
         alone = self._next_alone(index, steady, before_ms)
         due = self._read(index, alone, before_ms)
-        if not due.keys:
+        if not due.keys and not due.waiting:
             return 0, False
         draft, batch = self._build(index, due, before_ms - 1, alone)
         for _ in range(_LOOKS):
@@ -116,14 +126,29 @@ class Dispatcher:
                 self._targets.learn(batch.unknown)
                 draft, batch = self._build(index, due, before_ms - 1, alone)
         if batch.park:
-            self._park(index, batch)
+            self._parking.park(index, batch)
             return 0, True
-        if not batch.fates:
+        if not batch.fates and not batch.over:
             return 0, False
-        if not self._commit(index, tenure, draft, batch, alone):
+        if not batch.fates:
+            finish(draft, batch)
+            index.write(draft.changes)
+        elif not self._commit(index, tenure, draft, batch, alone):
             return 0, True
-        self._go_on(index, tenure, due, batch, before_ms)
-        return len(batch.fates), due.goes_on or batch.stayed > 0
+        else:
+            self._limit.committed(due.full and not self._ahead.searching, tenure.took_ms)
+        if self._rates is not None:
+            self._note_rates(self._rates, index, batch)
+        self._go_on(index, due, batch, before_ms)
+        return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates
+
+    def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
+        """What has left and what has been parked, each in the write that has just been made."""
+        rates.spend(batch.rated)
+        for key, _, entry in batch.over:
+            rates.parked(entry.target, key)
+        self._ctx.counts.rated += len(batch.over)
+        rates.begin(index, self._ctx.clock.steady_ms())
 
     def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
         """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
@@ -145,16 +170,9 @@ class Dispatcher:
         waited for long. True if entries moved."""
         moved = self._sweep.step(index, now_ms) > 0
         self._targets.refresh()
-        for name in _parked_targets(index):
-            if name in self._ctx.held.now.targets:
-                continue
-            target = self._targets.get(name)
-            if target is None:
-                self._targets.learn([name])
-                target = self._targets.get(name)
-            assert target is not None, "learn knows every name it was asked for"
-            moved |= self._unpark(index, target, now_ms)
-        return moved
+        if self._rates is not None:
+            self._rates.begin(index, self._ctx.clock.steady_ms())
+        return self._parking.tend(index, now_ms) or moved
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 
@@ -165,23 +183,43 @@ class Dispatcher:
             key = index.find(alone)
             raw = index.entry(key) if key is not None else None
             return Due([key], [raw]) if key is not None and raw is not None else Due([], [])
-        controls = index.control_count
         limit, size_max = self._limits(index)
-        if not controls and not self._isolating:
+        if self._rates is None or not self._rates.is_ready:
+            return self._scan(index, before_ms, limit, size_max)
+        room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
+        due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
+        due.waiting = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+        return due
+
+    def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
+        """What both cursors take."""
+        ordered = not (index.control_count or self._isolating)
+        if ordered:
             ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
             if ahead is not None:
                 limit = max(1, limit // 4 if self._ahead.searching else limit - len(ahead.keys))
                 size_max = max(1, size_max - ahead.size_bytes)
                 due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
                 due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+                due.read_to = due.keys[-1] if due.full else ahead.until
                 due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
                 due.keys += ahead.keys
                 due.values += ahead.values
                 due.apart = ahead.apart
                 return due
-        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=not (controls or self._isolating))
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
         due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        due.read_to = due.keys[-1] if due.full else LAST_KEY
         return due
+
+    def _may_go(self, due: Due, target: str) -> bytes | None:
+        """Up to which key what is parked of a target may leave with what was read; None for a target that is held or
+        fails. No message of the target that is not parked lies below that key and was not read: it would be overtaken.
+        """
+        known = self._targets.get(target)
+        if target in self._ctx.held.now.targets or not (known is None or known.works):
+            return None
+        return max(due.read_to, self._ahead.passed(target) if due.ordered else b"")
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
         """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
@@ -192,17 +230,16 @@ class Dispatcher:
             return max(index.control_count, limit // 2), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
         return limit, size_max
 
-    def _go_on(self, index: TimerIndex, tenure: Tenure, due: Due, batch: Batch, before_ms: int) -> None:
-        """After a commit: how large the next transaction may be, and whether to look ahead of what waits."""
-        self._limit.committed(due.full and not self._ahead.searching, tenure.took_ms)
+    def _go_on(self, index: TimerIndex, due: Due, batch: Batch, before_ms: int) -> None:
+        """After what was read has ended or was parked: whether to look ahead of what is still there."""
         if not due.ordered:
             return
         if not due.goes_on:
             self._ahead.end()
         elif self._ahead.active:
-            self._ahead.committed(due.keys, due.values, batch.ended())
+            self._ahead.committed(due.keys, due.values, batch.gone())
         elif LookAhead.wanted(index, before_ms, len(due.keys)):
-            self._ahead.begin(index, due.keys, due.values, batch.ended())
+            self._ahead.begin(index, due.keys, due.values, batch.gone())
 
     def _build(self, index: TimerIndex, due: Due, now_ms: int, alone: int) -> tuple[Draft, Batch]:
         """A transaction, and the draft that it has begun to change: another attempt needs another one."""
@@ -214,7 +251,9 @@ class Dispatcher:
             elif offset != alone:
                 verdicts[offset] = None
         draft = Draft(index, self._ctx.clock.wall_ms())
-        return draft, self._builder.build(draft, due.keys, due.values, now_ms, steady, verdicts, due.apart)
+        return draft, self._builder.build(
+            draft, due.keys, due.values, now_ms, steady, verdicts, due.apart, due.waiting, alone >= 0
+        )
 
     def _next_alone(self, index: TimerIndex, steady: float, before_ms: int) -> int:
         """The request offset of a suspect whose next attempt, alone, is due; -1 for none.
@@ -241,7 +280,7 @@ class Dispatcher:
                     batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
                 )
         except AbortRequired as fault:
-            self._aborted(tenure, batch, fault, alone)
+            self._aborted(index, tenure, batch, fault, alone)
             return False
         self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
         finish(draft, batch)
@@ -261,7 +300,7 @@ class Dispatcher:
 
     # ---- isolation -------------------------------------------------------------------------------------------------
 
-    def _aborted(self, tenure: Tenure, batch: Batch, fault: AbortRequired, alone: int) -> None:
+    def _aborted(self, index: TimerIndex, tenure: Tenure, batch: Batch, fault: AbortRequired, alone: int) -> None:
         """Step 3. Find who is to blame: a target, one entry, or nobody (then wait and try again)."""
         blamed = {} if tenure.log_failed else dict(tenure.blamed)
         if not blamed:
@@ -276,6 +315,8 @@ class Dispatcher:
         steady = self._ctx.clock.steady_ms()
         if not all([self._suspect(messages[offset], why, steady) for offset, why in blamed.items()]):
             self._back_off(fault)
+        for offset in blamed.keys() & self._suspects.keys():
+            self._parking.bring_back(index, offset)
 
     def _suspect(self, message: Message, why: KafkaFault, steady: float) -> bool:
         """Hold one refused record against its target or its entry; False where neither is to blame, or too many are."""
@@ -315,57 +356,13 @@ class Dispatcher:
             return self._retry_at if next_at is None else max(self._retry_at, next_at)
         return next_at
 
+    def rated_in_ms(self) -> float:
+        """Milliseconds until something may leave that waits for the rate of its target; infinite where nothing may."""
+        at = None if self._rates is None or self._ctx.held.now.delivery else self._rates.next_at()
+        return inf if at is None else max(at - self._ctx.clock.steady_ms(), 0.0)
+
     def _forbidden(self, target: str) -> Refusal | None:
         """The allow-list at dispatch: it may have been narrowed since the request was accepted."""
         if self._ctx.rules.permits(target):
             return None
         return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
-
-    # ---- parking ---------------------------------------------------------------------------------------------------
-
-    def _park(self, index: TimerIndex, batch: Batch) -> None:
-        """Move entries of a failing target aside, so that they hold nobody up; a local change only."""
-        draft = Draft(index)
-        for key, entry in batch.park:
-            self._rekey(draft, key, entry, parked=True)
-        index.write(draft.changes)
-
-    def _unpark(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
-        """Move entries back: all of a target that works, else those whose retry budget is used up."""
-        steady = self._ctx.clock.steady_ms()
-        keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)
-        draft, moved = Draft(index), 0
-        last_look = steady - target.looked_at > TARGET_PROBE_MS_MIN
-        for key, raw in zip(keys, values, strict=True):
-            spent = steady - target.failing_since >= self._budget_ms and (split_key(key)[0] + self._budget_ms <= now_ms)
-            if spent and last_look and not target.works:  # nobody ends for a target that came back a moment ago
-                last_look = False
-                self._targets.look_again(target.name)
-            if not target.works and not spent:
-                break
-            self._rekey(draft, key, decode_entry(raw), parked=False)
-            moved += 1
-        if moved:
-            index.write(draft.changes)
-        return moved > 0
-
-    def _rekey(self, draft: Draft, key: bytes, entry: Entry, parked: bool) -> None:
-        due_ms, offset = split_key(key)
-        draft.remove(key, entry.stored)
-        if parked:
-            new_key = parked_key(entry.target, due_ms, offset)
-            draft.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
-            draft.changes.places[offset] = new_key
-        else:
-            draft.changes.places[offset] = None
-            draft.put(offset, due_ms, entry)
-
-
-def _parked_targets(index: TimerIndex) -> list[str]:
-    """The targets that have parked entries, by one seek each."""
-    names: list[str] = []
-    start = b""
-    while keys := index.scan_parked_keys(start, 1):
-        names.append(split_parked_key(keys[0])[0])
-        start = parked_prefix(names[-1])[:-1] + b"\1"
-    return names

@@ -136,6 +136,20 @@ ISOLATING_ENTRIES_MAX: Final = 1_000
 # Parked entries moved back in one local write: some milliseconds, so that dispatch is never held up.
 UNPARK_ENTRIES_MAX: Final = 5_000
 
+# Rates of targets, in messages a second of one shard: one in a quarter of an hour is a timer of its own rather than a
+# rate, and no shard comes near the largest. Each rule is tried for each new target.
+RATE_MIN: Final = 0.001
+RATE_MAX: Final = 1_000_000
+RATE_RULES_MAX: Final = 1_000
+
+# A target that is over its rate leaves in slices of this length, so that it causes at most 20 transactions a second; it
+# may save up twice that, or a shard that is a little late would fall behind its rate.
+RATE_SLICE_S: Final = 0.05
+RATE_SAVED_S: Final = 0.1
+
+# How long until a target whose messages may not leave yet for another reason is looked at again.
+RATE_RETRY_MS: Final = 50.0
+
 # Waits between attempts where Kafka itself does not answer: short enough to be back soon, long enough not to hammer.
 BACKOFF_MS_MIN: Final = 100
 BACKOFF_MS_MAX: Final = 5_000

@@ -65,6 +65,10 @@ class LookAhead:
         """True while there is a second cursor."""
         return self._index is not None
 
+    def passed(self, target: str) -> bytes:
+        """A key below which no message of a target is left, but for those of the last `take`; empty: not known."""
+        return self._at if self.active and target not in self._waiting else b""
+
     def end(self) -> None:
         """Forget the second cursor."""
         self._index, self._at, self._undecided, self.searching = None, b"", False, False

@@ -7,19 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.connectors.kafka.errors import KafkaFault, UnknownOutcome
 from postdate.connectors.kafka.sim.coordinator import Phase
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
+from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.gate import Gate
+from postdate.sidecar.look_ahead import Ahead, LookAhead
+from postdate.sidecar.parking import Parking
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.target_rates import TargetRates
+from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from support.simulation.process import ShardActor
 from support.simulation.world import World
@@ -35,6 +43,11 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
+        stack.enter_context(patch.object(Targets, "_mark_failing", _failures(world)))
+        stack.enter_context(patch.object(Dispatcher, "_suspect", _suspicions(world)))
+        stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
+        stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
+        stack.enter_context(patch.object(Parking, "tend", _tends(world)))
         yield
 
 
@@ -98,6 +111,62 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
         return before
 
     return before_ms
+
+
+def _failures(world: World) -> Callable[[Targets, Target, Reason, str], None]:
+    honest = Targets._mark_failing
+
+    def mark_failing(self: Targets, target: Target, reason: Reason, detail: str) -> None:
+        world.failed.add(target.name)
+        honest(self, target, reason, detail)
+
+    return mark_failing
+
+
+def _suspicions(world: World) -> Callable[[Dispatcher, Message, KafkaFault, float], bool]:
+    honest = Dispatcher._suspect
+
+    def suspect(self: Dispatcher, message: Message, why: KafkaFault, steady: float) -> bool:
+        world.alone.add((self._ctx.partition, message[0]))
+        return honest(self, message, why, steady)
+
+    return suspect
+
+
+def _looks_ahead(world: World) -> Callable[..., Ahead | None]:
+    honest = LookAhead.take
+
+    def take(self: LookAhead, *arguments: Any) -> Ahead | None:
+        ahead = honest(self, *arguments)
+        world.reached["the second cursor takes a message"] += ahead is not None and bool(ahead.keys)
+        return ahead
+
+    return take
+
+
+def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
+    honest = TargetRates.take
+
+    def take(self: TargetRates, *arguments: Any) -> list[tuple[bytes, bytes]]:
+        rows = honest(self, *arguments)
+        world.reached["rate: leaves when its turn comes"] += bool(rows)
+        return rows
+
+    return take
+
+
+def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
+    honest = Parking.tend
+
+    def tend(self: Parking, index: TimerIndex, now_ms: int) -> bool:
+        rates = self._rates
+        known = rates is None or any(rates._buckets.values())
+        moved = honest(self, index, now_ms)
+        waits = rates is not None and bool(rates._turns)
+        world.reached["rate: waits where another owner left it"] += waits and not known
+        return moved
+
+    return tend
 
 
 def _answers(world: World) -> Callable[[Answers, Draft, Entry, int], list[Message]]:

@@ -7,7 +7,7 @@ says what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -24,6 +24,7 @@ from postdate.sidecar.batch import Batch, BatchBuilder, finish
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
@@ -62,7 +63,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(tenure, batch, fault, alone)
+            self._aborted(index, tenure, batch, fault, alone)
             return False
         self._write(index, tenure, Draft(index), offset)
         return True
@@ -189,6 +190,23 @@ def _messages_first(_: World) -> AbstractContextManager[object]:
     return patch.object(TimerIndex, "scan_due", scan)
 
 
+def _rates_overtaken(_: World) -> AbstractContextManager[object]:
+    """What waits for the rate of its target is passed by what is due after it and finds the rate not used up."""
+    honest = TargetRates.admits
+
+    def admits(self: TargetRates, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
+        bucket = self._bucket(target)
+        waits = bucket is not None and bucket.waits
+        if bucket is not None and waits:
+            bucket.waits = False
+        admitted = honest(self, target, key, sent)
+        if bucket is not None and waits:
+            bucket.waits = True
+        return admitted
+
+    return patch.object(TargetRates, "admits", admits)
+
+
 #: What is taken out, by the name that the design gives it, and the theme of the schedules that must catch it.
 MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "no T marks": (_no_marks, ""),
@@ -205,5 +223,6 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 1: controls apart": (_controls_apart, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),
     "rule 4: messages first": (_messages_first, "controls"),
+    "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
 }

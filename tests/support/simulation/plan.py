@@ -33,6 +33,11 @@ LOST = "lost"
 HELD = "held"
 #: ms. From which delay on entries are stored; 0: none is. The retention of the requests bounds it, too.
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
+#: Another: bursts for two targets, small transactions, and a rate for each of them.
+BURST = "burst"
+#: Messages a second of a shard for its targets; half of the schedules have none. None is so small that a schedule would
+#: not come to rest, or that three messages within a second would be late.
+RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
 _PATIENCE_MS = 25_000
 #: Where an ambush may lie: the steps of the protocol, and one that only the simulation knows.
@@ -58,9 +63,13 @@ class Plan:
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
+        # Of its own, so that the rest of a schedule is the same with and without.
+        rates = Random(f"{seed}/rates")
+        self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
         if not self.store_after_ms:
             self.traffic.horizon_ms = RETENTION_MS // 2
+        self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
@@ -197,23 +206,29 @@ class Plan:
     def _config(self, instance: str) -> Config:
         choose = self.random
         requests = RequestTopicConfig(
-            name=REQUESTS, levels_ms=LEVELS_MS, verdicts="all", store_after_ms=self.store_after_ms
+            name=REQUESTS,
+            levels_ms=LEVELS_MS,
+            verdicts="all",
+            store_after_ms=self.store_after_ms,
+            messages_per_second_max=self.rates,
         )
         return Config(
             group_id=GROUP,
             instance=instance,
             request_topics=(requests,),
-            dispatch=DispatchConfig(entries_max=choose.choice([1, 3, 1_000]), retry_budget_ms=2_500),
+            dispatch=DispatchConfig(entries_max=choose.choice(self.entries_max), retry_budget_ms=2_500),
             index=IndexConfig(tick_ms=100, sync_interval_ms=choose.choice([50, 200, 2_000])),
         )
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        for _ in range(choose.choice([60] if self.theme in ("store", "moves", HELD) else [5, 20, 60])):
+        counts = {"store": [60], "moves": [60], HELD: [60], BURST: [200]}.get(self.theme, [5, 20, 60])
+        for _ in range(choose.choice(counts)):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             if self.theme in (
                 "controls",
                 "moves",
+                BURST,
             ):  # in bursts, so that one owner reads together what another reads apart
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)

@@ -16,6 +16,7 @@ from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
 from support.simulation.judge import gather, judge, judge_indexes, judge_lateness
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
+from support.simulation.judge_order import judge_order
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
@@ -79,6 +80,7 @@ def run_seed(
             judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, world)
             plan.holding.judge(outcome, plan.traffic)
+            judge_order(outcome, plan.traffic, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):

@@ -53,6 +53,9 @@ SITUATIONS: Final[dict[str, str]] = {
     "a cancel wins": "verdict cancelled",
     "a replacement wins": "verdict replaced",
     "a message is moved": "verdict rescheduled",
+    "a backlog is passed by messages for other targets": "the second cursor takes a message",
+    "a message that waited for the rate of its target leaves": "rate: leaves when its turn comes",
+    "one waits for its rate where another owner left it": "rate: waits where another owner left it",
 }
 
 #: What else must have happened.
@@ -60,6 +63,7 @@ EVENTS: Final = frozenset(
     {
         "requests",
         "I3 looked at",
+        "order judged",
         "transactions commit",
         "transactions abort",
         "record owner",

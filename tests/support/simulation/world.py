@@ -68,6 +68,8 @@ class World:
         self.on_exit: Callable[[Machine], None] = lambda _: None
         self.encore_ms = 0  # by the broker's clock: from here on nothing has gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
+        self.failed: set[str] = set()  # targets that failed for somebody
+        self.alone: set[tuple[int, int]] = set()  # partition, offset of what was refused, and tried alone
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.stack: list[AnyActor] = []
         self._hash = hashlib.blake2b(digest_size=8)

@@ -17,6 +17,7 @@ from typing import Final
 CONTROL_DUE: Final = 0
 ENTRY_KEY_SIZE_BYTES: Final = 16
 FIRST_KEY: Final = bytes(16)
+LAST_KEY: Final = b"\xff" * 16
 DUE_MS_MAX: Final = 2**64 - 1
 
 _ENTRY_KEY = struct.Struct(">QQ")

@@ -186,11 +186,14 @@ class TimerLog:
         return self._scan("entries", start, before, limit, size_bytes_max)
 
     def scan_parked(
-        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
+        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX, first: bytes = b""
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is."""
+        """Keys and values of the parked entries of a target, in order of due time; bounded as `scan` is.
+
+        `first`: an entry key below which none of them lies: tombstones there are not stepped over.
+        """
         prefix = parked_prefix(target)
-        return self._scan("parked", prefix, prefix[:-1] + b"\1", limit, size_bytes_max)
+        return self._scan("parked", prefix + first, prefix[:-1] + b"\1", limit, size_bytes_max)
 
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
         """Parked keys from `start` on, all targets."""

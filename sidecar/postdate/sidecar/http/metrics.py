@@ -68,6 +68,14 @@ DEAD_LETTERS: Final = Metric(
     "Dead letters committed by this process, by reason.",
     "Mend the cause, then `postdate dead-letters requeue`.",
 )
+RATE_LIMITED: Final = Metric(
+    "postdate_rate_limited_total",
+    Shape.COUNTER,
+    "",
+    _TOPIC,
+    "Messages that were due and had to wait, parked, for the rate of their target (`messages_per_second_max`).",
+    "Rises without end while entries are parked: more falls due for a target than its rate lets out.",
+)
 TRANSACTIONS: Final = Metric(
     "postdate_transactions_total",
     Shape.COUNTER,
@@ -121,8 +129,9 @@ PARKED: Final = Metric(
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries whose target fails: they wait apart and hold nobody up.",
-    "`postdate pending list --state parked` names the targets; mend them, or let the entries end as dead letters.",
+    "Entries whose target fails, is held, or is sent to at a limited rate: they wait apart and hold nobody up.",
+    "`postdate pending list --state parked` names the targets. One that fails: mend it, or let the entries end as dead "
+    "letters.",
 )
 CONTROLS: Final = Metric(
     "postdate_ending_entries",

@@ -1,0 +1,51 @@
+"""How many messages a second one shard sends to a target: the rules of a request topic, as the configuration has them.
+
+A rule is `PATTERN=NUMBER`: a pattern of fnmatch as in the allow-list, and messages a second. The first whose pattern
+matches a target counts for it, and each target has the number to itself: `*=50` gives every target fifty. So the rule
+for all others comes last.
+
+Thread rule: immutable.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import translate
+
+from postdate.sidecar.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
+
+_NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
+# What a topic name may hold, and what a pattern says beside it.
+_PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RateRules:
+    """The rules in their order."""
+
+    rules: tuple[tuple[re.Pattern[str], float], ...]
+
+    @classmethod
+    def of(cls, texts: tuple[str, ...]) -> RateRules:
+        """The rules that these texts mean. Raises ValueError: says which text is none, and what one looks like."""
+        if len(texts) > RATE_RULES_MAX:
+            raise ValueError(f"{len(texts)} rules: must be at most {RATE_RULES_MAX}")
+        return cls(tuple(_rule(text) for text in texts))
+
+    def per_second(self, target: str) -> float | None:
+        """Messages a second for a target, None where no rule limits it. O(rules): remember it."""
+        return next((rate for pattern, rate in self.rules if pattern.match(target)), None)
+
+
+def _rule(text: str) -> tuple[re.Pattern[str], float]:
+    pattern, equals, number = text.partition("=")
+    pattern, number = pattern.strip(), number.strip()
+    if not equals or not _PATTERN.fullmatch(pattern):
+        raise ValueError(f"{text!r} is no rule: write TARGET=NUMBER, such as mails=20, sms-*=0.5 or *=1000")
+    if not _NUMBER.fullmatch(number) or not RATE_MIN <= float(number) <= RATE_MAX:
+        raise ValueError(
+            f"{text!r}: {number or 'nothing'} is no number of messages a second from {RATE_MIN:g} to {RATE_MAX:,};"
+            " to send nothing at all, hold the target (postdate hold)"
+        )
+    return re.compile(translate(pattern)), float(number)

@@ -1,0 +1,286 @@
+"""Goal: a target with a rate gets no more than that, in order and once; nobody else waits, and waiting costs nothing.
+
+Method: a shard on a simulated cluster, whose time passes only where the shard waits. What left when, and in which
+order, is read from the topics and the dispatch log; what was read of the timer log is counted where it is read.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import NewTopic
+from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
+from postdate.sidecar.holds import NOTHING, Holds
+from postdate.sidecar.limits import RATE_SAVED_S
+from postdate.sidecar.rate_rules import RateRules
+from postdate.sidecar.shard import Shard
+from postdate.wheel import changes
+from postdate.wheel.timer_log import TimerLog
+from support.order import check_order, delivered
+from support.shard_bench import BUDGET_MS, OWN, Bench, R
+
+_TARGETS = ("orders", "light", "small")
+#: ms. From what a shard takes until the broker stamps it: the stamps of two transactions lie that much closer at most.
+_STAMPED_MS = 30
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A cluster with three targets, and transactions of a hundred entries at most."""
+    made = Bench(tmp_path)
+    made.admin.create_topics([NewTopic(name, 1, 1, {}) for name in _TARGETS[1:]])
+    made.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=500)
+    return made
+
+
+def rated(*rules: str) -> RequestTopicConfig:
+    return RequestTopicConfig(R, messages_per_second_max=rules)
+
+
+def left_at(bench: Bench, target: str) -> list[int]:
+    """When each message of a target was committed, by the broker's clock; ascending."""
+    offsets = {offset for _, offset in delivered(bench, target)}
+    stamps = zip(bench.read(OWN.dispatch_log), bench.log(), strict=True)
+    return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate[0] in offsets)
+
+
+def check_rate(bench: Bench, target: str, per_second: float) -> None:
+    """In no stretch of time more than the rate allows."""
+    at = left_at(bench, target)
+    for first in range(len(at)):
+        for last in range(first, len(at)):
+            most = per_second * ((at[last] - at[first] + _STAMPED_MS) / 1000 + RATE_SAVED_S) + 1
+            assert last - first + 1 <= most, f"{last - first + 1} within {at[last] - at[first]} ms"
+
+
+def pass_ms(bench: Bench, shard: Shard, time_ms: float) -> None:
+    until_ms = bench.time.now_ms + time_ms
+    bench.until(shard, lambda: bench.time.now_ms >= until_ms)
+
+
+def count_reads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Counts the rows that scans of the timer log return; the function tells how many since it was last asked."""
+    read = [0]
+    honest = TimerLog._scan
+
+    def scan(self: TimerLog, *arguments: object) -> tuple[list[bytes], list[bytes]]:
+        keys, values = honest(self, *arguments)  # type: ignore[arg-type]  # passed on as they came
+        read[0] += len(keys)
+        return keys, values
+
+    def since() -> int:
+        count, read[0] = read[0], 0
+        return count
+
+    monkeypatch.setattr(TimerLog, "_scan", scan)
+    return since
+
+
+def test_a_burst_leaves_at_the_rate_of_its_target_and_the_others_on_time(bench: Bench) -> None:
+    shard = bench.shard(rated("orders=50"))
+    due = bench.time.now_ms + 1_000
+    for _ in range(300):
+        bench.schedule(due)
+    others = [(bench.schedule(due + 20 * n, target=b"light"), due + 20 * n) for n in range(200)]
+    bench.until(shard, lambda: bench.ended() == 500)
+    check_order(bench, _TARGETS)
+    check_rate(bench, "orders", 50)
+    assert bench.time.now_ms - due < 6_500, "it may leave at its rate, and does"
+    assert shard.ctx.counts.rated >= 290
+    late = [at - due_ms for at, (_, due_ms) in zip(left_at(bench, "light"), others, strict=True)]
+    assert max(late) < 200
+    assert shard._index is not None
+    assert shard._index.parked_count == 0
+    shard.close()
+
+
+def test_below_its_rate_a_message_is_not_made_to_wait(bench: Bench) -> None:
+    shard = bench.shard(rated("*=10"))
+    pass_ms(bench, shard, 1_000)
+    due = bench.time.now_ms + 100
+    for number in range(20):
+        bench.schedule(due + 250 * number)
+    bench.until(shard, lambda: bench.ended() == 20)
+    assert shard.ctx.counts.rated == 0
+    assert max(at - (due + 250 * n) for n, at in enumerate(left_at(bench, "orders"))) < 50
+    shard.close()
+
+
+def test_what_waits_is_moved_once_and_not_read_again_in_each_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cost of a turn does not depend on how much waits; nor does memory: nothing but a heap of targets is kept."""
+    shard = bench.shard(rated("orders=4"))
+    count = 2_000
+    due = bench.time.now_ms + 3_000
+    for _ in range(count):
+        bench.schedule(due)
+    bench.until(shard, lambda: shard.next_request == count)
+    since = count_reads(monkeypatch)
+    index = shard._index
+    assert index is not None
+    bench.until(shard, lambda: index.parked_count >= count - 20)
+    assert since() < 4 * count, "by the first cursor, and by the second one that goes ahead of it"
+    begun, ended = bench.time.now_ms, bench.ended()
+    for number in range(100):
+        bench.schedule(begun + 100 * number, target=b"light")
+    pass_ms(bench, shard, 11_000)
+    left = bench.ended() - ended
+    assert left >= 140, "a hundred others, and four a second"
+    assert since() < 6 * left
+    rates = shard._dispatcher._rates
+    assert rates is not None
+    assert len(rates._turns) == 1
+    shard.close()
+
+
+def test_a_rate_is_kept_over_takeovers_with_the_disk_and_without_it(bench: Bench) -> None:
+    topic = rated("orders=20")
+    now = bench.time.now_ms
+    shard = bench.shard(topic)
+    for _ in range(120):
+        bench.schedule(now + 500)
+    for ended in (20, 50, 90):
+        bench.until(shard, lambda ended=ended: bench.ended() >= ended)  # type: ignore[misc]
+        shard.close()
+        if ended == 50:
+            shutil.rmtree(bench.directory / "0")
+        shard = bench.shard(topic)
+    bench.until(shard, lambda: bench.ended() == 120)
+    check_order(bench, _TARGETS)
+    check_rate(bench, "orders", 20)
+    assert len(delivered(bench, "orders")) == 120
+    shard.close()
+
+
+def test_a_target_that_fails_or_is_held_while_it_waits_goes_on_at_its_rate(bench: Bench) -> None:
+    shard = bench.shard(rated("orders=20", "later=20"))
+    now = bench.time.now_ms
+    for _ in range(40):
+        bench.schedule(now + 100)
+        bench.schedule(now + 100, target=b"later")
+    bench.until(shard, lambda: bench.ended() >= 10)
+    shard.ctx.held.now = Holds(targets=frozenset({"orders"}))
+    bench.admin.create_topics([NewTopic("later", 1, 1, {})])
+    bench.until(shard, lambda: len(bench.read("later")) == 40)
+    assert len(bench.read("orders")) < 20
+    shard.ctx.held.now = NOTHING
+    bench.until(shard, lambda: bench.ended() == 80)
+    check_order(bench, ("orders", "later"))
+    check_rate(bench, "orders", 20)
+    check_rate(bench, "later", 20)
+    shard.close()
+
+
+def test_a_late_comer_that_was_due_before_what_waits_leaves_before_it(bench: Bench) -> None:
+    shard = bench.shard(rated("orders=20"))
+    due = bench.time.now_ms + 500
+    for _ in range(10):
+        bench.schedule(due)
+    bench.until(shard, lambda: bench.ended() >= 3)
+    late = bench.schedule(due - 100)
+    bench.time.wait(200)
+    bench._poll(shard)  # taken in by the turn in which some of the others may leave
+    before = bench.ended()
+    bench.until(shard, lambda: bench.ended() == 11)
+    assert delivered(bench, "orders")[before] == (int(due - 100), late)
+    assert sorted(delivered(bench, "orders")[:before]) == delivered(bench, "orders")[:before]
+    shard.close()
+
+
+def test_one_that_kafka_refuses_is_found_among_those_that_wait(bench: Bench) -> None:
+    """It is moved back to be tried alone, and neither it nor the rate keeps the others."""
+    shard = bench.shard(rated("small=10"))
+    due = bench.time.now_ms + 500
+    for number in range(20):
+        bench.schedule(due, target=b"small", value=b"x" * (2_000 if number == 13 else 20))
+    bench.until(shard, lambda: bench.ended() >= 3)
+    bench.broker.topics["small"].config["max.message.bytes"] = "1500"  # metadata is older than this
+    bench.until(shard, lambda: bench.ended() == 20, 10_000)  # before the target's settings are looked at again
+    assert [reason for reason, _ in bench.letters()] in ([b"too-large"], [b"record-refused"])
+    assert len(bench.read("small")) == 19
+    assert sum(a > b for a, b in zip(delivered(bench, "small"), delivered(bench, "small")[1:], strict=False)) == 0
+    shard.close()
+
+
+def test_what_waits_too_long_expires_and_what_is_cancelled_does_not_leave(bench: Bench) -> None:
+    shard = bench.shard(rated("orders=2"))
+    due = bench.time.now_ms + 500
+    kept = [bench.schedule(due, ("postdate-id", b"%d" % n)) for n in range(6)]
+    short = [bench.schedule(due + 1, ("postdate-grace", b"1s")) for _ in range(5)]
+    bench.until(shard, lambda: bench.ended() >= 2)
+    for n in (3, 4):
+        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % n))
+    far = bench.time.now_ms + 4_000
+    bench.ask(("postdate-action", b"reschedule"), ("postdate-id", b"5"), ("postdate-at", b"%d" % far))
+    bench.until(shard, lambda: bench.ended() == len(kept) + len(short) + 3 + 1)  # `moved` is told, too
+    ends = dict(pair for fates in bench.fates() for pair in fates if pair[1] != "moved")
+    assert [ends[offset] for offset in kept] == ["delivered"] * 3 + ["cancelled"] * 2 + ["delivered"]
+    assert [ends[offset] for offset in short] == ["dead"] * 5
+    assert {reason for reason, _ in bench.letters()} == {b"expired"}
+    assert delivered(bench, "orders")[-1] == (int(far), kept[5])
+    shard.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_message_leaves_once_and_in_order(bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bursts, late-comers, controls, a hold and a takeover, while two of three targets are limited."""
+    choose = random.Random(seed)
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
+    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 60, 500]))
+    topic = rated("orders=80", "small=30")
+    shard = bench.shard(topic)
+    asked: set[int] = set()
+    now = bench.time.now_ms
+    for step in range(12):
+        for _ in range(choose.randrange(40)):
+            due = choose.choice([now + 1_000, bench.time.now_ms - choose.randrange(50), now + choose.randrange(3_000)])
+            target = choose.choice(_TARGETS).encode()
+            asked.add(bench.schedule(due, ("postdate-id", b"%d" % len(asked)), target=target))
+            if choose.random() < 0.05:
+                victim = b"%d" % choose.randrange(len(asked))
+                bench.ask(("postdate-action", b"cancel"), ("postdate-id", victim))
+        pass_ms(bench, shard, choose.randrange(1, 400))
+        shard.ctx.held.now = Holds(targets=frozenset({"small"})) if step == 4 else NOTHING
+        if step == 7:
+            shard.close()
+            shard = bench.shard(topic)
+    finals = ("delivered", "cancelled")
+    bench.until(shard, lambda: {o for fates in bench.fates() for o, fate in fates if fate in finals} >= asked)
+    said = sorted(offset for fates in bench.fates() for offset, fate in fates if fate == "delivered")
+    assert sorted(offset for target in _TARGETS for _, offset in delivered(bench, target)) == said
+    assert len(said) == len(set(said))
+    check_order(bench, _TARGETS)
+    check_rate(bench, "orders", 80)
+    check_rate(bench, "small", 30)
+    shard.close()
+
+
+def test_the_first_rule_that_matches_counts_for_each_target_by_itself() -> None:
+    rules = RateRules.of(("mails=20", "sms-*=0.5", " * = 1000 "))
+    assert [rules.per_second(name) for name in ("mails", "sms-de", "mails2")] == [20, 0.5, 1000]
+    assert RateRules.of(("mails=20",)).per_second("orders") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mails", "'mails' is no rule: write TARGET=NUMBER, such as mails=20"),
+        ("=5", "'=5' is no rule: write TARGET=NUMBER"),
+        ("ma ils=5", "is no rule: write TARGET=NUMBER"),
+        ("mails=0", "no number of messages a second from 0.001 to 1,000,000; to send nothing at all, hold the target"),
+        ("mails=-3", "no number of messages a second"),
+        ("mails=", "'mails=': nothing is no number of messages a second"),
+        ("mails=1e3", "no number of messages a second"),
+        ("mails=2000000", "no number of messages a second"),
+    ],
+)
+def test_what_is_no_rule_is_refused_with_what_one_looks_like(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=r"no rule|no number") as refused:
+        RateRules.of(("orders=5", text))
+    assert said in str(refused.value)
