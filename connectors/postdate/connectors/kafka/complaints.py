@@ -21,6 +21,8 @@ _HEARD_S: Final = 5.0
 """s. A refusal comes at once, a failed handshake or login soon; who says nothing for so long drops what he gets."""
 _TELLING: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
 """The most telling first."""
+_DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
+"""Until one of these, another broker may do."""
 
 
 def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> str:
@@ -36,8 +38,8 @@ def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> str:
     except KafkaException:
         return ""  # whoever asked has been told
     deadline = time.monotonic() + _HEARD_S
-    while KafkaError._ALL_BROKERS_DOWN not in said and not over() and time.monotonic() < deadline:
+    while said.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
         client.poll(0.1)
-    if KafkaError._ALL_BROKERS_DOWN not in said:
+    if said.keys().isdisjoint(_DECISIVE):
         return ""
     return next((said[code] for code in _TELLING if code in said), "")
