@@ -102,7 +102,7 @@ def _submitted_settings() -> dict[str, str]:
     """Under `spark-submit` the JVM runs already; only what may still be set is.
 
     A method above the limit is never compiled by the JVM (it does not look at more than 8,000 bytes of one), so a plan
-    that Spark has fused into such a method runs many times slower than the same plan in pieces.
+    that Spark has fused into such a method would be interpreted to its end.
     """
     return {"spark.sql.session.timeZone": "UTC", "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX)}
 
