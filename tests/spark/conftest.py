@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 from postdate.connectors.spark.session import spark_session
 from support.broker import RunningBroker, running_broker
 from support.small_spark import SMALL_SPARK
+from support.spark_cluster import WORKERS, spark_cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,3 +37,13 @@ def broker() -> Iterator[RunningBroker]:
     """A real broker."""
     with running_broker() as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where `spark-submit` runs its jobs: on threads, or where one is asked for on a cluster."""
+    if not WORKERS:
+        yield "local[2]"
+        return
+    with spark_cluster(tmp_path_factory.mktemp("cluster"), WORKERS) as url:
+        yield url

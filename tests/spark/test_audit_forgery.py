@@ -12,9 +12,6 @@ POSTDATE_TEST_SPARK_WORKERS=N makes `spark-submit` use a cluster with N workers 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -22,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyspark
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -34,7 +30,6 @@ from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, as_json
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.session import connector_package
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.connectors.wire.origins import parse_origin
@@ -42,12 +37,9 @@ from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.oracle import Outcome as History
 from support.oracle import Seen, Sent, gather
-from support.small_spark import SMALL_SPARK
-from support.spark_cluster import spark_cluster
+from support.spark_cluster import submitted as run_submitted
 
-_ROOT = Path(__file__).resolve().parents[2]
 _PLAIN, _CONTROLLED = 380, 30
-_WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "0"))
 
 
 @pytest.fixture(scope="module")
@@ -123,35 +115,6 @@ def _followed(bed: Bed, spark: SparkSession, state: str, topic: str, cut_off: bo
     with suppress(CutOff):
         exit_code = follow(spark, FollowOptions(audit, steps=1, to_topic=topic), Reporter(), tell)
     return Audited(told[0].exit_code, as_json(told[0])), exit_code
-
-
-@pytest.fixture(scope="module")
-def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where `spark-submit` runs its jobs."""
-    if not _WORKERS:
-        yield "local[2]"
-        return
-    with spark_cluster(tmp_path_factory.mktemp("cluster"), _WORKERS) as url:
-        yield url
-
-
-def _submitted(master: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """The audit by PySpark's own `spark-submit`, as docs/audit.md says it."""
-    settings = {**SMALL_SPARK, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
-    settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
-    command += ["--packages", connector_package()]
-    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
-    sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-    environment = {**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable}
-    return subprocess.run(
-        [*command, str(audit_main.__file__), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=480,
-        check=False,
-        env=environment,
-    )
 
 
 @dataclass(frozen=True)
@@ -261,8 +224,8 @@ def test_clean_then_forged_and_named(
     counts = {name: found.outcome["counts"][name] for name in ("duplicate", "chain")}
     assert (counts, found.outcome["violations"]) == ({"duplicate": 2, "chain": 1}, 3)
 
-    submitted = _submitted(
-        master, "-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json"
+    submitted = run_submitted(
+        *(master, audit_main), "-b", bed.bootstrap, "--requests", bed.requests[0], "--slack", "1s", "--output", "json"
     )
     assert submitted.returncode == 4, submitted.stderr[-3000:]
     said = json.loads(submitted.stdout.splitlines()[-1])
@@ -273,7 +236,7 @@ def test_clean_then_forged_and_named(
 
 
 def test_spark_submit_passes_on_what_is_no_verdict(master: str) -> None:
-    done = _submitted(master, "-b", "127.0.0.1:1", "--samples", "-1")
+    done = run_submitted(master, audit_main, "-b", "127.0.0.1:1", "--samples", "-1")
     assert done.returncode == 2, done.stderr[-3000:]
     # spark-submit puts what a Python program writes on both streams on its standard output.
     assert "number of samples" in done.stdout

@@ -3,7 +3,7 @@
 Method: 20,000 rows in Parquet, one in a hundred spoilt, sent as fast as it goes and then once more at a rate, before
 anything of it is due; then a sidecar delivers. A third run looks for what is new and sends just that. What the due time
 must leave for both runs is measured by a dry run of the same rows; where that was too little, all is done again with
-more. POSTDATE_TEST_BULK_ROWS makes it larger.
+more. POSTDATE_TEST_BULK_ROWS makes it larger; POSTDATE_TEST_SPARK_WORKERS=N sends from a cluster of N workers.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark import bulk_main
 from postdate.connectors.spark.bulk import run_bulk, schedule
 from postdate.connectors.spark.bulk_options import BulkOptions, Source
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
@@ -28,6 +29,7 @@ from postdate.connectors.wire.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.oracle import gather
+from support.spark_cluster import WORKERS, submitted
 
 _ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
 _BAD_EACH = 100
@@ -51,11 +53,22 @@ class Said:
     seconds: float
 
 
-def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], source: Path, **options: Any) -> Said:
+def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], master: str, source: Path, **options: Any) -> Said:
     began_s = time.monotonic()
+    if WORKERS:
+        asked = [word for name, value in options.items() for word in _option(name, value)]
+        where = ("-b", bed.bootstrap, "--requests", bed.requests[0], "--target", bed.targets[0])
+        done = submitted(master, bulk_main, str(source), *where, "--output", "json", *asked)
+        said = json.loads(done.stdout.splitlines()[-1])
+        return Said(done.returncode, said, time.monotonic() - began_s)
     given = BulkOptions(bed.bootstrap, bed.requests[0], target=bed.targets[0], output="json", **options)
     exit_code = run_bulk(given, Source.named(str(source), None, {}))
     return Said(exit_code, json.loads(capsys.readouterr().out), time.monotonic() - began_s)
+
+
+def _option(name: str, value: object) -> tuple[str, ...]:
+    option = f"--{name.replace('_', '-')}"
+    return (option,) if value is True else (option, str(value))
 
 
 def _rows(spark: SparkSession, name: str, first: int, end: int, due_ms: int) -> DataFrame:
@@ -77,18 +90,20 @@ def _text(*parts: Column) -> Column:
     return F.concat(*(part.cast("string") for part in parts))
 
 
-def _sent_twice(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], directory: Path) -> tuple[str, Path]:
+def _sent_twice(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, directory: Path
+) -> tuple[str, Path]:
     """The prefix of the ids, and the file: scheduled twice, both times before the first row was due."""
     allowed_s, bad = 5.0, _ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
         _rows(spark, name, 0, _ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
-        dry = _bulk(bed, capsys, source, dry_run=True)
+        dry = _bulk(bed, capsys, master, source, dry_run=True)
         assert (dry.exit_code, dry.outcome["rejected"], dry.outcome["sent"]) == (1, bad, 0)
         due_ms = int((time.time() + allowed_s + 4 * dry.seconds) * 1_000)
         _rows(spark, name, 0, _ROWS, due_ms).write.mode("overwrite").parquet(str(source))
-        first = _bulk(bed, capsys, source, rejects=str(directory / f"bad-{attempt}"))
-        again = _bulk(bed, capsys, source, rejects=str(directory / f"again-{attempt}"), rate=_ROWS // 2)
+        first = _bulk(bed, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
+        again = _bulk(bed, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=_ROWS // 2)
         for said in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
             assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
@@ -106,16 +121,16 @@ def _sent_twice(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str
 
 @pytest.mark.timeout(900)  # up to three tries on a machine that is busy
 def test_each_sound_row_is_delivered_once(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
-    name, source = _sent_twice(bed, spark, capsys, tmp_path)
+    name, source = _sent_twice(bed, spark, capsys, master, tmp_path)
     sidecar = bed.new_sidecar()
     sidecar.start()
     good = _ROWS - _ROWS // _BAD_EACH
     more = tmp_path / "more.parquet"
     wider = _rows(spark, name, _ROWS, _ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
     spark.read.parquet(str(source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
-    new = _bulk(bed, capsys, more, only_new=True)
+    new = _bulk(bed, capsys, master, more, only_new=True)
     assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
     bed.wait_for_ends(2 * good + 10, 240)
     assert sidecar.stop() == 0

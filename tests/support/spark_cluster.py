@@ -1,6 +1,7 @@
 """A Spark cluster on this machine: a standalone master and workers, from the distribution that PySpark brings.
 
-Each is a process of its own with a log file; whatever was started ends with the context.
+Each is a process of its own with a log file; whatever was started ends with the context. `submitted` runs a program of
+the jobs there, or on threads, as docs/pipeline.md says it.
 """
 
 from __future__ import annotations
@@ -8,16 +9,24 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import ModuleType
 
 import pyspark
 
+from postdate.connectors.spark.session import connector_package
 from support.sidecars import wait_until
+from support.small_spark import SMALL_SPARK
 
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
+_ROOT = Path(__file__).resolve().parents[2]
+
+#: How many workers a cluster for tests has; none: jobs run on threads.
+WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "0"))
 
 
 @contextmanager
@@ -36,6 +45,24 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
             started.enter_context(_running("org.apache.spark.deploy.worker.Worker", (*at, *size, found[1]), log))
             wait_until(lambda: _REGISTERED in log.read_text(), f"a worker has found its master, in {log}")  # noqa: B023
         yield found[1]
+
+
+def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A program by PySpark's own `spark-submit`, when it has ended."""
+    settings = {**SMALL_SPARK, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
+    settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
+    command += ["--packages", connector_package()]
+    command += [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+    sources = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
+    return subprocess.run(
+        [*command, str(program.__file__), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=480,
+        check=False,
+        env={**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable},
+    )
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.known_rows import CONTROLS, ORIGIN, PARTITION, is_refused, position_before
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.known_rows import CONTROLS, is_refused, position_before
 
 
 def judged_answers(known: DataFrame) -> DataFrame:

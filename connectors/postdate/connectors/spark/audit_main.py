@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _planned(given: dict[str, Any]) -> Callable[[], int]:
-    follows = given.pop("follow")
+    follows = given.pop("follow", False)
     following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
     return planned_audit(AuditOptions(**given), follows, **following)
 

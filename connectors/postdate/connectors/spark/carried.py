@@ -14,8 +14,8 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.claims import CLAIMING
-from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
 from postdate.connectors.spark.recall import context_origins, last_of_each, rows_at, straggling
 from postdate.connectors.spark.sides import merged, without_late
 from postdate.connectors.spark.verdicts import ENDINGS, VIOLATIONS

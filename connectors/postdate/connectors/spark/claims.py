@@ -11,7 +11,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 
 CLAIMING = ("cancelled", "replaced", "moved")
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.by_origin import ORIGIN, by_origin
 from postdate.connectors.spark.endings import (
     answer_problems,
     ended_problems,
@@ -26,8 +27,6 @@ from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.mismatches import mismatch_problems
 from postdate.connectors.spark.plain import is_plain
 from postdate.connectors.spark.verdicts import Problem
-
-_ORIGIN = ["topic", "partition", "offset"]
 
 
 def judge(
@@ -66,30 +65,22 @@ _LISTS = {
     **{"grace": "graces", "answer": "answers", "unanswered": "unanswered"},
 }
 """What an origin may have several of, and how these are called together."""
-_SORTED = ("fate", "grace", "answer")
+_SORTED = ("fates", "graces", "answers")
 
 
 def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
-    """One row for each origin, with its request and lists of all else.
-
-    By a window, since rows are met once for nearly every origin: an aggregation would fold them before the shuffle too,
-    in objects, for nothing (measured: twice the time).
-    """
-    columns = [name for name in requests.columns if name not in ("topic", "partition", "offset")]
-    union = requests.select(*_ORIGIN, F.struct(*columns).alias("request"))
+    """One row for each origin, with its request and lists of all else."""
+    columns = [name for name in requests.columns if name not in ORIGIN]
+    union = requests.select(*ORIGIN, F.struct(*columns).alias("request"))
     for side in sides:
         union = union.unionByName(side, allowMissingColumns=True)
-    # The offset first: it tells rows apart, and comparing what is equal takes time.
-    of_origin = Window.partitionBy(*reversed(_ORIGIN)).orderBy(F.col("request").isNull())
-    all_of_it = of_origin.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing)
-    found = {one: F.collect_list(one).over(all_of_it) for one in _LISTS if one in union.columns}
-    found |= {one: F.array().cast(f"array<{kind}>") for one, kind in _OPTIONAL.items() if one not in union.columns}
-    numbered = union.select(
-        *(*_ORIGIN, "request"),
-        F.row_number().over(of_origin).alias("number"),
-        *((F.sort_array(rows) if one in _SORTED else rows).alias(_LISTS[one]) for one, rows in found.items()),
-    )
-    return numbered.where("number = 1").drop("number")
+    brought = {many: F.col(one) for one, many in _LISTS.items() if one in union.columns}
+    together = by_origin(union, F.col("request"), brought)
+    absent = {
+        _LISTS[one]: F.array().cast(f"array<{kind}>") for one, kind in _OPTIONAL.items() if one not in union.columns
+    }
+    together = together.withColumns(absent)
+    return together.withColumns({many: F.sort_array(many) for many in _SORTED})
 
 
 def _is_in_range() -> Column:
@@ -154,7 +145,7 @@ def _judged(facts: DataFrame) -> DataFrame:
     is_sound = F.size("problems") == 0
     lateness_ms = F.col("final.at_ms") - F.col("last_due_ms")
     return judged.select(
-        *_ORIGIN,
+        *ORIGIN,
         *("target", "first_due_ms", "last_due_ms"),
         F.col("request.action").alias("action"),
         F.col("request.request_ms").alias("request_ms"),

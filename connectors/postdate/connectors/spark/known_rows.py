@@ -24,11 +24,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import FINAL
 
-PARTITION: Final = ("topic", "partition")
-ORIGIN: Final = (*PARTITION, "offset")
 CONTROLS: Final = ("cancel", "reschedule")
 _PLACES: Final = (
     *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),

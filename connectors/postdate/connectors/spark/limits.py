@@ -38,6 +38,9 @@ LOCAL_SHUFFLE_PARTITIONS: Final = 8
 # Driver memory in local mode, where the driver does all the work; cached rows beyond it go to disk.
 LOCAL_MEMORY: Final = "2g"
 
+# Bytes of a method that the JVM still compiles: its own HugeMethodLimit. Spark's default is eight times that.
+COMPILED_METHOD_BYTES_MAX: Final = 8_000
+
 # Lines of Spark's own output that are kept to explain a start that failed.
 START_LINES_KEPT: Final = 40
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.sides import linked
 
 _BY_ID = (*PARTITION, "id")

@@ -23,9 +23,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.fate_rows import FINAL
-from postdate.connectors.spark.known_rows import CONTROLS, ORIGIN, PARTITION
+from postdate.connectors.spark.known_rows import CONTROLS
 
 ID_PREFIX: Final = "repair/"
 """What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request

@@ -13,10 +13,10 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.digests import last_value, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.fate_rows import FINAL
-from postdate.connectors.spark.known_rows import ORIGIN
 from postdate.connectors.spark.summary import PERCENTILES
 from postdate.connectors.wire.headers import DUE, MOVED, STORED
 

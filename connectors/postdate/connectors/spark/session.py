@@ -27,7 +27,7 @@ from postdate.connectors.spark.interruption import (
     is_interrupted,
     undisturbed,
 )
-from postdate.connectors.spark.limits import LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
+from postdate.connectors.spark.limits import COMPILED_METHOD_BYTES_MAX, LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
 from postdate.connectors.spark.start_output import StartOutput
 
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -99,15 +99,19 @@ def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSess
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Under `spark-submit` the JVM runs already; only what may still be set is."""
-    return {"spark.sql.session.timeZone": "UTC"}
+    """Under `spark-submit` the JVM runs already; only what may still be set is.
+
+    A method above the limit is never compiled by the JVM (it does not look at more than 8,000 bytes of one), so a plan
+    that Spark has fused into such a method would be interpreted to its end.
+    """
+    return {"spark.sql.session.timeZone": "UTC", "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX)}
 
 
 def _own_settings(master: str | None) -> dict[str, str]:
     settings = {
         "spark.master": master or "local[*]",
         "spark.jars.packages": connector_package(),
-        "spark.sql.session.timeZone": "UTC",
+        **_submitted_settings(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET}",

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.known_rows import ORIGIN, PARTITION
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 
 _ANSWER = ("answer", "id", "of", "place")
 _EFFECTS = ("fates", "records", "letters", "answers")

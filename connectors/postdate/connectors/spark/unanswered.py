@@ -14,7 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answers import is_about_another
-from postdate.connectors.spark.known_rows import ORIGIN, is_refused
+from postdate.connectors.spark.by_origin import ORIGIN
+from postdate.connectors.spark.known_rows import is_refused
 
 Mode = Literal["none", "control", "all"]
 MODES: tuple[Mode, ...] = ("none", "control", "all")
