@@ -14,6 +14,7 @@ from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request
 from postdate.sidecar.bench.figures import Figures, percentiles
 from postdate.sidecar.bench.journal import Journal
 from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.scale import scale
 from postdate.sidecar.bench.steady import bad_target, many, steady
 
 #: ms. From the end of filling, how long until an entry is due that is to be accepted before.
@@ -214,6 +215,7 @@ CASES: Mapping[str, Case] = {
     "cancel": cancel,
     "drain": drain,
     "burst": burst,
+    "scale": lambda bed, size: scale(bed, size.messages),
     "held": held,
     "rebuild": rebuild,
     "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
