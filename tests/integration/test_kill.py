@@ -1,4 +1,4 @@
-"""Goal: processes die at any moment, and still every message is delivered once, none early.
+"""Goal: processes die at any moment, and still every message is delivered once, none early, each key in order.
 
 Method: two processes share four partitions and are killed with SIGKILL at random moments, each started again on its
 own disk; requests are due all through it. Then the oracle judges all that Kafka holds. The seed is printed, and given
@@ -16,7 +16,7 @@ import pytest
 
 from postdate.connectors.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
-from support.oracle import Seen, Sent
+from support.oracle import Seen, Sent, overtaken
 from support.sidecars import Sidecar
 
 _MESSAGES = int(os.environ.get("POSTDATE_KILL_MESSAGES", "5000"))
@@ -73,6 +73,7 @@ def test_killed_processes_deliver_each_message_once(bed: Bed, members: str) -> N
     settled = time.monotonic()
     exits = [process.stop() for process in processes]
     outcome = bed.judge(asked)
+    assert overtaken(outcome) == [], "order, through kills and takeovers"
     late_ms = sorted(seen.timestamp_ms - sent.due_ms for seen, sent in _pairs(outcome.delivered, asked))
     print(
         f"killed {_KILLS} in {killed - began:.1f} s, settled {settled - killed:.1f} s after the last; takeovers "

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from postdate.connectors.wire.delivered import delivered_headers
 from postdate.connectors.wire.dispatch_log import DEAD, DELIVERED, FINAL, DispatchRecord, decode_record
-from postdate.connectors.wire.headers import DEAD_REASON, ID, ORIGIN, PREFIX, Headers
+from postdate.connectors.wire.headers import DEAD_REASON, DUE, ID, ORIGIN, PREFIX, Headers
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.topics import OwnTopics
 
@@ -286,3 +286,30 @@ def _sequence(outcome: Outcome) -> list[str]:
 def _some(what: str, origins: Iterable[bytes]) -> list[str]:
     listed = sorted(origins, key=lambda origin: parse_origin(origin))
     return [f"{what}: {len(listed)}, among them {listed[:5]}"] if listed else []
+
+
+def overtaken(outcome: Outcome) -> list[str]:
+    """Where messages of one request partition, target and key did not leave by due time, then by request offset.
+
+    Two are compared where the one that was overtaken was known to who sent the other: its request lies below the
+    `next_request` of that transaction. REQUIRES: none was moved or stored, and no target failed. O(messages of a key,
+    squared).
+    """
+    known = {
+        format_origin(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate[0]): record.next_request
+        for seen, record in outcome.log
+        for fate in record.fates
+        if fate[2] == DELIVERED
+    }
+    by_key: dict[tuple[str, int, str, int, bytes | None], list[Seen]] = {}
+    for seen in outcome.delivered:
+        requests, partition, _ = parse_origin(seen.origin)
+        by_key.setdefault((requests, partition, seen.topic, seen.partition, seen.key), []).append(seen)
+    wrong = []
+    for messages in by_key.values():
+        messages.sort(key=lambda seen: seen.offset)
+        order = [(int(seen.last(DUE)), parse_origin(seen.origin)[2]) for seen in messages]
+        for place, earlier in enumerate(order):
+            before = known[messages[place].origin]
+            wrong += [f"{late} after {earlier}" for late in order[place + 1 :] if late < earlier and late[1] < before]
+    return wrong

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from postdate.connectors.kafka.errors import UnknownOutcome
 from postdate.connectors.kafka.seam import NewTopic
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.holds import NOTHING, Holds
 from postdate.sidecar.limits import RATE_SAVED_S
@@ -155,6 +157,28 @@ def test_a_rate_is_kept_over_takeovers_with_the_disk_and_without_it(bench: Bench
     check_order(bench, _TARGETS)
     check_rate(bench, "orders", 20)
     assert len(delivered(bench, "orders")) == 120
+    shard.close()
+
+
+def test_a_commit_without_an_answer_is_counted(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard(rated("orders=20"))
+    due = bench.time.now_ms + 500
+    for _ in range(30):
+        bench.schedule(due)
+    bench.until(shard, lambda: bench.ended() >= 2)
+    honest = SimTransactionalProducer.commit
+
+    def commit(self: SimTransactionalProducer) -> None:
+        before = bench.ended()
+        honest(self)
+        if bench.ended() > before:
+            raise UnknownOutcome("no answer came")
+
+    monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
+    bench.until(shard, lambda: bench.ended() == 30)
+    assert shard.takeovers > 5
+    check_rate(bench, "orders", 20)
+    assert len(delivered(bench, "orders")) == 30
     shard.close()
 
 

@@ -282,6 +282,10 @@ class Dispatcher:
         except AbortRequired as fault:
             self._aborted(index, tenure, batch, fault, alone)
             return False
+        except KafkaFault:
+            if self._rates is not None:  # it may be committed all the same
+                self._rates.spend(batch.rated)
+            raise
         self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
         finish(draft, batch)
         self._write(index, tenure, draft, offset)

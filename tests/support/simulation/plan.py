@@ -35,7 +35,7 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each of them.
 BURST = "burst"
-#: Messages a second of a shard for its targets; half of the schedules have none. None is so small that a schedule would
+#: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
 #: not come to rest, or that three messages within a second would be late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.

@@ -87,10 +87,10 @@ class Bed:
         except KafkaFault as fault:
             self.say(f"left behind: {', '.join(names)} ({fault})")
 
-    def sidecar(self, requests: str, shards: int = PARTITIONS) -> Sidecar:
+    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1) -> Sidecar:
         """A sidecar for a request topic of so many partitions, not started yet; it keeps its data directory from start
-        to start."""
-        return Sidecar(self, requests, self.directory / f"data-{requests}", shards)
+        to start. `workers`: its processes."""
+        return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
         """Produce requests and wait until all are acknowledged; returns how many."""
@@ -131,10 +131,10 @@ class Bed:
 
 
 class Sidecar:
-    """The process under test: one, with a shard for each partition."""
+    """The process under test, with a shard for each partition; or a parent of several that share the shards."""
 
-    def __init__(self, bed: Bed, requests: str, data: Path, shards: int) -> None:
-        self._bed, self._requests, self._data, self._shards = bed, requests, data, shards
+    def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int) -> None:
+        self._bed, self._requests, self._data, self._shards, self._workers = bed, requests, data, shards, workers
         self._child: Child | None = None
         self._starts = 0
 
@@ -142,8 +142,9 @@ class Sidecar:
         """Start the process; does not wait for anything that it does."""
         self._starts += 1
         arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
-        arguments += ["--group-id", self._requests, "--group-instance-id", "bench", "--instance", "bench"]
-        arguments += ["--http-port", "0"]
+        arguments += ["--group-id", self._requests, "--http-port", "0", "--workers", str(self._workers)]
+        if self._workers == 1:  # several have a name each
+            arguments += ["--group-instance-id", "bench", "--instance", "bench"]
         child = Child(f"sidecar-{self._requests}-{self._starts}", self._bed.directory, arguments)
         self._bed.stack.callback(child.stop)
         child.start()

@@ -14,6 +14,7 @@ from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request
 from postdate.sidecar.bench.figures import Figures, percentiles
 from postdate.sidecar.bench.journal import Arrivals, Journal
 from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, TARGET_PARTITIONS, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.scale import scale
 from postdate.sidecar.bench.steady import bad_target, many, steady
 from postdate.sidecar.cluster import admin_of
 
@@ -240,6 +241,7 @@ CASES: Mapping[str, Case] = {
     "cancel": cancel,
     "drain": drain,
     "burst": burst,
+    "scale": lambda bed, size: scale(bed, size.messages),
     "held": held,
     "rebuild": rebuild,
     "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),

@@ -60,6 +60,11 @@ class Journal:
         sent = [record.timestamp_ms for record in self._records if self._mark in (record.value or b"")]
         return max(max(sent) - min(owned[-PARTITIONS:]), 1) / 1000
 
+    def senders(self) -> int:
+        """How many processes have written these fates."""
+        said = [record.value for record in self._records if self._mark in (record.value or b"")]
+        return len({decode_record(value).instance for value in said})
+
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
         """Of the fates whose due time is meant: the broker's time of the transaction's record minus due."""
         late = [

@@ -46,7 +46,8 @@ def bench(
     output: str,
     chart: Path | None,
 ) -> None:
-    """Measure one sidecar process with four shards; all cases, or those that are named (by the beginning of a name).
+    """Measure a sidecar with four shards in one process (`scale`: in more); all cases, or those that are named (by the
+    beginning of a name).
 
     Rates are held against a raw copy of the same records in the same run: a program of the client library that neither
     delays nor stores. Needs Java 17 or later unless a cluster is given. Exit code 0 also where a target is missed: the

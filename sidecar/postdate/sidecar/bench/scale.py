@@ -1,0 +1,66 @@
+"""The case that asks what more processes bring: the same burst for one, two and four, as far as there are cores.
+
+The processes are the workers of one `postdate run --workers N`, members of one consumer group, which shares the shards
+out among them before the burst is due. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from postdate.sidecar.bench.bed import Bed, request
+from postdate.sidecar.bench.figures import Figures
+from postdate.sidecar.bench.journal import Journal
+from postdate.sidecar.bench.limits import PARTITIONS
+from postdate.sidecar.errors import TransientError
+
+#: How many processes; each is a shard's at least.
+_PROCESSES = (1, 2, 4)
+#: ms. From the beginning of filling until the burst is due: the members join, share the shards out and accept it all.
+_LEAD_MS = 12_000
+_LEAD_MS_PER_RECORD = 0.06
+
+
+def scale(bed: Bed, messages: int) -> Figures:
+    """Messages a second with each number of processes, and the ratio to one process.
+
+    The raw copy comes first: a broker that has just started would otherwise be slow for one process alone.
+    """
+    figures = {"copy_per_s": _copy(bed, messages)}
+    for processes in _PROCESSES:
+        if processes > (os.cpu_count() or 1) and processes > 1:
+            bed.say(f"no core for {processes} processes: left out")
+            continue
+        figures[f"with_{processes}_per_s"] = rate = _burst(bed, messages, processes)
+        if processes > 1:
+            figures[f"with_{processes}_of_one_share"] = rate / figures["with_1_per_s"]
+    return figures
+
+
+def _copy(bed: Bed, messages: int) -> float:
+    requests, (target, copied) = bed.new_topics(2)
+    bed.fill(requests, (request(number, target, 0) for number in range(messages)))
+    return bed.raw_copy(requests, copied, messages)
+
+
+def _burst(bed: Bed, messages: int, processes: int) -> float:
+    requests, (target,) = bed.new_topics()
+    due_ms = time.time_ns() // 1_000_000 + _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
+    bed.say(f"sending {messages:,} requests to {requests}, for {processes} processes")
+    bed.fill(requests, (request(number, target, due_ms) for number in range(messages)))
+    sidecar = bed.sidecar(requests, PARTITIONS, processes)
+    sidecar.start_and_wait()
+    sidecar.wait_for_pending(messages)
+    if time.time_ns() // 1_000_000 >= due_ms:
+        raise TransientError(f"{messages:,} requests were not accepted before they were due: try fewer (--messages)")
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(messages, sidecar.check)
+        late, senders = journal.lateness(), journal.senders()
+    finally:
+        journal.close()
+    sidecar.stop()
+    if senders != processes:
+        raise TransientError(f"{senders} of {processes} processes delivered: the group had not shared the shards out")
+    return messages / (float(late.max()) / 1000)
