@@ -26,7 +26,7 @@ from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.serving import serving
-from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
+from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
@@ -58,6 +58,7 @@ def run(config: Config) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
     ended = threading.Event()
     watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
     watch.start()

@@ -35,14 +35,17 @@ class LongDelays:
 class Sweep:
     """Stores what is still pending when its request has reached half of its retention: parked, limited, retried.
 
-    Walks over the requests in their order, each once, and stops at the first pending one that is younger. In memory
-    only: a restart begins at the low-water mark again, and what is stored already is passed over in blocks.
+    Walks over the requests in their order, each once, and stops at the first pending one that is younger: those behind
+    it are younger still, so nothing is looked at until that one is old enough (or, where a broker's clock went back
+    meanwhile, an eighth of the age has passed). In memory only: a restart begins at the low-water mark again, and what
+    is stored already is passed over in blocks.
     """
 
     def __init__(self, age_ms: int) -> None:
         """`age_ms`: the age at which a pending request is stored; 0: never."""
         self._age_ms = age_ms
         self._next = 0
+        self._rests_until_ms = 0
         self._of: TimerIndex | None = None
 
     def step(self, index: TimerIndex, now_ms: int) -> int:
@@ -53,8 +56,10 @@ class Sweep:
         if not self._age_ms:
             return 0
         if index is not self._of:  # one that was rebuilt holds again what was about to be stored
-            self._of, self._next = index, 0
-        first = index.unstored_from(self._next)
+            self._of, self._next, self._rests_until_ms = index, 0, 0
+        if now_ms < self._rests_until_ms:
+            return 0
+        first = index.unstored_from(max(self._next, index.low_water()))
         if first is None:
             return 0
         draft, found, looked = Draft(index), 0, self._next
@@ -65,6 +70,7 @@ class Sweep:
             entry = None if key is None else draft.entry(key)
             if key is not None and entry is not None and entry.kind == Kind.DELIVER and not entry.stored:
                 if entry.accepted_ms > now_ms - self._age_ms:
+                    self._rests_until_ms = min(entry.accepted_ms + self._age_ms, now_ms + max(self._age_ms // 8, 1))
                     break
                 draft.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
                 found += 1
