@@ -114,7 +114,8 @@ HELD_BACK_MS_MAX: Final = 100.0
 HELD_BACK_AIM_MS: Final = 70.0
 
 # What a transaction is shrunk to at most, as a share of what the configuration allows: because it was slow, and because
-# it could not be finished at all. Measured: below 2,000 messages one takes hardly less time, and a backlog twice as long.
+# it could not be finished at all. Measured: below 2,000 messages one is hardly quicker, and a backlog takes twice as
+# long.
 SLOW_BATCH_SHARE_MIN: Final = 0.2
 BATCH_SHARE_MIN: Final = 1 / 65_536
 
