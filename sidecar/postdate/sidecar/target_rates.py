@@ -12,8 +12,8 @@ something waits.
 Invariants: a message of a limited target leaves only if no parked one of that target comes before it, or that leaves in
 the same transaction; so the order is that of due times, then of request offsets. Over any t seconds a shard takes at
 most `rate * (t + RATE_SAVED_S) + 1` messages for a target into committed transactions, takeovers included: a new shard
-begins with empty buckets. Tokens are spent by the commit,
-or where nobody knows whether there was one. A message that is retried alone counts, but does not wait.
+begins with empty buckets. Tokens are spent by the commit, or where nobody knows whether there was one. A message that
+is retried alone counts, but does not wait.
 
 Thread rule: belongs to the shard's thread. Source of the idea: the token bucket of traffic shaping.
 """

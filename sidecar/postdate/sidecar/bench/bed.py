@@ -87,10 +87,11 @@ class Bed:
         except KafkaFault as fault:
             self.say(f"left behind: {', '.join(names)} ({fault})")
 
-    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1) -> Sidecar:
-        """A sidecar for a request topic of so many partitions, not started yet; it keeps its data directory from start
-        to start. `workers`: its processes."""
-        return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers)
+    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> Sidecar:
+        """A sidecar that is to serve so many shards, not started yet; it keeps its data directory from start to start.
+        `workers`: its processes. `member`: its name where it is one of several, which share the directory and join the
+        group dynamically; without a name it is a static member."""
+        return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
 
     def fill(self, requests: str, wanted: Iterable[Request]) -> int:
         """Produce requests and wait until all are acknowledged; returns how many."""
@@ -133,8 +134,9 @@ class Bed:
 class Sidecar:
     """The process under test, with a shard for each partition; or a parent of several that share the shards."""
 
-    def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int) -> None:
+    def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int, member: str) -> None:
         self._bed, self._requests, self._data, self._shards, self._workers = bed, requests, data, shards, workers
+        self._member = member
         self._child: Child | None = None
         self._starts = 0
 
@@ -143,9 +145,11 @@ class Sidecar:
         self._starts += 1
         arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
         arguments += ["--group-id", self._requests, "--http-port", "0", "--workers", str(self._workers)]
-        if self._workers == 1:  # several have a name each
+        if self._member:
+            arguments += ["--instance", self._member]
+        elif self._workers == 1:  # several have a name each
             arguments += ["--group-instance-id", "bench", "--instance", "bench"]
-        child = Child(f"sidecar-{self._requests}-{self._starts}", self._bed.directory, arguments)
+        child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._bed.directory, arguments)
         self._bed.stack.callback(child.stop)
         child.start()
         self._child = child
@@ -154,10 +158,14 @@ class Sidecar:
         """Start it, and wait until all shards may deliver; returns the seconds that it took."""
         began = time.monotonic()
         self.start()
+        self.wait_for_shards()
+        return time.monotonic() - began
+
+    def wait_for_shards(self) -> None:
+        """Wait until it may deliver for as many shards as it is to serve."""
         self._wait(
             lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
         )
-        return time.monotonic() - began
 
     def wait_for_pending(self, count: int) -> float:
         """Wait until it holds `count` entries; returns the seconds from the first of them on."""

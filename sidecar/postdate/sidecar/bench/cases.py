@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from postdate.connectors.wire.dispatch_log import CANCELLED, DELIVERED, STORED
 from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
 from postdate.sidecar.bench.figures import Figures, percentiles
+from postdate.sidecar.bench.hand_over import hand_over
 from postdate.sidecar.bench.journal import Arrivals, Journal
 from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, TARGET_PARTITIONS, VALUE_SIZE_BYTES
 from postdate.sidecar.bench.scale import scale
@@ -244,6 +245,7 @@ CASES: Mapping[str, Case] = {
     "scale": lambda bed, size: scale(bed, size.messages),
     "held": held,
     "rebuild": rebuild,
+    "hand-over": lambda bed, size: hand_over(bed),
     "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
     "steady 1000/s": lambda bed, size: steady(bed, 1_000, size.seconds),
     "steady 3000/s": lambda bed, size: steady(bed, 3_000, size.seconds),

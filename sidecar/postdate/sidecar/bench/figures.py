@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from postdate.connectors.kafka.limits import SESSION_TIMEOUT_MS
+
 Figures = Mapping[str, float]
 """One repeat: figure -> value. The unit is the end of the name: `_per_s`, `_ms`, `_s`, `_mb`, `_bytes`, `_share`."""
 
@@ -64,6 +66,9 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("rebuild", "entries_per_s"): Target(60_000.0, at_most=False),
     ("rebuild", "repeated"): Target(0.0, at_most=True),
     ("rebuild", "early"): Target(0.0, at_most=True),
+    ("hand-over", "planned_late_most_ms"): Target(2_000.0, at_most=True),
+    ("hand-over", "crash_late_most_ms"): Target(SESSION_TIMEOUT_MS + 2_000.0, at_most=True),
+    ("hand-over", "static_restart_late_most_ms"): Target(5_000.0, at_most=True),
     ("many", "arrival_p99_ms"): Target(50.0, at_most=True),
     ("many", "idle_core_share"): Target(0.02, at_most=True),
     ("bad target", "disturbed_of_undisturbed_p99_share"): Target(1.5, at_most=True),
