@@ -40,8 +40,13 @@ RECONNECT_BACKOFF_MS_MAX = 1_000
 #: s. How long an admin request may take.
 ADMIN_TIMEOUT_S = 15.0
 
-#: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle).
-SUSPICIOUS_END_S = 1.0
+#: ms. How long a transactional client waits before it repeats a request whose connection broke, give or take a fifth:
+#: long enough to tell the end of a transaction that was asked for twice by the time it took.
+REPEAT_AFTER_MS = 500
+
+#: s. A transaction whose end took longer may have left a delayed EndTxn in the network (protocol.md, recycle). Below
+#: four fifths of REPEAT_AFTER_MS, so that no repeated one is quicker; above what an end takes on a busy machine.
+SUSPICIOUS_END_S = 0.35
 
 #: s. How long a started partition may refuse its seek before it is assigned anew.
 SEEK_PATIENCE_S = 1.0

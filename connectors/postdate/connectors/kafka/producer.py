@@ -177,6 +177,7 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                 except KafkaFault as fault:
                     if not fault.retriable:
                         raise
+                    self._transport_failed = True  # a request without an answer may still be under way
                     if time.monotonic() - started >= self._budget_s:
                         raise UnknownOutcome(str(fault), fault.code) from fault
                     time.sleep(_RETRY_PAUSE_S)

@@ -270,9 +270,9 @@ class TransactionalProducer(Protocol):
     def settle(self) -> bool:
         """Serves callbacks until none is left; True where the next transaction may begin on this producer.
 
-        False: the last transaction's end took more than 1 s, or a connection failed since it began. A delayed EndTxn
-        might then still be under way and decide the *next* transaction (KAFKA-17754): destroy this producer and fence
-        anew.
+        False: the last transaction's end took so long that it may have been asked for twice, or a connection is known
+        to have failed since it began. A delayed EndTxn might then still be under way and decide the *next* transaction
+        (KAFKA-17754): destroy this producer and fence anew.
         """
 
     def destroy(self) -> None:

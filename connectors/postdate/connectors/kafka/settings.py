@@ -40,6 +40,8 @@ _OURS: Mapping[str, str] = {
     "enable.partition.eof": "recovery ends at a position, never at an end-of-file event",
     "enable.idempotence": "without it a retry may write a message twice",
     "enable.gapless.guarantee": "a failed record must not end the producer",
+    "retry.backoff.ms": "the end of a transaction that was asked for twice is told by the time it took",
+    "retry.backoff.max.ms": "the end of a transaction that was asked for twice is told by the time it took",
     "acks": "a committed message must survive its leader",
     "request.required.acks": "a committed message must survive its leader",
     "partitioner": "messages must land where a Java producer would put them",
@@ -135,7 +137,12 @@ class KafkaSettings:
         if transactional_id is None:
             conf.pop("transaction.timeout.ms", None)
         else:
-            conf |= {"transactional.id": transactional_id, "transaction.timeout.ms": self.transaction_timeout_ms}
+            conf |= {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": self.transaction_timeout_ms,
+                "retry.backoff.ms": limits.REPEAT_AFTER_MS,
+                "retry.backoff.max.ms": 2 * limits.REPEAT_AFTER_MS,
+            }
         return conf
 
     def admin_conf(self) -> ClientConf:

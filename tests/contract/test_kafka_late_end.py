@@ -1,0 +1,38 @@
+"""Goal: an end of a transaction that was asked for twice always taints its producer, whatever became of the first copy.
+
+The first copy may still arrive, and would then decide the next transaction (KAFKA-17754). Method: a broker behind a
+proxy that takes the connection away under an EndTxn, again and again within the half minute in which the client library
+tells an error that it has told before to nobody. Only the real implementation.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.settings import KafkaSettings
+from support.faults.proxied_broker import proxied_broker
+from support.faults.proxy import END_TXN
+from support.kafka_steps import PATIENCE_S, commit_values, new_topic, open_producer, read_committed
+
+_TIMES = 4
+
+
+@pytest.mark.timeout(300)
+def test_an_end_asked_for_twice_taints_the_producer_every_time() -> None:
+    with proxied_broker(1) as broker:
+        kafka = ConfluentKafka(KafkaSettings(broker.way(0)))
+        topic = new_topic(kafka)
+        producer = open_producer(kafka)
+        commit_values(producer, topic, [b"undisturbed"])
+        for number in range(_TIMES):
+            hold = broker.proxies[0].hold(END_TXN, lose_client=True)
+            commit_values(producer, topic, [b"%d" % number])
+            assert hold.caught.is_set()
+            assert not producer.settle(), f"disturbed for the {number + 1}. time"
+            broker.proxies[0].release(hold)  # while no transaction is open, it decides nothing
+            assert hold.answered.wait(PATIENCE_S)
+        producer.destroy()
+        found = [record.value for record in read_committed(kafka, Partition(topic, 0))]
+        assert found == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]
