@@ -105,6 +105,7 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
         (["topics", "check"], "no broker given"),
         (["topics", "create", "--partitions", "0"], "topics.partitions must be at least 1"),
         (["topics", "create", "--requests", "a b"], "not a name that Kafka accepts"),
+        (["pending", "get", "garbage"], "is not an origin"),
         (["audit"], "no broker given"),
         (["audit", "--from", "yesterday"], "yesterday"),
         (["config", "show", "-X", "nonsense"], "not name=value"),

@@ -12,8 +12,10 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from postdate.sidecar.cli.commands import warn
+from postdate.sidecar.cli.dead_letters import origin_bytes
 from postdate.sidecar.cli.options import output_option
 from postdate.sidecar.cli.processes import asks_processes, remark
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
+_STATES = ("waiting", "parked")
 _LOOK_AHEAD = 200  # rows that decide how wide the columns are
 
 
@@ -31,10 +34,10 @@ def _filter_options(command: Command) -> Command:
     for option in (
         click.option(
             "--state",
-            type=click.Choice(["waiting", "parked"]),
+            type=click.Choice(_STATES),
             default="waiting",
             show_default=True,
-            help="parked: the target fails.",
+            help="parked: its target fails, is held, or is sent to at a limited rate.",
         ),
         click.option("--until", metavar="TIME", help="Due before this."),
         click.option("--from", "from_", metavar="TIME", help="Due at or after this: epoch milliseconds, or RFC 3339."),
@@ -44,6 +47,11 @@ def _filter_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
+    origin_bytes(text)
+    return text
 
 
 @click.group()
@@ -108,9 +116,18 @@ def list_(
 @asks_processes
 @_filter_options
 @output_option
-def count(deployment: Deployment, output: str, **filters: Any) -> None:
-    """Print how much is held: all of it, or what falls due in a window, or what is for a target."""
-    total = deployment.count(_query(filters))
+@click.pass_context
+def count(ctx: click.Context, deployment: Deployment, output: str, **filters: Any) -> None:
+    """Print how much is held: all of it, or what falls due in a window, or what is for a target.
+
+    Without --state both what waits and what is parked is counted.
+    """
+    if ctx.get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
+        totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
+        summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
+        total = {**totals[0], **summed}
+    else:
+        total = deployment.count(_query(filters))
     if output == "json":
         click.echo(json.dumps(total))
     else:
@@ -120,7 +137,7 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
 
 @pending.command(short_help="Print the life of one request.")
 @asks_processes
-@click.argument("origin")
+@click.argument("origin", callback=_origin)
 @click.option("--payload", is_flag=True, help="With key, headers and value in base64, where http.payloads is allowed.")
 @output_option
 def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None:
