@@ -114,7 +114,11 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
     missed = 0
     for place in map(_place, shards or ("",)):
         meant = [(name, str(value)) for name, value in place.items()]
-        for shard in deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]:
+        shards_told = deployment.change(f"/api/v1/{action}", body | place, meant)["shards"]
+        if "partition" in place and not shards_told and not deployment.not_asked:
+            name = f"{place['topic']}/{place['partition']}"
+            raise ConfigError(f"{name} is no shard of this deployment: postdate hold list names them all")
+        for shard in shards_told:
             text = f"{shard['topic']}/{shard['partition']}  held: {_words(shard)}"
             click.echo(json.dumps(shard) if output == "json" else text)
         remark(deployment)
