@@ -116,13 +116,12 @@ def list_(
 @asks_processes
 @_filter_options
 @output_option
-@click.pass_context
-def count(ctx: click.Context, deployment: Deployment, output: str, **filters: Any) -> None:
+def count(deployment: Deployment, output: str, **filters: Any) -> None:
     """Print how much is held: all of it, or what falls due in a window, or what is for a target.
 
     Without --state both what waits and what is parked is counted.
     """
-    if ctx.get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
+    if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
         totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
         summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
         total = {**totals[0], **summed}
