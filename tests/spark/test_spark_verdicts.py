@@ -13,7 +13,7 @@ from pyspark.sql import Row, SparkSession
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from support.history import TARGET, History
-from support.judging import judged
+from support.judging import judged, sieve_of
 from support.verdict_cases import DUE, T, all_cases
 
 CASES = all_cases()
@@ -33,6 +33,20 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     expected = CASES.expected[name]
     row = rows[expected.offset]
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
+
+
+def test_the_sieve_says_of_each_case_what_the_rules_say(spark: SparkSession, rows: dict[int, Row]) -> None:
+    by_rules, _ = judged(spark, CASES, sifted_max=0)
+    assert {row["offset"]: row for row in by_rules.collect()} == rows
+
+
+def test_the_sieve_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> None:
+    plain = {row["offset"]: row["plain"] for row in sieve_of(spark, CASES).collect() if row["plain"]}
+    of = {case.offset: case.verdicts for case in CASES.expected.values()}
+    assert {offset: {verdict} for offset, verdict in plain.items()} == {offset: of[offset] for offset in plain}
+    assert plain[CASES.expected["delivered"].offset] == "delivered"
+    assert plain[CASES.expected["on the millisecond"].offset] == "delivered"
+    assert "pending" in plain.values()
 
 
 def test_the_cases_reach_every_verdict_that_rows_can_have() -> None:

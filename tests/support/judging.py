@@ -10,15 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
-from postdate.connectors.spark.claims import judged_moves, unfounded_ends
+from postdate.connectors.spark.audit_steps import judged_sides
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
 from postdate.connectors.spark.history import PARTITIONS, TARGETS
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.judge import judge
 from postdate.connectors.spark.known_rows import known_rows
+from postdate.connectors.spark.limits import SIFTED_ROWS_MAX
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.sides import Sides
+from postdate.connectors.spark.sieve import asked_rows, sieved
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
@@ -77,25 +79,47 @@ def judged(
     targets: Sequence[tuple[Any, ...]] = ((TARGET, 4, False, False, -1),),
     with_claims: bool = True,
     dialects: DialectOptions = NO_DIALECTS,
+    sifted_max: int = SIFTED_ROWS_MAX,
     **bounds: Any,
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history of one partition."""
+    """The judged rows and the breaks of the chain of a history of one partition; `sifted_max` 0: all by the rules."""
     found = tables(spark, history, Bounds(**bounds), dialects)
-    causes = [unfounded_ends(found.known), judged_moves(found.known)] if with_claims else []
-    if history.answers:
-        causes.append(judged_answers(found.known))
-    rows = judge(
+    rows = judged_sides(
+        asked_rows(found.requests),
+        _sides(spark, history, found),
+        found.partitions,
+        spark.createDataFrame([*targets], TARGETS),
+        has_claims=with_claims,
+        has_answers=bool(history.answers),
+        verdicts="none",
+        snapshot_ms=SNAPSHOT,
+        slack_ms=60_000,
+        sifted_max=sifted_max,
+    ).rows
+    return rows, chain_breaks(found.log)
+
+
+def sieve_of(spark: SparkSession, history: History) -> DataFrame:
+    """What the sieve makes of a history of one partition."""
+    found = tables(spark, history, Bounds())
+    return sieved(
+        asked_rows(found.requests),
+        _sides(spark, history, found),
+        found.partitions,
+        spark.createDataFrame([(TARGET, 4, False, False, -1)], TARGETS),
+        overdue_before_ms=SNAPSHOT - 60_000,
+        owes_all=False,
+    )
+
+
+def _sides(spark: SparkSession, history: History, found: Tables) -> Sides:
+    return Sides(
         found.requests,
         found.fates,
         delivered_rows(spark.createDataFrame(history.delivered, RECORDS), [REQUESTS]),
         dead_letter_rows(spark.createDataFrame(history.letters, RECORDS), {LETTERS: REQUESTS}),
-        causes,
-        found.partitions,
-        spark.createDataFrame([*targets], TARGETS),
-        snapshot_ms=SNAPSHOT,
-        slack_ms=60_000,
+        answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS}),
     )
-    return rows, chain_breaks(found.log)
 
 
 def owed(known: DataFrame, mode: Mode) -> dict[int, str]:

@@ -87,8 +87,9 @@ def _outcome(steps: AuditSteps) -> Outcome:
     for line in range_lines([*causes.requests.values(), *causes.log.values()]):
         reporter.say(line)
     requests = steps.requests(causes.requests.values())
+    asked = steps.asked(requests)
     with reporter.working(spark, "reading requests"):
-        targets = options.targets or steps.targets_of(requests)
+        targets = options.targets or steps.targets_of(asked)
     effects = steps.effects(targets)
     for line in range_lines([*effects.targets.values(), *effects.letters.values(), *effects.answers.values()]):
         reporter.say(line)
@@ -100,16 +101,17 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with reporter.working(spark, "reading verdict records"):
         told = steps.count(answers)
     delivered, letters = steps.delivered(effects.targets.values()), steps.letters(effects.letters.values())
-    judged, known = judged_sides(
-        *(Sides(requests, fate_rows(log), delivered, letters, answers), partitions, target_table(spark, effects)),
-        has_claims=has_claims,
-        has_answers=told.read > told.malformed,
-        verdicts=options.verdicts,
-        snapshot_ms=snapshot_ms,
-        slack_ms=options.slack_ms,
-    )
-    breaks = chain_breaks(log)
+    sides, breaks = Sides(requests, fate_rows(log), delivered, letters, answers), chain_breaks(log)
     with reporter.working(spark, "comparing requests, fates and records"):
+        found = judged_sides(
+            *(asked, sides, partitions, target_table(spark, effects)),
+            has_claims=has_claims,
+            has_answers=told.read > told.malformed,
+            verdicts=options.verdicts,
+            snapshot_ms=snapshot_ms,
+            slack_ms=options.slack_ms,
+        )
+        judged = found.rows
         summary = summarise(judged, breaks, answers.where("malformed"), options.samples)
         holes = steps.holes(judged, causes.log.values())
         aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
@@ -118,7 +120,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
         with reporter.working(spark, f"writing {options.write}"):
             judged.write.parquet(f"{options.write}/origins")
             breaks.write.parquet(f"{options.write}/chain")
-    for cached in (judged, known, answers, log, requests):
+    found.forget()
+    for cached in (answers, log, asked):
         cached.unpersist()
     return Outcome(
         *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -51,6 +52,7 @@ from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, StateOutcome, range_lines
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.sides import Sides, folded, unfolded
+from postdate.connectors.spark.sieve import asked_rows
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.unanswered import Mode
 from postdate.connectors.spark.verdicts import VERDICTS
@@ -103,15 +105,16 @@ def advance(
     fresh = store.rows(store.write("fresh", run, folded(new)))
     opened = store.rows(state.open) if state.open is not None else None
     now = gathered(fresh, opened, store.closed(state), partitions)
-    judged, known = judged_sides(
-        *(unfolded(now.rows), partitions, targets),
+    sides = unfolded(now.rows)
+    judged = judged_sides(
+        *(asked_rows(sides.requests), sides, partitions, targets),
         has_claims=now.has_claims,
         has_answers=now.has_answers,
         verdicts=verdicts,
         snapshot_ms=snapshot_ms,
         slack_ms=slack_ms,
     )
-    found = state_rows(now, judged, partitions, targets, run)
+    found = state_rows(now, judged.rows, partitions, targets, run)
     name = store.write("rows", run, found, PART)
     rows = store.rows(name, found.schema)
     groups = (
@@ -127,8 +130,7 @@ def advance(
     linked = log.select(*_TAIL, "late").unionByName(
         spark.createDataFrame([tuple(tail) for tail in state.tails], TAIL).withColumn("late", F.lit(False))
     )
-    for cached in (known, judged):
-        cached.unpersist()
+    judged.forget()
     return Advance(
         breaks=_new_breaks(linked, state),
         fresh=rows.where(F.col("verdicts").isNotNull() & ~F.col("is_told")),
@@ -236,7 +238,7 @@ class _Reading:
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
         _say(reporter, new_requests, new_log)
-        requests = steps.requests(new_requests.values())
+        requests = steps.requests(new_requests.values()).persist(StorageLevel.MEMORY_AND_DISK)
         with reporter.working(steps.spark, "reading requests"):
             targets = sorted({*state.targets, *steps.targets_of(requests)})
         ids = steps.cluster.topic_ids([*targets, *(name for one in own for name in one.names())])

@@ -9,7 +9,7 @@ their columns come from. Times are epoch milliseconds; `snapshot_ms` is a moment
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -25,7 +25,6 @@ from postdate.connectors.spark.endings import (
 from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.mismatches import mismatch_problems
-from postdate.connectors.spark.plain import is_plain
 from postdate.connectors.spark.verdicts import Problem
 
 
@@ -49,7 +48,7 @@ def judge(
     together = _together(requests, [fates, delivered, dead_letters, *causes])
     found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
     found = found.withColumn("target", F.col("request.target")).join(F.broadcast(targets), "target", "left")
-    facts = _facts(found.where(_is_in_range()).withColumn("is_plain", is_plain()), snapshot_ms - slack_ms)
+    facts = _facts(found.where(is_in_range(F.col("request").isNotNull())), snapshot_ms - slack_ms)
     return _judged(facts)
 
 
@@ -83,8 +82,8 @@ def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
     return together.withColumns({many: F.sort_array(many) for many in _SORTED})
 
 
-def _is_in_range() -> Column:
-    """Whether this audit may say anything of an origin: a request read, or one that should have been.
+def is_in_range(is_request: Column) -> Column:
+    """Whether this audit may say anything of an origin: a request that was read, or one that should have been.
 
     Below the beginning of the topic it has expired; below the window, or at and above the fixed end, it is not asked
     about. A partition that the topic does not have never held a request.
@@ -93,16 +92,15 @@ def _is_in_range() -> Column:
     is_expired = (offset < start) & (start == F.col("request_log_start"))
     is_inside = (offset >= start) & (offset < F.col("request_end"))
     known = F.col("request_end").isNotNull()
-    return F.col("request").isNotNull() | F.when(known, is_expired | is_inside).otherwise(F.lit(True))
+    return is_request | F.when(known, is_expired | is_inside).otherwise(F.lit(True))
 
 
 def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
     """What the rules speak of, by name."""
-    plain = F.col("is_plain")
-    finals = F.when(plain, F.col("fates")).otherwise(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)))
-    moves = F.when(~plain, F.filter("fates", lambda row: row.fate_name == "moved"))
+    finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
+    moves = F.filter("fates", lambda row: row.fate_name == "moved")
     on_target = F.when(
-        ~plain & F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
+        F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
     ).otherwise(F.col("records"))
     request_ms = F.col("request.request_ms")
     # The time in a reschedule is that of another request: a control itself is due at once.
@@ -121,8 +119,8 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
             {
                 "is_request": F.col("request").isNotNull(),
                 "is_ended": F.col("final").isNotNull(),
-                "is_delivered": plain | F.exists("finals", lambda row: row.fate_name == "delivered"),
-                "is_dead": ~plain & F.exists("finals", lambda row: row.fate_name == "dead"),
+                "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
+                "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
                 "is_overdue": F.coalesce(F.col("last_due_ms"), request_ms) < overdue_before_ms,
                 "is_fate_hidden": F.coalesce(
                     F.col("log_capped") | (request_ms < F.col("fates_lost_before_ms")), F.lit(True)
@@ -138,7 +136,7 @@ def _judged(facts: DataFrame) -> DataFrame:
     rows = F.array(
         *(F.when(p.holds, F.struct(F.lit(p.verdict).alias("verdict"), p.detail.alias("detail"))) for p in problems)
     )
-    judged = facts.withColumn("problems", F.when(F.col("is_plain"), F.array()).otherwise(F.array_compact(rows)))
+    judged = facts.withColumn("problems", F.array_compact(rows))
     state = ended_state()
     is_lost = F.col("is_request") & (F.col("request.request_ms") < F.col("fates_lost_before_ms")) & ~F.col("is_ended")
     verdicts = F.array_distinct(F.transform("problems", lambda problem: problem.verdict))
@@ -152,19 +150,13 @@ def _judged(facts: DataFrame) -> DataFrame:
         F.col("final.fate_name").alias("fate"),
         F.when(is_sound & (F.col("final.fate_name") == "delivered"), lateness_ms).alias("lateness_ms"),
         F.col("final.at_ms").alias("ended_ms"),
-        _each("on_target", _spelled_place).alias("records"),
-        _each("fates", lambda row: F.concat_ws(" ", row.fate_name, row.log_place)).alias("fates"),
+        F.transform("on_target", _spelled_place).alias("records"),
+        F.transform("fates", lambda row: F.concat_ws(" ", row.fate_name, row.log_place)).alias("fates"),
         F.transform("answers", lambda answer: answer.told).alias("answers"),
         F.when(is_sound, F.array(state)).otherwise(verdicts).alias("verdicts"),
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform("problems", lambda problem: problem.detail).alias("details"),
     )
-
-
-def _each(rows: str, spelled: Callable[[Column], Column]) -> Column:
-    """Each of `rows` as a text; compiled where it is one."""
-    alone = F.array(spelled(F.get(rows, F.lit(0))))
-    return F.when(F.col("is_plain"), alone).otherwise(F.transform(rows, spelled))
 
 
 def _spelled_place(record: Column) -> Column:

@@ -87,3 +87,7 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 
 # A text of the input's that is quoted in a detail is cut here.
 QUOTED_CHARACTERS_MAX: Final = 80
+
+# Origins that are not plain and are read again by themselves, their kin included: sent to every executor, some 100
+# bytes each. Where there are more, all are judged by the rules.
+SIFTED_ROWS_MAX: Final = 1_000_000

@@ -12,9 +12,12 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.expressions import one_of
-from postdate.connectors.spark.plain import expected_headers, expected_partition
 from postdate.connectors.spark.verdicts import Problem
+from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.reasons import Reason
+
+# The names of the headers that a delivery adds; one with an id has `postdate-id` behind them.
+_OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
 
 _HELD = ("delivered", "cancelled", "replaced", "moved", "stored")
 
@@ -33,7 +36,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("key", lambda r: r.key_digest != request.key_digest),
         record_differs("value", lambda r: r.value_digest != request.value_digest),
         record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
-        record_differs("partition", lambda r: F.coalesce(r["partition"] != expected_partition(), F.lit(False))),
+        record_differs("partition", lambda r: F.coalesce(r["partition"] != _expected_partition(), F.lit(False))),
         record_differs("Postdate's own headers", _own_headers_differ),
         *_letter_problems(),
         *_fate_problems(),
@@ -41,9 +44,20 @@ def mismatch_problems() -> list[Problem]:
     ]
 
 
+def expected_headers(request_id: Column) -> Column:
+    """The names of the headers that a delivery adds to the message of a request with this id, null for none."""
+    return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
+
+
+def _expected_partition() -> Column:
+    """The partition of the target that a message belongs to: the one asked for, else that of its key."""
+    by_key = F.col("request.key_hash") % F.col("target_partitions")
+    return F.coalesce(F.col("request.partition_asked"), by_key)
+
+
 def _own_headers_differ(record: Column) -> Column:
     request_id = F.col("request.id")
-    same = record.own_headers.eqNullSafe(expected_headers()) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
+    same = record.own_headers.eqNullSafe(expected_headers(request_id)) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
     return ~(same & record.id.eqNullSafe(request_id))
 
 

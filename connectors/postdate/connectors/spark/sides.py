@@ -28,6 +28,22 @@ class Sides:
     answers: DataFrame
 
 
+def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
+    """What the sides have of `origins`, which are sent to every executor; `has_records`: whether any of them has a
+    delivered record. What was not kept is read again."""
+
+    def some(side: DataFrame) -> DataFrame:
+        return side.join(F.broadcast(origins), list(ORIGIN), "left_semi")
+
+    return Sides(
+        some(sides.requests),
+        some(sides.fates),
+        some(sides.delivered) if has_records else sides.delivered.where(F.lit(False)),
+        some(sides.letters),
+        some(sides.answers.where(~F.col("malformed"))),
+    )
+
+
 def folded(sides: Sides) -> DataFrame:
     """One row for each origin with all that is known of it.
 
