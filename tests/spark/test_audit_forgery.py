@@ -4,9 +4,9 @@ Goal: the audit agrees with a sidecar that has kept its promises, and sees a sin
 time by hand, and a single record of the dispatch log that no sidecar has written, however well it imitates one.
 Method: one sidecar delivers five hundred requests with cancels, replaces and reschedules among them on a real broker.
 The clean audit and the first one of the forged history run in the session of these tests, the last one through
-PySpark's own `spark-submit`, where it must say the same and pass its exit code on. An audit that follows sees the clean
-history in one step and the forgeries in the next, which is cut off once it has told them and must tell them again.
-POSTDATE_TEST_SPARK_WORKERS=N makes `spark-submit` use a cluster with N workers instead of threads.
+PySpark's own `spark-submit` on a cluster, where it must say the same and pass its exit code on. An audit that follows
+sees the clean history in one step and the forgeries in the next, which is cut off once it has told them and must tell
+them again. POSTDATE_TEST_SPARK_WORKERS=N gives the cluster N workers instead of two.
 """
 
 from __future__ import annotations
