@@ -3,11 +3,13 @@
 Goal: `postdate audit --follow` says nothing false of what sidecars do, whatever dies, leaves nothing out, keeps no more
 than it must, and names a duplicate and a loss soon after they were made.
 Method: two sidecars deliver a steady load on a real broker; the audit runs as the process that a person would start.
-One of the sidecars and the audit with its JVM are killed with SIGKILL and started again: the audit once between
-telling and keeping a step, then, where there are more kills, at moments that a seed chooses. Then a delivered record is
-produced a second time by hand, and on a request topic that no sidecar serves a dispatch log says of a request that it
-was delivered. In the end the verdicts of all steps together must be those of every request.
-POSTDATE_TEST_FOLLOW_SECONDS=N kills for N seconds instead of once, and both must then be named within a minute.
+One of the sidecars and the audit with its JVM are killed with SIGKILL, the audit between telling and keeping a step.
+Then a delivered record is produced a second time by hand, and on a request topic that no sidecar serves a dispatch log
+says of a request that it was delivered. The steps that name both are taken in the session of these tests, on the state
+that the killed process has left; one of them is cut off once it has told, and must be told again. In the end the last
+verdict on each request must be that of one full audit.
+POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at moments that a seed chooses; it is then a process
+that names what was forged, and how soon is printed.
 """
 
 from __future__ import annotations
@@ -17,13 +19,20 @@ import os
 import random
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import SparkSession
 
+from postdate.connectors.spark.audit import audit
+from postdate.connectors.spark.follow import FollowOptions, follow
 from postdate.connectors.spark.limits import CLOSED_TABLES_MAX
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.output import Outcome, as_json
+from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
 from postdate.connectors.wire.headers import AT, TOPIC
 from support.bed import Bed, new_bed
@@ -34,30 +43,48 @@ from support.sidecars import Sidecar, wait_until
 
 _SECONDS = float(os.environ.get("POSTDATE_TEST_FOLLOW_SECONDS", "0"))
 _SEED = 8
-#: s. How soon both are named; in the test command, beside all other tests, as long as a step may take.
-_NAMED_S = 60.0 if _SECONDS else STEP_S
 #: Tables of a state besides closed ones: the open one, what a killed step has left, what the next one has begun.
 _OTHER_TABLES_MAX = 6
 
 
+class CutOff(Exception):
+    """Stands for whatever ends a program."""
+
+
+def _step(spark: SparkSession, bed: Bed, follower: Follower, *, cut_off: bool = False) -> dict[str, Any]:
+    """What one more step tells, in this session; with `cut_off` it ends once it has told."""
+    told: list[Outcome] = []
+
+    def tell(outcome: Outcome) -> None:
+        told.append(outcome)
+        if cut_off:
+            raise CutOff
+
+    options = AuditOptions(bed.bootstrap, tuple(bed.requests), state=str(follower.state))
+    with suppress(CutOff):
+        follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
+    return as_json(told[0])
+
+
 def _killed(follower: Follower, sidecars: list[Sidecar], chance: random.Random) -> int:
-    """Kills the audit and one sidecar, again and again until the time is over, and starts them anew; how often."""
-    began_s, kills = time.monotonic(), 0
-    while not kills or time.monotonic() < began_s + _SECONDS:
+    """Kills the audit and one sidecar, and starts the sidecar anew; until the time is over again and again, the audit
+    started anew in between. How often."""
+    began_s, kills, kept = time.monotonic(), 0, 0
+    while True:
+        told = len(follower.steps())
         follower.wait_for(1)
+        assert follower.steps()[told]["state"]["run"] == kept + 1, "it goes on behind the last step that was kept"
         if kills:
             step_s = follower.steps()[-1]["seconds"]
-            threading.Event().wait(chance.uniform(0.0, 2 * step_s))  # where in its step it dies is the seed's to say
+            threading.Event().wait(chance.uniform(0.0, step_s))  # where in its step it dies is the seed's to say
         follower.kill()
         victim = sidecars[kills % len(sidecars)]
         victim.kill()
         victim.start()
-        kept, told = follower.kept(), len(follower.steps())
+        kills, kept = kills + 1, follower.kept()
+        if time.monotonic() >= began_s + _SECONDS:
+            return kills
         follower.start()
-        follower.wait_for(1)
-        assert follower.steps()[told]["state"]["run"] == kept + 1, "it goes on behind the last step that was kept"
-        kills += 1
-    return kills
 
 
 def _forge_duplicate(bed: Bed, requests: str) -> str:
@@ -94,9 +121,32 @@ def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.timeout(900 + 2 * STEP_S + 4 * _SECONDS)  # JVMs start and plan on a machine that does other things
-def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, tmp_path: Path) -> None:
-    chance = random.Random(_SEED)
+def _forged(bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+    """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
+    duplicate, loss = _forge_duplicate(bed, requests), _forge_loss(bed, silent, bed.targets[0])
+    return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
+
+
+def _named_by_process(follower: Follower, bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+    """The same, named by a process that follows."""
+    follower.start()
+    follower.wait_for(1)
+    assert _named(follower.steps()) == {}
+    expected, began_s = _forged(bed, requests, silent), time.monotonic()
+
+    def named() -> bool:
+        found = _named(follower.steps())
+        assert all(origins <= expected.get(verdict, set()) for verdict, origins in found.items()), found
+        return found == expected
+
+    wait_until(named, f"the audit names what was forged: {expected}", STEP_S)
+    print(f"what was forged was named after {time.monotonic() - began_s:.1f} s")
+    follower.kill()
+    return expected
+
+
+@pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a machine that does other things
+def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
     with new_bed(broker.bootstrap_servers, tmp_path) as bed:
         requests, topic, target = bed.new_requests(2), bed.new_target(), bed.new_target(2)
         bed.targets.remove(topic)
@@ -105,36 +155,31 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, tmp_pa
         for sidecar in sidecars:
             sidecar.start()
         with traffic(bed, requests, target) as load, following(bed, tmp_path, topic) as follower:
-            kills = _killed(follower, sidecars, chance)
-            assert [step["samples"] for step in follower.steps() if step["violations"]] == []
-            began_s = time.monotonic()
-            duplicate, loss = _forge_duplicate(bed, requests), _forge_loss(bed, silent, target)
-            expected = {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
-
-            def named() -> bool:
-                found = _named(follower.steps())
-                assert all(origins <= expected.get(verdict, set()) for verdict, origins in found.items()), found
-                return found == expected
-
-            wait_until(named, f"the audit names what was forged: {expected}", _NAMED_S)
-            named_s = time.monotonic() - began_s
+            kills = _killed(follower, sidecars, random.Random(_SEED))
+            assert _named(follower.steps()) == {}
+            if _SECONDS:
+                expected = _named_by_process(follower, bed, requests, silent)
+            else:
+                expected = _forged(bed, requests, silent)
+            cut_off = _step(spark, bed, follower, cut_off=True)
             asked = load.stop()
             bed.wait_for_ends(asked + 1)
-            follower.wait_for(2)
-            steps = follower.steps()
-    print(f"{asked} requests, {kills} kills, {len(steps)} steps; what was forged was named after {named_s:.1f} s")
-    assert named()
+            last = _step(spark, bed, follower)
+        steps = [*follower.steps(), cut_off, last]
+        full = as_json(audit(spark, AuditOptions(bed.bootstrap, tuple(bed.requests)), Reporter()))
+    print(f"{asked} requests, {kills} kills, {len(steps)} steps")
+    assert _named(steps) == expected
+    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), "it is told again"
     runs = [step["state"]["run"] for step in steps]
     assert runs == sorted(runs)
     assert set(runs) == {*range(1, runs[-1] + 1)}, "no step is left out"
-    last = steps[-1]["state"]
-    judged = {verdict: count for verdict, count in last["counts"].items() if count}
-    assert {verdict: judged.pop(verdict) for verdict in expected} == {"duplicate": 1, "missing": 1, "contradiction": 1}
-    assert sum(judged.values()) == asked - 1, "every request has its verdict"
-    assert (last["open"], last["standing"]) == (2, 2), "nothing but the two is judged again"
+    assert last["state"]["counts"] == full["counts"], "as one audit of everything"
+    assert {verdict: full["counts"][verdict] for verdict in expected} == dict.fromkeys(expected, 1)
+    assert sum(full["counts"].values()) == asked + 2, "each request has one verdict, and the loss has two"
+    assert last["state"]["open"] == 2, "nothing but the two is judged again"
     assert len(follower.tables()) <= CLOSED_TABLES_MAX + _OTHER_TABLES_MAX
     said = _told_on(bed, topic)
-    assert {one["run"] for one in said if one["kind"] == "step"} >= {*runs[:-1]}, "what is kept was told there before"
+    assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
     violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}
     assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
 

@@ -133,7 +133,7 @@ class Traffic:
 
     def _run(self) -> None:
         sender, number = self._bed.sender(), 0
-        while not self._stopping.wait(0.1):
+        while not self._stopping.wait(0.25):
             for request in self._asked(number):
                 sender.send(self._requests, request)
                 self._sent += 1

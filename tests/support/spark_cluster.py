@@ -25,6 +25,9 @@ _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _ROOT = Path(__file__).resolve().parents[2]
 
+#: Executors have no Python: they need none, but for dialects.
+_PYTHON = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere/python"}
+
 #: How many workers a cluster for tests has.
 WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "2"))
 #: Whether jobs run there that could as well run in the session of the tests.
@@ -63,7 +66,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
         text=True,
         timeout=480,
         check=False,
-        env={**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": sources, **_PYTHON},
     )
 
 
