@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.session import spark_session
 from support.broker import RunningBroker, running_broker
-from support.small_spark import SMALL_SPARK
+from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
 
 
@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
-    with spark_session("local[2]", SMALL_SPARK, lambda line: print(line, file=sys.stderr)) as session:
+    with spark_session("local[2]", sized_spark(), lambda line: print(line, file=sys.stderr)) as session:
         yield session
 
 
@@ -41,9 +41,6 @@ def broker() -> Iterator[RunningBroker]:
 
 @pytest.fixture(scope="session")
 def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Where `spark-submit` runs its jobs: on threads, or where one is asked for on a cluster."""
-    if not WORKERS:
-        yield "local[2]"
-        return
+    """The cluster on which `spark-submit` runs its jobs."""
     with spark_cluster(tmp_path_factory.mktemp("cluster"), WORKERS) as url:
         yield url

@@ -4,9 +4,9 @@ Goal: the audit agrees with a sidecar that has kept its promises, and sees a sin
 time by hand, and a single record of the dispatch log that no sidecar has written, however well it imitates one.
 Method: one sidecar delivers five hundred requests with cancels, replaces and reschedules among them on a real broker.
 The clean audit and the first one of the forged history run in the session of these tests, the last one through
-PySpark's own `spark-submit`, where it must say the same and pass its exit code on. An audit that follows sees the clean
-history in one step and the forgeries in the next, which is cut off once it has told them and must tell them again.
-POSTDATE_TEST_SPARK_WORKERS=N makes `spark-submit` use a cluster with N workers instead of threads.
+PySpark's own `spark-submit` on a cluster, where it must say the same and pass its exit code on. An audit with a state
+sees the clean history first and the forgeries in a second run. POSTDATE_TEST_SPARK_WORKERS=N gives the cluster N
+workers instead of two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,8 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark import audit_main
 from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.follow import FollowOptions, follow
 from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.output import Outcome, as_json
-from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.connectors.wire.origins import parse_origin
@@ -95,26 +91,6 @@ def _audited(bed: Bed, capsys: pytest.CaptureFixture[str], **options: Any) -> Au
     given = AuditOptions(bed.bootstrap, tuple(bed.requests), output="json", slack_ms=1_000, **options)
     exit_code = run_audit(given)
     return Audited(exit_code, json.loads(capsys.readouterr().out))
-
-
-class CutOff(Exception):
-    """Stands for whatever ends a program."""
-
-
-def _followed(bed: Bed, spark: SparkSession, state: str, topic: str, cut_off: bool = False) -> tuple[Audited, int]:
-    """What a step of an audit that follows has told, and what it returned; with `cut_off` it ends once it has told."""
-    told: list[Outcome] = []
-
-    def tell(outcome: Outcome) -> None:
-        told.append(outcome)
-        if cut_off:
-            raise CutOff
-
-    audit = AuditOptions(bed.bootstrap, tuple(bed.requests), slack_ms=1_000, verdicts="all", state=state)
-    exit_code = -1
-    with suppress(CutOff):
-        exit_code = follow(spark, FollowOptions(audit, steps=1, to_topic=topic), Reporter(), tell)
-    return Audited(told[0].exit_code, as_json(told[0])), exit_code
 
 
 @dataclass(frozen=True)
@@ -192,27 +168,18 @@ def test_clean_then_forged_and_named(
     # Each request is answered, and each replaced one once more: that another took its place.
     assert clean.outcome["verdict_records"] == {"required": "all", "read": asked + third, "malformed": 0}
 
-    state, topic = str(tmp_path / "state"), bed.new_target()
-    bed.targets.remove(topic)
-    first, last = _followed(bed, spark, state, topic)
+    state = str(tmp_path / "state")
+    first = _audited(bed, capsys, verdicts="all", state=state)
     for name in ("counts", "origins", "lateness_ms", "samples"):
         assert first.outcome[name] == clean.outcome[name], name
-    assert (first.exit_code, first.outcome["state"]["open"], last) == (0, 0, 0)
+    assert (first.exit_code, first.outcome["state"]["open"]) == (0, 0)
     assert last_verdicts(spark, state).count() == asked
 
     forged = _forge(bed)
-    cut_off, _ = _followed(bed, spark, state, topic, cut_off=True)
-    again, last = _followed(bed, spark, state, topic)
-    for told in (cut_off, again):
-        assert told.sampled("duplicate").keys() == {forged.repeated, forged.refated}
-        assert told.sampled("chain").keys() == {forged.stranger}
-        assert (told.outcome["violations"], told.outcome["state"]["run"]) == (3, 2)
-    assert last == 4
-    told_there = bed.reader(topic)
-    told_there.until(lambda: len(told_there.records) >= 5, "two steps and three violations are told on the topic", 30)
-    told_there.close()
-    said = [json.loads(seen.value or b"") for seen in told_there.records]
-    assert sorted((one["kind"], one["run"]) for one in said) == [("step", 1), ("step", 2), *[("violation", 2)] * 3]
+    second = _audited(bed, capsys, verdicts="all", state=state)
+    assert second.sampled("duplicate").keys() == {forged.repeated, forged.refated}
+    assert second.sampled("chain").keys() == {forged.stranger}
+    assert (second.exit_code, second.outcome["violations"], second.outcome["origins"]) == (4, 3, 2)
 
     found = _audited(bed, capsys)
     assert found.exit_code == 4

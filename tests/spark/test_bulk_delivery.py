@@ -1,15 +1,15 @@
 """A table scheduled twice on a real broker. Goal: each sound row is delivered once, each bad one is refused and alone.
 
 Method: 20,000 rows in Parquet, one in a hundred spoilt, sent as fast as it goes and then once more at a rate, before
-anything of it is due; then a sidecar delivers. A third run looks for what is new and sends just that. What the due time
-must leave for both runs is measured by a dry run of the same rows; where that was too little, all is done again with
-more. POSTDATE_TEST_BULK_ROWS makes it larger; POSTDATE_TEST_SPARK_WORKERS=N sends from a cluster of N workers.
+anything of it is due; then a sidecar delivers. A third run, by `spark-submit` on a cluster, looks for what is new and
+sends just that. What the due time must leave for both runs is measured by a dry run of the same rows; where that was
+too little, all is done again with more. POSTDATE_TEST_BULK_ROWS makes it larger; POSTDATE_TEST_SPARK_WORKERS=N sends
+all of it from a cluster of N workers.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -25,15 +25,17 @@ from postdate.connectors.spark import bulk_main
 from postdate.connectors.spark.bulk import run_bulk, schedule
 from postdate.connectors.spark.bulk_options import BulkOptions, Source
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.wire.dispatch_log import decode_record
 from postdate.connectors.wire.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.oracle import gather
-from support.spark_cluster import WORKERS, submitted
+from support.small_spark import BULK_ROWS
+from support.spark_cluster import ALL_ON_CLUSTER, submitted
 
-_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
 _BAD_EACH = 100
 _TRIES = 3
+#: s. For the sidecar and for reading, beside other tests.
+_PATIENCE_S = 240 + BULK_ROWS / 500
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +55,10 @@ class Said:
     seconds: float
 
 
-def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], master: str, source: Path, **options: Any) -> Said:
+def _bulk(bed: Bed, capsys: pytest.CaptureFixture[str], master: str | None, source: Path, **options: Any) -> Said:
+    """A bulk schedule in the session of these tests, or by `spark-submit` at `master`."""
     began_s = time.monotonic()
-    if WORKERS:
+    if master is not None:
         asked = [word for name, value in options.items() for word in _option(name, value)]
         where = ("-b", bed.bootstrap, "--requests", bed.requests[0], "--target", bed.targets[0])
         done = submitted(master, bulk_main, str(source), *where, "--output", "json", *asked)
@@ -91,59 +94,82 @@ def _text(*parts: Column) -> Column:
 
 
 def _sent_twice(
-    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, directory: Path
-) -> tuple[str, Path]:
-    """The prefix of the ids, and the file: scheduled twice, both times before the first row was due."""
-    allowed_s, bad = 5.0, _ROWS // _BAD_EACH
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str | None, directory: Path
+) -> tuple[str, Path, list[float]]:
+    """The prefix of the ids, and the file: scheduled twice, both times before the first row was due; and the seconds
+    that the dry run, the first and the second one took."""
+    allowed_s, bad = 5.0, BULK_ROWS // _BAD_EACH
     for attempt in range(_TRIES):
         name, source = f"row-{attempt}", directory / f"rows-{attempt}.parquet"
-        _rows(spark, name, 0, _ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
+        _rows(spark, name, 0, BULK_ROWS, int(time.time() * 1_000) + 60_000).write.parquet(str(source))
         dry = _bulk(bed, capsys, master, source, dry_run=True)
         assert (dry.exit_code, dry.outcome["rejected"], dry.outcome["sent"]) == (1, bad, 0)
         due_ms = int((time.time() + allowed_s + 4 * dry.seconds) * 1_000)
-        _rows(spark, name, 0, _ROWS, due_ms).write.mode("overwrite").parquet(str(source))
+        _rows(spark, name, 0, BULK_ROWS, due_ms).write.mode("overwrite").parquet(str(source))
         first = _bulk(bed, capsys, master, source, rejects=str(directory / f"bad-{attempt}"))
-        again = _bulk(bed, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=_ROWS // 2)
+        again = _bulk(bed, capsys, master, source, rejects=str(directory / f"again-{attempt}"), rate=BULK_ROWS // 2)
         for said in (first, again):
             reasons = {"bad-id": bad // 2, "bad-time": bad // 2}
             assert (said.exit_code, said.outcome["reasons"]) == (0, reasons), said.outcome
-            assert (said.outcome["sent"], said.outcome["rejected"]) == (_ROWS - bad, bad)
-        assert sum(step["rows"] for step in first.outcome["load"]["steps"]) == _ROWS - bad
+            assert (said.outcome["sent"], said.outcome["rejected"]) == (BULK_ROWS - bad, bad)
+        assert sum(step["rows"] for step in first.outcome["load"]["steps"]) == BULK_ROWS - bad
         if time.time() * 1_000 < due_ms:
             refused = spark.read.parquet(str(directory / f"bad-{attempt}")).collect()
             numbers = sorted(int(row["headers"]["n"]) for row in refused)
-            assert numbers == list(range(7, _ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
+            assert numbers == list(range(7, BULK_ROWS, _BAD_EACH)), "just the bad rows are in the table of rejects"
             assert all(row["reasons"] == (["bad-id"] if row["id"] == "" else ["bad-time"]) for row in refused)
-            return name, source
+            return name, source, [said.seconds for said in (dry, first, again)]
         allowed_s = 10 * (allowed_s + 4 * dry.seconds)
     raise AssertionError("this machine is too slow to send the rows twice before they are due")
 
 
-@pytest.mark.timeout(900)  # up to three tries on a machine that is busy
+@pytest.mark.timeout(900 + BULK_ROWS / 50)  # up to three tries on a machine that is busy
 def test_each_sound_row_is_delivered_once(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], master: str, tmp_path: Path
 ) -> None:
-    name, source = _sent_twice(bed, spark, capsys, master, tmp_path)
+    name, source, seconds = _sent_twice(bed, spark, capsys, master if ALL_ON_CLUSTER else None, tmp_path)
     sidecar = bed.new_sidecar()
     sidecar.start()
-    good = _ROWS - _ROWS // _BAD_EACH
+    good = BULK_ROWS - BULK_ROWS // _BAD_EACH
     more = tmp_path / "more.parquet"
-    wider = _rows(spark, name, _ROWS, _ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
+    wider = _rows(spark, name, BULK_ROWS, BULK_ROWS + 1_000, 5).where("id != '' and at >= 0").limit(10)
     spark.read.parquet(str(source)).where("id != '' and at >= 0").unionByName(wider).write.parquet(str(more))
     new = _bulk(bed, capsys, master, more, only_new=True)
     assert (new.exit_code, new.outcome["skipped"], new.outcome["sent"], new.outcome["due_already"]) == (0, good, 10, 10)
-    bed.wait_for_ends(2 * good + 10, 240)
+    bed.wait_for_ends(2 * good + 10, _PATIENCE_S)
     assert sidecar.stop() == 0
+    spelled = ", ".join(f"{each:.1f}" for each in (*seconds, new.seconds))
+    print(f"seconds of the dry run, both runs and the third: {spelled}; the session's JVM: {_peak_mib(spark)} MiB")
 
-    found = gather(bed.bootstrap, bed.requests, bed.targets)
-    delivered = [seen for seen in found.delivered if seen.last("postdate-id").startswith(name.encode())]
-    counts = Counter(seen.last("postdate-id") for seen in delivered)
+    counts = _delivered(bed, name)
     assert (len(counts), set(counts.values())) == (good + 10, {1})
-    for seen in delivered[::97]:
-        number = int(seen.last("n"))
-        assert (seen.key, seen.value) == (b"key-%d" % (number % 100), b"value-%d" % number)
-        assert int(seen.origin.split(b"/")[1]) == partition_for(seen.last("postdate-id"), 2)
-    assert Counter(fate for ends in found.fates.values() for fate, _ in ends)["replaced"] >= good
+    log = bed.reader(f"{bed.requests[0]}.dispatch-log")
+    fates = Counter(fate[2] for seen in log.passing(_PATIENCE_S) for fate in decode_record(seen.value).fates)
+    log.close()
+    assert fates["replaced"] >= good
+
+
+def _delivered(bed: Bed, name: str) -> Counter[bytes]:
+    """How often each id was delivered; every 97th is held against its row."""
+    counts: Counter[bytes] = Counter()
+    reader = bed.reader(bed.targets[0])
+    for seen in reader.passing(_PATIENCE_S):
+        id = seen.last("postdate-id")
+        if id.startswith(name.encode()):
+            counts[id] += 1
+            number = int(seen.last("n"))
+            if number % 97 == 0:
+                assert (seen.key, seen.value) == (b"key-%d" % (number % 100), b"value-%d" % number)
+                assert int(seen.origin.split(b"/")[1]) == partition_for(id, 2)
+    reader.close()
+    return counts
+
+
+def _peak_mib(spark: SparkSession) -> int:
+    """The most memory that Spark's JVM here has had."""
+    jvm: Any = spark.sparkContext._jvm
+    status = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) // 1024
 
 
 def test_a_bad_row_stops_everything(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

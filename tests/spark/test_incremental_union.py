@@ -35,6 +35,7 @@ from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sides import Sides
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.verdicts import VIOLATIONS
 from support.answer_cases import answer_cases
@@ -128,7 +129,7 @@ class Runs:
             answers,
         )
         found = advance(
-            *(self.store, state, sides, log, partitions, self.spark.createDataFrame(_TABLE, TARGETS)),
+            *(self.store, state, sides, log, partitions, small_table(self.spark, _TABLE, TARGETS)),
             verdicts="none",
             snapshot_ms=SNAPSHOT,
             slack_ms=60_000,
@@ -146,7 +147,7 @@ class Runs:
         return found
 
     def _records(self, records: list[Record]) -> Any:
-        return self.spark.createDataFrame(records, RECORDS)
+        return small_table(self.spark, records, RECORDS)
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ from postdate.connectors.spark.repair_rows import (
     stored_offsets,
 )
 from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import AT, DUE, ID, TOPIC
@@ -80,9 +81,7 @@ def test_each_reason(spark: SparkSession) -> None:
         for fate in ["delivered" if offset == 2 else None]
     ]
     expected_unknown = [(REQUESTS, 1, 1, "schedule", _START, _START, None)]
-    log = log_rows(
-        spark.createDataFrame(history.log, RECORDS), spark.createDataFrame([(REQUESTS, 0, LOG, 1, True)], _LOGS)
-    )
+    log = log_rows(small_table(spark, history.log, RECORDS), small_table(spark, [(REQUESTS, 0, LOG, 1, True)], _LOGS))
     marks = {row["partition"]: row["low_water"] for row in low_waters(log).collect()}
     assert marks == {0: 50}
     store = [
@@ -90,11 +89,11 @@ def test_each_reason(spark: SparkSession) -> None:
         for place, (key, value) in enumerate([(7, b"v"), (1, b"v"), (1, None)])
     ]
     found = repair_rows(
-        spark.createDataFrame([*missing, *expected_unknown], _MISSING),
-        understood_rows(spark.createDataFrame(history.requests, RECORDS), LEVELS_MS_DEFAULT).persist(),
+        small_table(spark, [*missing, *expected_unknown], _MISSING),
+        understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).persist(),
         fate_rows(log),
-        stored_offsets(spark.createDataFrame(store, RECORDS)),
-        spark.createDataFrame([(0, marks[0], -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
+        stored_offsets(small_table(spark, store, RECORDS)),
+        small_table(spark, [(0, marks[0], -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
         _NOW,
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}

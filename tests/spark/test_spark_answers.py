@@ -14,6 +14,7 @@ from postdate.connectors.spark.answer_rows import ANSWERS, answer_rows
 from postdate.connectors.spark.history import TARGETS
 from postdate.connectors.spark.judge import judge
 from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.unanswered import unanswered_ends
@@ -81,7 +82,7 @@ def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkS
     places = len(history.answers)
     for broken in (None, b"", b"[]", b"{", b"\xff"):
         history.answers.append(kafka_row(VERDICTS, len(history.answers), T, None, broken, []))
-    read = answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS}).collect()
+    read = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS}).collect()
     sound = [row for row in read if not row["malformed"]]
     assert [(row["offset"], row["answer"], row["of"]) for row in sound] == [(8, "cancelled", 7), (1, "not-found", None)]
     assert bytes(sound[0]["id"]) == "ü".encode()
@@ -89,8 +90,8 @@ def test_reads_what_the_sidecar_writes_and_counts_what_it_does_not(spark: SparkS
 
 
 def test_unreadable_answers_are_violations_with_a_place(spark: SparkSession, cases: DataFrame) -> None:
-    malformed = spark.createDataFrame([(f"{VERDICTS}/0/{place}",) for place in range(3)], "place string")
-    breaks = spark.createDataFrame([], "topic string, partition int, log_offset bigint")
+    malformed = small_table(spark, [(f"{VERDICTS}/0/{place}",) for place in range(3)], "place string")
+    breaks = small_table(spark, [], "topic string, partition int, log_offset bigint")
     summary = summarise(cases, breaks, malformed, samples_max=1_000)
     called = sum("false-verdict" in case.verdicts for case in CASES.expected.values())
     assert summary.counts["false-verdict"] == called + 3
@@ -171,12 +172,12 @@ def test_of_what_may_be_hidden_nothing_is_said(spark: SparkSession) -> None:
 
 
 def test_what_is_owed_is_a_verdict_of_its_own(spark: SparkSession, owing: Tables) -> None:
-    nothing = spark.createDataFrame([], RECORDS)
+    nothing = small_table(spark, [], RECORDS)
     rows = judge(
         *(owing.requests, owing.fates, delivered_rows(nothing, [REQUESTS])),
         dead_letter_rows(nothing, {"none": REQUESTS}),
         [unanswered_ends(owing.known, "control")],
-        *(owing.partitions, spark.createDataFrame([], TARGETS)),
+        *(owing.partitions, small_table(spark, [], TARGETS)),
         snapshot_ms=SNAPSHOT,
         slack_ms=0,
     )

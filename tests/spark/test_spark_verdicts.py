@@ -7,8 +7,10 @@ too, so a rule that always or never speaks fails.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
-from pyspark.sql import Row, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
@@ -22,10 +24,18 @@ ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
 @pytest.fixture(scope="module")
-def rows(spark: SparkSession) -> dict[int, Row]:
-    """All cases judged at once, by offset."""
-    found, _ = judged(spark, CASES)
-    return {row["offset"]: row for row in found.collect()}
+def cases(spark: SparkSession) -> Iterator[tuple[DataFrame, DataFrame]]:
+    """All cases judged at once, and the breaks of their chain; kept, as the audit keeps them."""
+    found, breaks = judged(spark, CASES)
+    found.persist()
+    yield found, breaks
+    found.unpersist()
+
+
+@pytest.fixture(scope="module")
+def rows(cases: tuple[DataFrame, DataFrame]) -> dict[int, Row]:
+    """The same by offset."""
+    return {row["offset"]: row for row in cases[0].collect()}
 
 
 @pytest.mark.parametrize("name", CASES.expected)
@@ -130,8 +140,8 @@ def test_a_late_fate_clears_a_record_and_is_held_to_nothing_else(spark: SparkSes
     assert breaks.count() == 0
 
 
-def test_summary_counts_and_samples(spark: SparkSession) -> None:
-    found, breaks = judged(spark, CASES)
+def test_summary_counts_and_samples(spark: SparkSession, cases: tuple[DataFrame, DataFrame]) -> None:
+    found, breaks = cases
     summary = summarise(found, breaks, spark.createDataFrame([], "place string"), samples_max=2)
     expected = [verdict for case in CASES.expected.values() for verdict in case.verdicts]
     for verdict in VIOLATIONS:

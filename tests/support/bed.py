@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.connectors.wire.dispatch_log import decode_record
+from postdate.connectors.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
 from support.sidecars import QUICK_SESSION, Sidecar, postdate
@@ -90,12 +90,13 @@ class Bed:
     def wait_for_ends(self, count: int, timeout_s: float = CATCH_UP_S) -> None:
         """Returns when `count` different requests have ended, by what the dispatch logs say."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
-        ended = Outcome([], [], [])
+        ended: set[tuple[str, int, int]] = set()
 
         def enough() -> bool:
-            fresh = reader.records[len(ended.log) :]
-            ended.log += [(seen, decode_record(seen.value)) for seen in fresh]
-            return len(ended.fates) >= count
+            for seen in reader.forgotten():
+                fates = decode_record(seen.value).fates
+                ended.update((seen.topic, seen.partition, fate[0]) for fate in fates if fate[2] in FINAL)
+            return len(ended) >= count
 
         try:
             reader.until(enough, f"{count} requests have ended; see {self.directory}", timeout_s)

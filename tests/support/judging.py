@@ -21,6 +21,7 @@ from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_ro
 from postdate.connectors.spark.request_rows import request_rows
 from postdate.connectors.spark.sides import Sides
 from postdate.connectors.spark.sieve import asked_rows, sieved
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
@@ -48,7 +49,7 @@ class Bounds:
         log = (LOG, self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         letters = (self.letters_capped, self.letters_lost_before_ms)
         row = (*requests, *log, *letters, self.answers_capped, self.answers_lost_before_ms)
-        return spark.createDataFrame([row], PARTITIONS)
+        return small_table(spark, [row], PARTITIONS)
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ class Tables:
 def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: DialectOptions = NO_DIALECTS) -> Tables:
     """What all rules begin with; kept, as the audit keeps it."""
     partitions = bounds.table(spark)
-    log = log_rows(spark.createDataFrame(history.log, RECORDS), partitions).persist()
-    asked = spark.createDataFrame(history.requests, RECORDS)
+    log = log_rows(small_table(spark, history.log, RECORDS), partitions).persist()
+    asked = small_table(spark, history.requests, RECORDS)
     requests, fates = request_rows(asked, LEVELS_MS_DEFAULT, dialects).persist(), fate_rows(log)
-    answers = answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS})
+    answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
     return Tables(requests, log, fates, known_rows(requests, fates, answers, partitions).persist(), partitions)
 
 
@@ -88,7 +89,7 @@ def judged(
         asked_rows(found.requests),
         _sides(spark, history, found),
         found.partitions,
-        spark.createDataFrame([*targets], TARGETS),
+        small_table(spark, [*targets], TARGETS),
         has_claims=with_claims,
         has_answers=bool(history.answers),
         verdicts="none",
@@ -106,7 +107,7 @@ def sieve_of(spark: SparkSession, history: History) -> DataFrame:
         asked_rows(found.requests),
         _sides(spark, history, found),
         found.partitions,
-        spark.createDataFrame([(TARGET, 4, False, False, -1)], TARGETS),
+        small_table(spark, [(TARGET, 4, False, False, -1)], TARGETS),
         overdue_before_ms=SNAPSHOT - 60_000,
         owes_all=False,
     )
@@ -116,9 +117,9 @@ def _sides(spark: SparkSession, history: History, found: Tables) -> Sides:
     return Sides(
         found.requests,
         found.fates,
-        delivered_rows(spark.createDataFrame(history.delivered, RECORDS), [REQUESTS]),
-        dead_letter_rows(spark.createDataFrame(history.letters, RECORDS), {LETTERS: REQUESTS}),
-        answer_rows(spark.createDataFrame(history.answers, RECORDS), {VERDICTS: REQUESTS}),
+        delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
+        dead_letter_rows(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS}),
+        answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS}),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -112,6 +112,7 @@ class Reader:
 
     def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
         self.records: list[Seen] = []
+        self.taken = 0
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -135,25 +136,44 @@ class Reader:
         arrived_ms = time.time() * 1000
         taken = [_seen(message, arrived_ms) for message in messages]
         self.records += taken
+        self.taken += len(taken)
         return taken
+
+    def forgotten(self) -> list[Seen]:
+        """What has come since the last time that this was asked; it is not kept, so that many records may pass."""
+        passed, self.records = self.records, []
+        return passed
 
     def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
         """Reads until the condition holds; fails with `what` where it does not come to hold in time."""
         deadline = time.monotonic() + timeout_s
         while not condition():
-            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({len(self.records)} seen)"
+            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({self.taken} seen)"
             self.take()
 
     def to_end(self, timeout_s: float = 30.0) -> list[Seen]:
         """Reads on to the present end of every partition; returns everything read since the beginning."""
+        reached = self._end()
+        self.until(reached, "the ends of all partitions are reached", timeout_s)
+        return self.records
+
+    def passing(self, timeout_s: float = 30.0) -> Iterator[Seen]:
+        """Each record up to the present end of its partition, one after the other; none is kept."""
+        reached, deadline = self._end(), time.monotonic() + timeout_s
+        while not reached():
+            assert time.monotonic() < deadline, f"not read to the end within {timeout_s:.0f} s ({self.taken} seen)"
+            self.take()
+            yield from self.forgotten()
+
+    def _end(self) -> Callable[[], bool]:
+        """Whether the ends that the partitions have now are reached."""
         ends = {part: self._consumer.get_watermark_offsets(TopicPartition(*part), 15)[1] for part in self._parts}
 
         def reached() -> bool:
             positions = self._consumer.position([TopicPartition(*part) for part in self._parts])
             return all(p.offset >= ends[(p.topic, p.partition)] or ends[(p.topic, p.partition)] == 0 for p in positions)
 
-        self.until(reached, f"the ends {ends} are reached", timeout_s)
-        return self.records
+        return reached
 
     def close(self) -> None:
         self._consumer.close()

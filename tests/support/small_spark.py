@@ -6,7 +6,13 @@ same plans compiled.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Final
+
+#: How many rows a bulk schedule of the tests has.
+BULK_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
+_FEW_ROWS: Final = 100_000
 
 SMALL_SPARK: Final = {
     "spark.sql.shuffle.partitions": "2",
@@ -16,4 +22,11 @@ SMALL_SPARK: Final = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.constraintPropagation.enabled": "false",
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
+
+
+def sized_spark() -> Mapping[str, str]:
+    """The settings for what the tests do in one session: small, or those that Spark has where it is given many rows."""
+    return SMALL_SPARK if BULK_ROWS <= _FEW_ROWS else {}

@@ -1,7 +1,7 @@
 """A Spark cluster on this machine: a standalone master and workers, from the distribution that PySpark brings.
 
 Each is a process of its own with a log file; whatever was started ends with the context. `submitted` runs a program of
-the jobs there, or on threads, as docs/pipeline.md says it.
+the jobs there as docs/pipeline.md says it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,19 @@ import pyspark
 
 from postdate.connectors.spark.session import connector_package
 from support.sidecars import wait_until
-from support.small_spark import SMALL_SPARK
+from support.small_spark import sized_spark
 
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: How many workers a cluster for tests has; none: jobs run on threads.
-WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "0"))
+#: Executors have no Python: they need none, but for dialects.
+_PYTHON = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_PYTHON": "/nowhere/python"}
+
+#: How many workers a cluster for tests has.
+WORKERS = int(os.environ.get("POSTDATE_TEST_SPARK_WORKERS", "2"))
+#: Whether jobs run there that could as well run in the session of the tests.
+ALL_ON_CLUSTER = "POSTDATE_TEST_SPARK_WORKERS" in os.environ
 
 
 @contextmanager
@@ -49,7 +54,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
 
 def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program by PySpark's own `spark-submit`, when it has ended."""
-    settings = {**SMALL_SPARK, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
+    settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]
@@ -61,7 +66,7 @@ def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.C
         text=True,
         timeout=480,
         check=False,
-        env={**os.environ, "PYTHONPATH": sources, "PYSPARK_PYTHON": sys.executable},
+        env={**os.environ, "PYTHONPATH": sources, **_PYTHON},
     )
 
 

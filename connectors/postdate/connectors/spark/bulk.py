@@ -40,6 +40,7 @@ from postdate.connectors.spark.limits import (
 )
 from postdate.connectors.spark.places import require_new
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.small_tables import small_table
 
 _BYTES_MAX = "max.message.bytes"
 
@@ -134,7 +135,7 @@ class _Bulk(Job[BulkOptions]):
             for name in named
         ]
         few = F.broadcast(repeated) if count <= REPEATED_IDS_BROADCAST_MAX else repeated
-        return checked_rows(asked, self.spark.createDataFrame(facts, TARGETS), few if count else None, given)
+        return checked_rows(asked, small_table(self.spark, facts, TARGETS), few if count else None, given)
 
     def _counted(self, checked: DataFrame, now_ms: int, with_ids: bool, unused: list[str]) -> BulkOutcome:
         """What is to be told before anything is sent, the load aside."""

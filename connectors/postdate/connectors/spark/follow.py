@@ -36,6 +36,7 @@ from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, as_json
 from postdate.connectors.spark.page import spelled_instant
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.small_tables import small_table
 
 _RECORD = "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>"
 _BYTES_MAX = "max.message.bytes"
@@ -158,7 +159,7 @@ def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outco
             raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")
         bytes_max = int(cluster.settings([topic], _BYTES_MAX)[topic])
     rows = [(topic, None, key, value, None) for key, value in step_records(outcome)]
-    send(spark.createDataFrame(rows, _RECORD), options.client_settings(), bytes_max)
+    send(small_table(spark, rows, _RECORD), options.client_settings(), bytes_max)
 
 
 def _encoded(said: dict[str, object]) -> bytes:

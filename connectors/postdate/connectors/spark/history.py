@@ -11,6 +11,7 @@ from postdate.connectors.spark.bounds import NEVER_MS, Offsets, Range, existing,
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.wire.topics import OwnTopics
 
 PARTITIONS = (
@@ -133,7 +134,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
                 *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
             )
         )
-    return spark.createDataFrame(rows, PARTITIONS)
+    return small_table(spark, rows, PARTITIONS)
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
@@ -149,7 +150,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
         for topic, spans in by_topic.items()
     ]
     rows += [(topic, None, False, False, NEVER_MS) for topic in effects.absent_targets]
-    return spark.createDataFrame(rows, TARGETS)
+    return small_table(spark, rows, TARGETS)
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:

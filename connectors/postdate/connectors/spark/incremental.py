@@ -53,6 +53,7 @@ from postdate.connectors.spark.output import Outcome, StateOutcome, range_lines
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.sides import Sides, folded, unfolded
 from postdate.connectors.spark.sieve import asked_rows
+from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.unanswered import Mode
 from postdate.connectors.spark.verdicts import VERDICTS
@@ -128,7 +129,7 @@ def advance(
     if now.reopened is not None:
         counts.subtract(_by_verdict(now.reopened.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()))
     linked = log.select(*_TAIL, "late").unionByName(
-        spark.createDataFrame([tuple(tail) for tail in state.tails], TAIL).withColumn("late", F.lit(False))
+        small_table(spark, [tuple(tail) for tail in state.tails], TAIL).withColumn("late", F.lit(False))
     )
     judged.forget()
     return Advance(
@@ -328,6 +329,6 @@ def _tails(linked: DataFrame) -> list[list[Any]]:
 def _new_breaks(linked: DataFrame, state: AuditState) -> DataFrame:
     """The breaks of the chain at records that are new and will not be read again."""
     tails = [(tail[0], tail[1], tail[3]) for tail in state.tails]
-    seen = linked.sparkSession.createDataFrame(tails, "topic string, partition int, log_offset bigint")
+    seen = small_table(linked.sparkSession, tails, "topic string, partition int, log_offset bigint")
     settled = linked.where(~F.col("late"))
     return chain_breaks(settled).join(F.broadcast(seen), ["topic", "partition", "log_offset"], "left_anti")

@@ -42,6 +42,7 @@ from postdate.connectors.spark.repair_rows import (
     stored_offsets,
 )
 from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.small_tables import small_table
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
@@ -126,7 +127,7 @@ class _Repair(Job[RepairOptions]):
         ends = [
             (own.requests, part.number, own.dispatch_log, span.end, span.log_start == 0) for part, span in log.items()
         ]
-        rows = log_rows(self.read(again.values()), self.spark.createDataFrame(ends, _LOGS))
+        rows = log_rows(self.read(again.values()), small_table(self.spark, ends, _LOGS))
         rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
         marks = {row["partition"]: row["low_water"] for row in low_waters(rows).collect()}
         lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
@@ -134,7 +135,7 @@ class _Repair(Job[RepairOptions]):
             (part.number, marks.get(part.number), lost_ms.get(part.number), span.log_start)
             for part, span in requests.items()
         ]
-        partitions = self.spark.createDataFrame(letting_go, LETTING_GO)
+        partitions = small_table(self.spark, letting_go, LETTING_GO)
         stored = stored_offsets(self.read(store.values()))
         return repair_rows(missing, asked, fate_rows(rows), stored, partitions, now_ms)
 

@@ -36,6 +36,7 @@ from postdate.connectors.spark.report_rows import (
     stored_rows,
 )
 from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.small_tables import small_table
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _MINUTE_MS = 60_000
@@ -117,7 +118,7 @@ class _Report(Job[ReportOptions]):
             (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
             for span in log
         ]
-        fates = fate_rows(log_rows(self.read(log), self.spark.createDataFrame(ends, _LOGS)))
+        fates = fate_rows(log_rows(self.read(log), small_table(self.spark, ends, _LOGS)))
         ended = ended_rows(fates).persist(StorageLevel.MEMORY_AND_DISK)
         stored = stored_rows(self.read(store), {one.store: one.requests for one in own})
         notes = tuple(

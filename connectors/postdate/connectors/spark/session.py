@@ -102,9 +102,17 @@ def _submitted_settings() -> dict[str, str]:
     """Under `spark-submit` the JVM runs already; only what may still be set is.
 
     A method above the limit is never compiled by the JVM (it does not look at more than 8,000 bytes of one), so a plan
-    that Spark has fused into such a method would be interpreted to its end.
+    that Spark has fused into such a method would be interpreted to its end. Looking for what to compress in kept rows
+    costs more than the room it saves, constraints of wide nested plans take longer to infer than to check, and where in
+    a program a column was named, which PySpark asks the JVM for at each one, nobody wants to know.
     """
-    return {"spark.sql.session.timeZone": "UTC", "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX)}
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX),
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
 
 
 def _own_settings(master: str | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.small_tables import small_table
 
 RECORDS = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary,"
@@ -25,7 +26,7 @@ def read_records(
     """
     wanted = [span for span in ranges if span.start < span.end]
     if not wanted:
-        return spark.createDataFrame([], RECORDS)
+        return small_table(spark, [], RECORDS)
     reader = spark.read.format("kafka")
     for name, value in properties.items():
         reader = reader.option(f"kafka.{name}", value)

@@ -1,0 +1,192 @@
+"""An audit that follows, killed and started again beside live traffic.
+
+Goal: `postdate audit --follow` says nothing false of what sidecars do, whatever dies, leaves nothing out, keeps no more
+than it must, and names a duplicate and a loss soon after they were made.
+Method: two sidecars deliver a steady load on a real broker; the audit runs as the process that a person would start.
+One of the sidecars and the audit with its JVM are killed with SIGKILL, the audit between telling and keeping a step.
+Then a delivered record is produced a second time by hand, and on a request topic that no sidecar serves a dispatch log
+says of a request that it was delivered. The steps that name both are taken in the session of these tests, on the state
+that the killed process has left; one of them is cut off once it has told, and must be told again. In the end each
+request must have its verdict.
+POSTDATE_TEST_FOLLOW_SECONDS=N kills both for N seconds, the audit at moments that a seed chooses; it is then a process
+that names what was forged, and how soon is printed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.follow import FollowOptions, follow
+from postdate.connectors.spark.limits import CLOSED_TABLES_MAX
+from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.output import Outcome, as_json
+from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
+from postdate.connectors.wire.headers import AT, TOPIC
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.following import STEP_S, Follower, following, traffic
+from support.oracle import gather
+from support.sidecars import Sidecar, wait_until
+
+_SECONDS = float(os.environ.get("POSTDATE_TEST_FOLLOW_SECONDS", "0"))
+_SEED = 8
+#: Tables of a state besides closed ones: the open one, what a killed step has left, what the next one has begun.
+_OTHER_TABLES_MAX = 6
+
+
+class CutOff(Exception):
+    """Stands for whatever ends a program."""
+
+
+def _step(spark: SparkSession, bed: Bed, follower: Follower, *, cut_off: bool = False) -> dict[str, Any]:
+    """What one more step tells, in this session; with `cut_off` it ends once it has told."""
+    told: list[Outcome] = []
+
+    def tell(outcome: Outcome) -> None:
+        told.append(outcome)
+        if cut_off:
+            raise CutOff
+
+    options = AuditOptions(bed.bootstrap, tuple(bed.requests), state=str(follower.state))
+    with suppress(CutOff):
+        follow(spark, FollowOptions(options, steps=1, to_topic=follower.topic), Reporter(), tell)
+    return as_json(told[0])
+
+
+def _killed(follower: Follower, sidecars: list[Sidecar], chance: random.Random) -> int:
+    """Kills the audit and one sidecar, and starts the sidecar anew; until the time is over again and again, the audit
+    started anew in between. How often."""
+    began_s, kills, kept = time.monotonic(), 0, 0
+    while True:
+        told = len(follower.steps())
+        follower.wait_for(1)
+        assert follower.steps()[told]["state"]["run"] == kept + 1, "it goes on behind the last step that was kept"
+        if kills:
+            step_s = follower.steps()[-1]["seconds"]
+            threading.Event().wait(chance.uniform(0.0, step_s))  # where in its step it dies is the seed's to say
+        follower.kill()
+        victim = sidecars[kills % len(sidecars)]
+        victim.kill()
+        victim.start()
+        kills, kept = kills + 1, follower.kept()
+        if time.monotonic() >= began_s + _SECONDS:
+            return kills
+        follower.start()
+
+
+def _forge_duplicate(bed: Bed, requests: str) -> str:
+    """A record that was delivered long ago once more; returns its origin."""
+    delivered = gather(bed.bootstrap, [requests], bed.targets).delivered
+    one = min(delivered, key=lambda seen: seen.timestamp_ms)
+    producer = Producer({"bootstrap.servers": bed.bootstrap})
+    producer.produce(one.topic, one.value, one.key, one.partition, headers=[*one.headers])
+    assert producer.flush(30) == 0
+    return one.origin.decode()
+
+
+def _forge_loss(bed: Bed, requests: str, target: str) -> str:
+    """A request whose dispatch log says that it was delivered; returns its origin."""
+    producer, due_ms = Producer({"bootstrap.servers": bed.bootstrap}), int(time.time() * 1_000) - 1_000
+    producer.produce(requests, b"v", b"k", 0, headers=[(TOPIC, target.encode()), (AT, b"%d" % due_ms)])
+    assert producer.flush(30) == 0
+    owner = DispatchRecord(seq=1, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=0)
+    owner.kind = OWNER
+    fates = DispatchRecord(seq=2, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=1)
+    fates.fates = [(0, due_ms, DELIVERED)]
+    for one in (owner, fates):
+        producer.produce(f"{requests}.dispatch-log", encode_record(one), partition=0)
+    assert producer.flush(30) == 0
+    return f"{requests}/0/0"
+
+
+def _named(steps: list[dict[str, Any]]) -> dict[str, set[str]]:
+    """The origins that any of these steps has named, by violation."""
+    found: dict[str, set[str]] = {}
+    for step in steps:
+        for verdict, samples in step["samples"].items():
+            found.setdefault(verdict, set()).update(sample["origin"] for sample in samples)
+    return found
+
+
+def _forged(bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+    """The origins of a duplicate and a loss that were just made, by the violations that tell of them."""
+    duplicate, loss = _forge_duplicate(bed, requests), _forge_loss(bed, silent, bed.targets[0])
+    return {"duplicate": {duplicate}, "missing": {loss}, "contradiction": {loss}}
+
+
+def _named_by_process(follower: Follower, bed: Bed, requests: str, silent: str) -> dict[str, set[str]]:
+    """The same, named by a process that follows."""
+    follower.start()
+    follower.wait_for(1)
+    assert _named(follower.steps()) == {}
+    expected, began_s = _forged(bed, requests, silent), time.monotonic()
+
+    def named() -> bool:
+        found = _named(follower.steps())
+        assert all(origins <= expected.get(verdict, set()) for verdict, origins in found.items()), found
+        return found == expected
+
+    wait_until(named, f"the audit names what was forged: {expected}", STEP_S)
+    print(f"what was forged was named after {time.monotonic() - began_s:.1f} s")
+    follower.kill()
+    return expected
+
+
+@pytest.mark.timeout(900 + STEP_S + 4 * _SECONDS)  # a JVM starts and plans on a machine that does other things
+def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark: SparkSession, tmp_path: Path) -> None:
+    with new_bed(broker.bootstrap_servers, tmp_path) as bed:
+        requests, topic, target = bed.new_requests(2), bed.new_target(), bed.new_target(2)
+        bed.targets.remove(topic)
+        sidecars = [bed.new_sidecar(), bed.new_sidecar()]
+        silent = bed.new_requests(1)
+        for sidecar in sidecars:
+            sidecar.start()
+        with traffic(bed, requests, target) as load, following(bed, tmp_path, topic) as follower:
+            kills = _killed(follower, sidecars, random.Random(_SEED))
+            assert _named(follower.steps()) == {}
+            if _SECONDS:
+                expected = _named_by_process(follower, bed, requests, silent)
+            else:
+                expected = _forged(bed, requests, silent)
+            cut_off = _step(spark, bed, follower, cut_off=True)
+            asked = load.stop()
+            bed.wait_for_ends(asked + 1)
+            last = _step(spark, bed, follower)
+        steps = [*follower.steps(), cut_off, last]
+    print(f"{asked} requests, {kills} kills, {len(steps)} steps")
+    assert _named(steps) == expected
+    assert (_named([last]), last["state"]["run"]) == (_named([cut_off]), cut_off["state"]["run"]), "it is told again"
+    runs = [step["state"]["run"] for step in steps]
+    assert runs == sorted(runs)
+    assert set(runs) == {*range(1, runs[-1] + 1)}, "no step is left out"
+    counts = last["state"]["counts"]
+    assert {verdict: counts[verdict] for verdict in expected} == dict.fromkeys(expected, 1)
+    assert all(counts[ending] for ending in ("delivered", "cancelled", "replaced", "applied"))
+    assert sum(counts.values()) == asked + 2, "each request has one verdict, and the loss has two"
+    assert last["state"]["open"] == 2, "nothing but the two is judged again"
+    assert len(follower.tables()) <= CLOSED_TABLES_MAX + _OTHER_TABLES_MAX
+    said = _told_on(bed, topic)
+    assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
+    violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}
+    assert violations == {(verdict, origin) for verdict, origins in expected.items() for origin in origins}
+
+
+def _told_on(bed: Bed, topic: str) -> list[dict[str, Any]]:
+    """What the steps have told on a topic."""
+    reader = bed.reader(topic)
+    try:
+        return [json.loads(seen.value or b"{}") for seen in reader.to_end()]
+    finally:
+        reader.close()
