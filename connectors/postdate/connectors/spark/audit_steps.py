@@ -6,7 +6,7 @@ What is named `…_rows` and `judge` are functions of DataFrames alone; the step
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -181,15 +181,13 @@ def judged_sides(
     if not found["rows"]:
         return Judged(plain, tuple(kept))
     needs_known = has_claims or has_answers or verdicts != "none"
-    near, few = rest.select(*ORIGIN), found["rows"] <= sifted_max
-    if few and needs_known:
-        near = _kept(kin(marks, asked, sides.answers))
-        kept.append(near)
+    few = found["rows"] <= sifted_max
+    if few:
+        left = rest.select(*ORIGIN).localCheckpoint()
+        near = kin(marks, asked, sides.answers).localCheckpoint() if needs_known else left
         few = near.count() <= sifted_max
     if few:
         sides = narrowed(sides, near, has_records=found["records"] > 0)
-        sides = replace(sides, requests=_kept(sides.requests))
-        kept.append(sides.requests)
     causes = []
     if needs_known:
         known = _kept(known_rows(sides.requests, sides.fates, sides.answers, partitions))
@@ -204,7 +202,7 @@ def judged_sides(
         slack_ms=slack_ms,
     )
     if few:
-        judged = judged.join(F.broadcast(rest.select(*ORIGIN)), list(ORIGIN), "left_semi")
+        judged = judged.join(F.broadcast(left), list(ORIGIN), "left_semi")
     judged = _kept(judged)
     return Judged(plain.unionByName(judged) if few else judged, (*kept, judged))
 

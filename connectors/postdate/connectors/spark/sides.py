@@ -30,10 +30,14 @@ class Sides:
 
 def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
     """What the sides have of `origins`, which are sent to every executor; `has_records`: whether any of them has a
-    delivered record. What was not kept is read again."""
+    delivered record.
+
+    One job a side: what was not kept is read again. The rows are kept with the executors until nobody speaks of them,
+    and how they came about is forgotten: planning with it takes longer than judging.
+    """
 
     def some(side: DataFrame) -> DataFrame:
-        return side.join(F.broadcast(origins), list(ORIGIN), "left_semi")
+        return side.join(F.broadcast(origins), list(ORIGIN), "left_semi").localCheckpoint()
 
     return Sides(
         some(sides.requests),
