@@ -90,6 +90,15 @@ def test_what_a_person_holds_is_told_once_with_its_shards(tmp_path: Path, make: 
     ]
 
 
+def test_eighty_columns_hold_every_heading_and_figure() -> None:
+    row = Row("postdate.requests/0", State.CATCHING_UP, "", 2_334, 90_000, 9, 0, {"overdue": 7_777, "parked": 8_888})
+    text = io.StringIO()
+    Console(file=text, width=80).print(screen(Look(10.0, {"postdate.requests/0": row}), None))
+    heading, line = text.getvalue().splitlines()[:2]
+    assert heading.split() == ["shard", "state", "pending", "late", "parked", "next", "in", "read/s", "ended/s", "lag"]
+    assert line.split() == ["postdate.requests/0", "CATCHING_UP", "2,334", "7777", "8888", "1.5", "m", "-", "-", "0"]
+
+
 def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
     make(5, State.CATCHING_UP, "", 0)
     (line,) = shown(tmp_path, "--output", "json").splitlines()

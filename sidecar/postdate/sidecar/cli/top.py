@@ -94,7 +94,7 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
 def screen(now: Look, before: Look | None) -> Group:
     """What is shown: a line a shard, and below it the load ahead of all of them together."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))  # eighty columns hold all of it
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
     for title in ("pending", "late", "parked", "next in", "read/s", "ended/s", "lag"):
