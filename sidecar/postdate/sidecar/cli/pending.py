@@ -56,7 +56,7 @@ def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 
 @click.group()
 def pending() -> None:
-    """See what is pending: list it, count it, and follow one request.
+    """See what is pending: list, count, follow one request.
 
     Asks the processes that run, on their http.port. With a broker (-b, or configured) all of them are found through
     the consumer group. Without one, the process at 127.0.0.1:8080 is asked, or those at the --url given: a single one
