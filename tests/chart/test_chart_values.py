@@ -7,14 +7,27 @@ Method: Helm is asked to render values with one mistake each. README and schema 
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 import yaml
 
+from postdate.connectors.kafka.settings import refuse
 from postdate.sidecar.config_schema import REQUEST_TOPICS, leaves
+from postdate.sidecar.rate_rules import RateRules
 from support import tidy_docs
-from support.chart_documents import CHART, OWNED, OWNED_SECTIONS, config_schema, described, readme, schema
+from support.chart_documents import (
+    CHART,
+    OWNED,
+    OWNED_SECTIONS,
+    config_schema,
+    described,
+    properties_schema,
+    readme,
+    request_topic_schema,
+    schema,
+)
 from support.helm import NEEDED, Helm, Refused, Values, merged
 
 VALUES = (CHART / "values.yaml").read_text(encoding="utf-8")
@@ -36,13 +49,27 @@ MISTAKES: list[tuple[Values, str]] = [
         "kafka.sasl.tokenEndpointUrl is required",
     ),
     ({"kafka": {"tls": {"ca": {"existingSecret": "s"}}}}, "kafka.tls.enabled is false"),
-    ({"kafka": {"common": {"sasl": {"username": "u"}}}}, "at '/kafka/common/sasl'"),
+    (
+        {"kafka": {"common": {"sasl": {"username": "u"}}}},
+        "at '/kafka/common': additional properties 'sasl' not allowed",
+    ),
+    ({"kafka": {"common": {"client.rak": "a"}}}, "at '/kafka/common': additional properties 'client.rak'"),
+    ({"kafka": {"producer": {"acks": "1"}}}, "at '/kafka/producer': additional properties 'acks' not allowed"),
+    ({"kafka": {"admin": {"client.id": ["a"]}}}, "at '/kafka/admin/client.id': got array, want"),
     ({"requestTopics": []}, "at '/requestTopics': minItems"),
     ({"requestTopics": [{"name": "r"}]}, "r needs `allow`"),
     ({"requestTopics": [{"allow": ["*"]}]}, "missing property 'name'"),
     ({"requestTopics": [{"name": "r", "allow": "*"}]}, "at '/requestTopics/0/allow': got string, want array"),
     ({"requestTopics": [{"name": "r", "allow": ["*"], "horizon": "1d"}]}, "additional properties 'horizon'"),
     ({"requestTopics": [{"name": "r", "allow": ["*"], "horizon_ms": "soon"}]}, "at '/requestTopics/0/horizon_ms'"),
+    (
+        {"requestTopics": [{"name": "r", "allow": ["*"], "messages_per_second_max": ["mails"]}]},
+        "at '/requestTopics/0/messages_per_second_max/0'",
+    ),
+    (
+        {"requestTopics": [{"name": "r", "allow": ["*"], "dialects": ["rabbit"]}]},
+        "at '/requestTopics/0/dialects/0': value must be one of",
+    ),
     ({"config": {"dispatch": {"pace": 3}}}, "at '/config/dispatch': additional properties 'pace' not allowed"),
     ({"config": {"dispatch": {"pace_ms": 3000}}}, "at '/config/dispatch/pace_ms': maximum"),
     ({"config": {"workers": 4}}, "additional properties 'workers' not allowed"),
@@ -67,6 +94,30 @@ def test_a_mistake_is_refused_by_name(helm: Helm, values: Values, said: str) -> 
     with pytest.raises(Refused) as refused:
         helm.render(merged(NEEDED, values))
     assert said in str(refused.value)
+
+
+RATES = "mails=20|sms-*=0.5|*=1000|a=0|a=0.000|a=0.0009|a=0.001|a=00.0010|a=0.01|a=1000000|a=1000000.0|a=1000000.1"
+RATES += "|a=1000001|a=999999.9|a=007|a=|=5|a|a b=5| a = 5 |a=1e3|a=-1|a=.5|a=5.|[ab]?=1|a/b=1|a=0.0|a=0.10"
+
+
+@pytest.mark.parametrize("rate", RATES.split("|"))
+def test_the_schema_takes_just_the_rates_that_the_program_takes(rate: str) -> None:
+    pattern = request_topic_schema()["properties"]["messages_per_second_max"]["items"]["pattern"]
+    try:
+        RateRules.of((rate,))
+        is_rate = True
+    except ValueError:
+        is_rate = False
+    assert (re.search(pattern, rate) is not None) == is_rate
+
+
+def test_the_properties_are_those_of_the_client_library() -> None:
+    names = properties_schema()["properties"].keys()
+    assert {"client.rack", "sasl.password.file", "ssl.key.password", "session.timeout.ms", "compression.type"} <= names
+    assert not {"error_cb", "opaque", "acks", "bootstrap.servers", "client.rak"} & names
+    for name in names:
+        if not name.endswith(".file"):
+            refuse("kafka.common", name, 2_000)
 
 
 def test_without_the_two_needed_values_helm_says_which(helm: Helm) -> None:

@@ -1,6 +1,6 @@
-"""Goal: a person sees on the page what is held, when it comes and how late it was, finds a message, stops one and moves
-another, with the token and not without; on a phone and on a desk, by day and by night; and nothing a producer wrote is
-ever markup.
+"""Goal: a person sees on the page what is pending, when it comes and how late it was, finds a message, stops one and
+moves another, with the token and not without; on a phone and on a desk, by day and by night; and nothing a producer
+wrote is ever markup.
 
 Method: a real browser without a window, over two real processes. What the page says is compared with what was sent, and
 what it did with the topics.
@@ -98,7 +98,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
     page.size(1280, 900, "light")
     page.open(f"http://127.0.0.1:{clients[0].port}/")
-    page.wait_for("document.querySelector('#held')?.innerText === '31'", "all that is held is shown")
+    page.wait_for("document.querySelector('#pending')?.innerText === '31'", "all that is pending is shown")
     page.wait_for("document.querySelector('#load').dataset.total === '31'", "the load ahead is drawn")
     assert page.text("#freshness") == "4 shards, 2 processes"
     assert page.run("document.querySelectorAll('#shards tr').length") == 4

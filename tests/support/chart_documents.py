@@ -2,7 +2,8 @@
 
 `make chart` (or `python -m support.chart_documents`) writes them anew; tests/chart holds them to what this makes.
 The README is a table of the values, from the comments of values.yaml that begin with `# --`. The schema of `config` and
-`requestTopics` comes from the options of the program, so an option that is added there can be set here.
+`requestTopics` comes from the options of the program, so an option that is added there can be set here; the names below
+`kafka.common|consumer|producer|admin` come from the client library that is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any, get_args, get_origin
 
 import yaml
 
+from postdate.connectors.wire.dialects import DIALECTS
 from postdate.sidecar.config_schema import REQUEST_TOPICS, Leaf, leaves, topic_leaves
+from support.librdkafka_names import librdkafka_names
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "postdate"
 #: Options that the chart itself decides: they follow from the pod, or have values of their own.
@@ -26,6 +29,12 @@ OWNED_SECTIONS = frozenset({"http", "kafka"})
 _KEY = re.compile(r"^( *)([\w.-]+):( .*|)$")
 _DURATION = r"^([0-9]+(ms|s|m|h|d)?)+$|^P[0-9DTHMS.]+$"
 _SIZE = r"^[0-9]+ *(B|KiB|MiB|GiB)?$"
+#: What is in a list of texts, where not every text will do: as RateRules has it, from 0.001 to 1,000,000 a second.
+_RATE = r"0*(1000000(\.0*)?|[1-9][0-9]{0,5}(\.[0-9]+)?)|0+\.(00[1-9]|0[1-9]|[1-9])[0-9]*"
+_LISTED: Mapping[str, dict[str, Any]] = {
+    "messages_per_second_max": {"type": "string", "pattern": rf"^ *[A-Za-z0-9._*?\[\]!-]+ *= *({_RATE}) *$"},
+    "dialects": {"enum": list(DIALECTS)},
+}
 
 _HEAD = """\
 # Postdate on Kubernetes
@@ -127,6 +136,11 @@ def request_topic_schema() -> dict[str, Any]:
     return _closed({leaf.name: option_schema(leaf) for leaf in topic_leaves().values()}) | {"required": ["name"]}
 
 
+def properties_schema() -> dict[str, Any]:
+    """What a table of librdkafka properties may hold. What a value may be is the library's to say."""
+    return _closed({name: {"$ref": "#/definitions/property"} for name in librdkafka_names()})
+
+
 def _closed(properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "properties": properties}
 
@@ -137,7 +151,7 @@ def option_schema(leaf: Leaf) -> dict[str, Any]:
     if leaf.choices:
         return {"enum": list(leaf.choices), **told}
     if get_origin(leaf.hint) is tuple:
-        return {"type": "array", "items": _item(leaf, get_args(leaf.hint)[0]), **told}
+        return {"type": "array", "items": _LISTED.get(leaf.name) or _item(leaf, get_args(leaf.hint)[0]), **told}
     return {**_item(leaf, leaf.hint), **told}
 
 
@@ -160,6 +174,10 @@ def schema(present: str) -> str:
     tree = json.loads(present)
     tree["properties"]["config"] = config_schema()
     tree["properties"]["requestTopics"]["items"] = request_topic_schema()
+    simple = {"type": ["string", "number", "boolean"]}
+    tree["definitions"] = {"property": simple, "librdkafka": properties_schema()}
+    for table in ("common", "consumer", "producer", "admin"):
+        tree["properties"]["kafka"]["properties"][table] = {"$ref": "#/definitions/librdkafka"}
     return json.dumps(tree, indent=2, ensure_ascii=False) + "\n"
 
 

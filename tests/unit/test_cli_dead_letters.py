@@ -14,7 +14,7 @@ import pytest
 
 from postdate.connectors.kafka.seam import Headers, Isolation, LogReader, Partition
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
-from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, ORIGIN, TOPIC
+from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
 from postdate.connectors.wire.requests import Request, RequestRules, parse_request
 from postdate.sidecar import limits
 from postdate.sidecar.cli import dead_letters
@@ -56,15 +56,27 @@ def test_a_list_tells_what_died_and_why(bed: SimBed) -> None:
     origin = bed.bury(2, b"k", b"value", [("a", b"1"), *ORDERS, (ID, b"order-9")], "unknown-target")
     text = bed.call("dead-letters", "list", "--requests", "requests")
     heading, line = text.stdout.splitlines()
-    assert heading.split() == ["died", "reason", "origin", "target", "key", "detail"]
-    assert line.split()[1:] == ["unknown-target", origin, "orders", "k", "why", "it", "was", "unknown-target"]
+    assert heading.split() == ["died", "reason", "origin", "target", "id", "key", "detail"]
+    assert line.split()[1:6] == ["unknown-target", origin, "orders", "order-9", "k"]
+    assert line.endswith("  why it was unknown-target")
     told = json.loads(bed.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
     died_ms = bed.records(bed.own.dead_letters, 2)[0].timestamp_ms
     assert told == {
         **{"origin": "requests/2/0", "dead_letter": "requests.dead-letters/2/0", "died_ms": died_ms},
         **{"reason": "unknown-target", "detail": "why it was unknown-target", "target": "orders", "id": "order-9"},
-        **{"key": "k", "value_size_bytes": 5},
+        **{"key": "k", "request_key": "k", "value_size_bytes": 5},
     }
+
+
+@pytest.mark.parametrize(("given", "shown"), [(b"k\xff", "k\\xff"), (b"", ""), (None, None)])
+def test_the_key_is_that_of_the_message_also_where_the_request_has_its_id_as_key(
+    bed: SimBed, given: bytes | None, shown: str | None
+) -> None:
+    bed.bury(0, b"order-9", None, [*ORDERS, (KEY, b"not the last"), (ID, b"order-9"), (KEY, given)], "expired")
+    told = json.loads(bed.call("dead-letters", "list", "--requests", "requests", "--output", "json").stdout)
+    assert (told["id"], told["key"], told["request_key"]) == ("order-9", shown, "order-9")
+    _, line = bed.call("dead-letters", "list", "--requests", "requests").stdout.splitlines()
+    assert ("order-9  k" in line) == (given == b"k\xff")
 
 
 def test_an_empty_list_is_no_failure(bed: SimBed) -> None:

@@ -74,6 +74,13 @@ def test_a_delivery_is_told_with_its_lateness() -> None:
     assert 40 <= end["late_ms"] < 10_000
 
 
+def test_a_time_that_has_passed_makes_nothing_late_from_before_the_request() -> None:
+    bed = bed_with([(0, 5, DELIVERED)], late_ms=41)
+    past = [*SEND[:-3], "--at", "2001-02-03T04:05:06Z", SEND[-1]]
+    _, end = (json.loads(line) for line in bed.call(*past, *SOON, "--output", "json").stdout.splitlines())
+    assert 40 <= end["late_ms"] < 10_000
+
+
 def test_the_text_is_one_line_more() -> None:
     result = bed_with([(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
     origin, end = result.stdout.splitlines()

@@ -51,6 +51,7 @@ def make(tmp_path: Path) -> Iterator[Make]:
             next_request=3,
             pending=3,
             lag=7,
+            held=["delivery", "target [x]"] if partition == 1 else ["delivery"] if partition == 2 else [],
         )
         write_status(directory, told)
 
@@ -70,6 +71,7 @@ def test_one_look_shows_every_shard_and_the_load_ahead(tmp_path: Path, make: Mak
     make(1, State.HALTED, "seq-broken: [look]", 0)
     make(2, State.RUNNING, "", HOUR_MS)
     lines = [line.split() for line in shown(tmp_path).splitlines()]
+    assert lines[0] == ["shard", "state", "pending", "late", "parked", "next", "in", "read/s", "ended/s", "lag"]
     assert ["requests/0", "RUNNING", "3", "1", "0", "now", "-", "-", "7"] in lines
     assert ["requests/1", "HALTED", "3", "1", "0", "now", "-", "-", "7"] in lines
     assert ["requests/2", "not", "served", "3", "1", "0", "now", "-", "-", "-"] in lines
@@ -78,16 +80,44 @@ def test_one_look_shows_every_shard_and_the_load_ahead(tmp_path: Path, make: Mak
     assert ["requests/1:", "seq-broken:", "[look]"] in lines
 
 
+def test_what_a_person_holds_is_told_once_with_its_shards(tmp_path: Path, make: Make) -> None:
+    for partition in (0, 1, 2):
+        make(partition, State.RUNNING, "", 0)
+    held = [line.strip() for line in shown(tmp_path).splitlines() if "held" in line]
+    assert held == [
+        "held by a person: delivery, of requests/1, requests/2",
+        "held by a person: target [x], of requests/1",
+    ]
+
+
+def test_eighty_columns_hold_every_heading_and_figure() -> None:
+    row = Row("postdate.requests/0", State.CATCHING_UP, "", 2_334, 90_000, 9, 0, {"overdue": 7_777, "parked": 8_888})
+    text = io.StringIO()
+    Console(file=text, width=80).print(screen(Look(10.0, {"postdate.requests/0": row}), None))
+    heading, line = text.getvalue().splitlines()[:2]
+    assert heading.split() == ["shard", "state", "pending", "late", "parked", "next", "in", "read/s", "ended/s", "lag"]
+    assert line.split() == ["postdate.requests/0", "CATCHING_UP", "2,334", "7777", "8888", "1.5", "m", "-", "-", "0"]
+
+
 def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
     make(5, State.CATCHING_UP, "", 0)
     (line,) = shown(tmp_path, "--output", "json").splitlines()
     told = json.loads(line)
     assert (told["shard"], told["state"], told["pending"], told["lag"]) == ("requests/5", "CATCHING_UP", 3, 7)
     assert (told["horizons"]["overdue"], told["horizons"]["1h"], told["horizons"]["later"]) == (1, 1, 1)
+    assert told["held"] == []
 
 
 def test_a_directory_without_shards_is_an_empty_screen(tmp_path: Path) -> None:
     assert "shard" in shown(tmp_path)
+
+
+@pytest.mark.parametrize("command", [["top"], ["shard", "status"]])
+def test_a_directory_that_is_not_there_is_a_mistake(tmp_path: Path, command: list[str]) -> None:
+    result = CliRunner().invoke(postdate, [*command, "--data", str(tmp_path / "mistyped")])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "there is no directory" in result.stderr
+    assert "mistyped" in result.stderr
 
 
 def test_between_two_looks_it_says_how_fast_requests_come_and_go() -> None:

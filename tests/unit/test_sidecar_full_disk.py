@@ -1,4 +1,5 @@
-"""Goal: a shard whose disk was full goes on as soon as there is room, and nothing is lost or repeated.
+"""Goal: a shard whose disk was full goes on as soon as there is room, and nothing is lost or repeated; meanwhile its
+status says why it waits and what to do, also where not even that can be written any more.
 
 Method: a shard on a simulated cluster, its timer log on a small disk of its own that is filled and freed. The cluster's
 time passes in no time, so whatever the storage would do by itself after some seconds does not help it here.
@@ -9,24 +10,44 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from postdate.sidecar.cli import postdate
 from postdate.sidecar.states import DELIVERING
 from support.faults.small_disk import small_disk
-from support.shard_bench import Bench
+from support.shard_bench import Bench, R
 
 
-def test_a_shard_goes_on_once_there_is_room(tmp_path: Path) -> None:
+def status_of(data: Path) -> str:
+    done = CliRunner().invoke(postdate, ["shard", "status", "--data", str(data)])
+    assert done.exit_code == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("left_bytes", [0, 300_000])
+def test_a_shard_says_why_it_waits_and_goes_on_once_there_is_room(tmp_path: Path, left_bytes: int) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        bench = Bench(disk.directory)
+        bench = Bench(disk.directory / "simulated" / R)
+        bench.directory.mkdir(parents=True)
         shard = bench.shard()
         for _ in range(20):
             bench.schedule(bench.time.now_ms + 500, value=bytes(20_000))
         bench.until(shard, lambda: bench.ended() == 20)
-        disk.fill(os.getpid())
+        assert "disk" not in status_of(disk.directory)
+        disk.fill(os.getpid(), left_bytes)
         try:
             for _ in range(20):
                 bench.schedule(bench.time.now_ms + 500, value=bytes(20_000))
             bench.until(shard, lambda: shard.state not in DELIVERING)
             assert "space" in shard.why or "large" in shard.why, shard.why
+            said = status_of(disk.directory)
+            if disk.means == "tmpfs" and not left_bytes:
+                assert "disk: 0 bytes free" in said
+                assert "free space or make the volume larger" in said
+            else:
+                assert f"why: {shard.why}" in said
+            assert "no process of this machine" not in said
         finally:
             disk.free(os.getpid())
         bench.until(shard, lambda: bench.ended() == 40)

@@ -19,7 +19,7 @@ from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.holds import NOTHING, Holds
 from postdate.sidecar.limits import RATE_SAVED_S
-from postdate.sidecar.rate_rules import RateRules
+from postdate.sidecar.rate_rules import RateRules, shadowed
 from postdate.sidecar.shard import Shard
 from postdate.wheel import changes
 from postdate.wheel.timer_log import TimerLog
@@ -308,3 +308,53 @@ def test_what_is_no_rule_is_refused_with_what_one_looks_like(text: str, said: st
     with pytest.raises(ValueError, match=r"no rule|no number") as refused:
         RateRules.of(("orders=5", text))
     assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "* a",
+        "* *",
+        "a a",
+        "a* ab*",
+        "a?c abc",
+        "?* a*",
+        "*a* ba",
+        "a* a?[bc]",
+        "[ab]c ac",
+        "[!x] b",
+        "[ab] [ab]",
+        "*-* sms-*-de",
+        "???* a??*b",
+        "[ [",
+    ],
+)
+def test_a_rule_behind_a_wider_one_is_found(pair: str) -> None:
+    wide, narrow = pair.split()
+    assert shadowed(("other=1", f"{wide}=1", f" {narrow} = 2")) == [(f" {narrow} = 2", f"{wide}=1")]
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [
+        "a *",
+        "ab* a*",
+        "a?c a*c",
+        "? *",
+        "?* *",
+        "a ab",
+        "[ab] ?",
+        "[ab] [abc]",
+        "[!x] ?",
+        "[!x] x",
+        "*a *",
+        "a* ?*",
+        "a*b a*",
+        "?? ?*",
+        "*?? ?",
+        "[*] *",
+    ],
+)
+def test_a_rule_that_some_target_reaches_is_not_told_of(pair: str) -> None:
+    before, rule = pair.split()
+    assert shadowed((f"{before}=1", f"{rule}=2")) == []

@@ -31,6 +31,7 @@ from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
+from postdate.sidecar.rate_rules import shadowed
 from postdate.sidecar.request_rules import rules_of
 from postdate.sidecar.rights import violations
 from postdate.sidecar.shard_context import ShardContext
@@ -86,6 +87,14 @@ def check_topics(config: Config, admin: Admin) -> dict[str, int]:
             raise ConfigError("\n".join(str(violation) for violation in fatal))
         for violation in found:
             log.warning("%s", violation)
+        for rule, wider in shadowed(topic.messages_per_second_max):
+            log.warning(
+                "request topic %s: the rate %r counts for no target, since %r stands before it and matches all that it "
+                "does: put the narrower one first, or leave it out",
+                topic.name,
+                rule,
+                wider,
+            )
         requests = admin.describe([topic.name], ("retention.ms",))[topic.name]
         retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
         needed = len(requests.partitions) * OPEN_FILES_PER_SHARD

@@ -1,5 +1,7 @@
 """Every halt: what it means, and what a person does. Shown by `postdate shard status`, told in docs/operations.md.
 
+A full disk is none, since the shard goes on by itself; what a person does about it stands here all the same.
+
 Thread rule: a constant.
 """
 
@@ -8,6 +10,10 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from postdate.sidecar.errors import HaltReason
+
+DISK_FULL: Final = (
+    "the disk is full: free space or make the volume larger, and the shard goes on by itself; requests wait in Kafka"
+)
 
 
 class Advice(NamedTuple):

@@ -191,6 +191,9 @@ LAG_PAUSE_MS: Final = 600_000
 # What has said nothing for longer is taken for gone: three times what a living shard takes, at most.
 STATUS_SILENT_MS_MAX: Final = 30_000
 
+# A disk with less room is called full: a timer log takes more at a time, and a status may not fit any more.
+DISK_FULL_SIZE_BYTES: Final = 1 << 20
+
 # How long a command waits for a shard to take what it was asked; a shard in a takeover takes it later.
 PICK_UP_S_MAX: Final = 5.0
 

@@ -18,6 +18,9 @@ from postdate.sidecar.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 # What a topic name may hold, and what a pattern says beside it.
 _PATTERN = re.compile(r"[A-Za-z0-9._*?\[\]!-]+")
+# One character of a pattern, or a set of them; and what stands before the first that is not itself.
+_PART = re.compile(r"\[!?\]?[^\]]*\]|.")
+_LITERAL = re.compile(r"[^*?\[]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,3 +52,46 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
             " to send nothing at all, hold the target (postdate hold)"
         )
     return re.compile(translate(pattern)), float(number)
+
+
+def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Each rule that counts for no target, with the rule before it whose pattern takes whatever its own takes.
+
+    What is named is certain. Not found are those that only several rules together take everything from, and a few
+    spellings with sets. O(pairs), of which only those with the same beginning cost more than a comparison.
+    """
+    patterns = [text.partition("=")[0].strip() for text in texts]
+    found: list[tuple[str, str]] = []
+    for number, pattern in enumerate(patterns):
+        before = zip(texts[:number], patterns[:number], strict=True)
+        wider = next((text for text, wide in before if _takes_all(wide, pattern)), None)
+        if wider is not None:
+            found.append((texts[number], wider))
+    return found
+
+
+def _takes_all(wide: str, narrow: str) -> bool:
+    """True only where every name that `narrow` matches is matched by `wide`."""
+    literal = _LITERAL.match(wide)
+    assert literal is not None, "it may be empty"
+    if not narrow.startswith(literal[0]):
+        return False
+    wides, narrows = _PART.findall(wide), _PART.findall(narrow)
+    # takes[j]: what is left of `wide` takes all that narrows[j:] may be. From the ends of both to their beginnings.
+    takes = [*[False] * len(narrows), True]
+    for part in reversed(wides):
+        left, takes = takes, [False] * len(takes)
+        takes[-1] = part == "*" and left[-1]
+        for at in range(len(narrows) - 1, -1, -1):
+            if part == "*":
+                takes[at] = left[at] or takes[at + 1]
+            else:
+                takes[at] = left[at + 1] and _takes_one(part, narrows[at])
+    return takes[0]
+
+
+def _takes_one(part: str, other: str) -> bool:
+    """True where a part other than `*` takes every character that another part may be."""
+    if other == "*" or part == "?" or part == other:
+        return other != "*"
+    return len(other) == 1 and other != "?" and re.match(translate(part), other) is not None

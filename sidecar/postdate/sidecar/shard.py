@@ -27,6 +27,7 @@ from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.gate import Gate
+from postdate.sidecar.halts import DISK_FULL
 from postdate.sidecar.housekeeping import Housekeeping, reached
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.ingest import ingest
@@ -366,10 +367,11 @@ class Shard(Stateful):
             log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
             self._give_up_index()
             return self._later()
-        self.why = str(fault)
-        self._drop_index()
         full = isinstance(fault, DiskFull)
-        log.error("shard %s: the %s: %s", self.ctx.name, "disk is full" if full else "timer index failed", fault)
+        self.why = f"{DISK_FULL} ({fault})" if full else f"the timer index failed: {fault}"
+        self._drop_index()
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        log.error("shard %s: %s", self.ctx.name, self.why)
         return self._later(BACKOFF_MS_MAX if full else 0.0)
 
     def _give_up_index(self) -> None:

@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.shard_status import BESIDE, ShardStatus, read_status
 from postdate.sidecar.states import State
 from postdate.wheel.errors import WheelError
@@ -42,9 +43,24 @@ class FoundShard:
         """As told last; UNASSIGNED where nothing was ever told."""
         return State.UNASSIGNED if self.status is None else self.status.state
 
+    def disk_free_size_bytes(self) -> int | None:
+        """Room that is left on its disk for who may write there; None where the system does not say."""
+        try:
+            disk = os.statvfs(self.directory)
+        except OSError:
+            return None
+        return disk.f_bavail * disk.f_frsize
+
     def age_ms(self, now_ms: int) -> int | None:
         """How long ago its process last said anything, by the local clock; None: never."""
         return None if self.status is None else max(now_ms - self.status.written_ms, 0)
+
+
+def require_directory(data: Path) -> Path:
+    """The data directory. Raises ConfigError where there is none: another one was meant."""
+    if not data.is_dir():
+        raise ConfigError(f"there is no directory {data}: --data names the one that was given to postdate run")
+    return data
 
 
 def find_shards(data: Path) -> list[FoundShard]:

@@ -34,8 +34,9 @@ READ_TIMEOUT_S = 1.0
 
 _WHY_NOT: Mapping[Verdict, str] = {
     Verdict.TOO_LATE: "the message had been delivered, or had become a dead letter, before this was carried out",
-    Verdict.NOT_FOUND: "nothing of this name was pending in its partition; ids are found only where the request was"
-    " produced to the partition that murmur2 chooses for the id, origins always",
+    Verdict.NOT_FOUND: "nothing of this name was pending in its partition: there never was, or a cancel had ended it"
+    " before; ids are found only where the request was produced to the partition that murmur2 chooses for the id,"
+    " origins always",
     Verdict.REJECTED: "the request was refused; its dead letter tells why",
     Verdict.CANCELLED: "the message was cancelled and will not be delivered",
     Verdict.REPLACED: "the message was replaced by a later one of the same id and will not be delivered",

@@ -41,17 +41,20 @@ class EndWatch:
 
     def tell(self, receipt: Receipt, due_ms: int | None, timeout_ms: int, output: str) -> None:
         """Wait until the request has ended, at most `timeout_ms` after its due time, and print how; ends the process
-        with 1 where it was not delivered, or not in time. `due_ms` None: it is refused, so it ends at once."""
+        with 1 where it was not delivered, or not in time. `due_ms` None: it is refused, so it ends at once.
+
+        Late counts from the due time, or from the request's own where that is later, as `postdate_lateness_seconds`.
+        """
         origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
-        due_ms = receipt.timestamp_ms if due_ms is None else due_ms
-        end = self.wait(receipt.offset, max(due_ms - receipt.timestamp_ms, 0) + timeout_ms)
+        since_ms = max(due_ms or 0, receipt.timestamp_ms)
+        end = self.wait(receipt.offset, since_ms - receipt.timestamp_ms + timeout_ms)
         if end is None:
             fail(
                 f"{origin} has not ended within {timeout_ms / 1000:g} s of its time. It is in place: look whether a"
                 f" sidecar serves {self._requests.topic}, and whether its shard is halted"
             )
             return
-        late_ms = end.ended_ms - due_ms
+        late_ms = end.ended_ms - since_ms
         if output == "json":
             told = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
             click.echo(json.dumps(told))

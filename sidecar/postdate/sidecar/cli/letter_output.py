@@ -9,12 +9,15 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.cli.letters import Letter
 from postdate.sidecar.cli.requeue import Outcome, Status
 
-KEY_LENGTH_MAX = 32
-_COLUMNS = ("died", "reason", "origin", "target", "key", "detail")
+CELL_LENGTH_MAX = 32
+_COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
 
 
 def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
-    """The object of a letter; `dead_letter` says where it lies, a key that is no text has its bytes escaped."""
+    """The object of a letter; `dead_letter` says where it lies, a key that is no text has its bytes escaped.
+
+    `key` is that of the message, `request_key` that of the request: with an id the two mostly differ.
+    """
     topic = OwnTopics.of(requests).dead_letters
     return {
         "origin": letter.origin.decode(),
@@ -24,7 +27,8 @@ def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
         "detail": letter.detail,
         "target": letter.target or None,
         "id": letter.id,
-        "key": None if letter.key is None else letter.key.decode("utf-8", "backslashreplace"),
+        "key": _spelled(letter.message_key),
+        "request_key": _spelled(letter.key),
         "value_size_bytes": letter.value_size_bytes,
     }
 
@@ -82,7 +86,15 @@ def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
 
 def _row(letter: Letter) -> tuple[str, ...]:
     died = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    key = "-" if letter.key is None else ascii(letter.key.decode("utf-8", "backslashreplace"))[1:-1]
     target = ascii(letter.target)[1:-1] or "-"
+    names = (_cell(letter.id), _cell(_spelled(letter.message_key)))
     detail = " ".join(letter.detail.split())
-    return (died.replace("+00:00", "Z"), letter.reason, letter.origin.decode(), target, key[:KEY_LENGTH_MAX], detail)
+    return (died.replace("+00:00", "Z"), letter.reason, letter.origin.decode(), target, *names, detail)
+
+
+def _spelled(key: bytes | None) -> str | None:
+    return None if key is None else key.decode("utf-8", "backslashreplace")
+
+
+def _cell(text: str | None) -> str:
+    return "-" if text is None else ascii(text)[1:-1][:CELL_LENGTH_MAX]

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.connectors.kafka.seam import Admin, Isolation, Kafka, Partition, Record
 from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, ORIGIN, TOPIC, Headers
+from postdate.connectors.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
 from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.requests import RequestRules, parse_request
 from postdate.connectors.wire.topics import OwnTopics
@@ -57,6 +57,12 @@ class Letter:
     def last(self, name: str) -> bytes | None:
         """What the request said last under a header name; None: nothing."""
         return _last(self.headers, name)
+
+    @property
+    def message_key(self) -> bytes | None:
+        """The key of the message: `postdate-key` where the request has it, else the request's own, which may be an
+        id."""
+        return next((value for name, value in reversed(self.headers) if name == KEY), self.key)
 
     @property
     def request(self) -> tuple[int, int]:

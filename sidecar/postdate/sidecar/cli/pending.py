@@ -1,4 +1,4 @@
-"""`postdate pending list|count|get`: what is held, from the running processes themselves.
+"""`postdate pending list|count|get`: what is pending, from the running processes themselves.
 
 Each process answers for its shards; all of them are found through the consumer group, and their answers become one.
 """
@@ -56,7 +56,7 @@ def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
 
 @click.group()
 def pending() -> None:
-    """See what is held: list it, count it, and follow one request.
+    """See what is pending: list, count, follow one request.
 
     Asks the processes that run, on their http.port. With a broker (-b, or configured) all of them are found through
     the consumer group. Without one, the process at 127.0.0.1:8080 is asked, or those at the --url given: a single one
@@ -64,7 +64,7 @@ def pending() -> None:
     """
 
 
-@pending.command("list", short_help="Print what is held, by due time.")
+@pending.command("list", short_help="Print what is pending, by due time.")
 @asks_processes
 @_filter_options
 @click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
@@ -93,7 +93,7 @@ def list_(
     output: str,
     **filters: Any,
 ) -> None:
-    """Print what is held, by due time.
+    """Print what is pending, by due time.
 
     \b
       postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z
@@ -112,12 +112,12 @@ def list_(
     remark(deployment)
 
 
-@pending.command(short_help="Print how much is held.")
+@pending.command(short_help="Print how much is pending.")
 @asks_processes
 @_filter_options
 @output_option
 def count(deployment: Deployment, output: str, **filters: Any) -> None:
-    """Print how much is held: all of it, or what falls due in a window, or what is for a target.
+    """Print how much is pending: all of it, or what falls due in a window, or what is for a target.
 
     Without --state both what waits and what is parked is counted.
     """

@@ -18,9 +18,9 @@ import msgspec
 from postdate.sidecar.cli.commands import listed, say
 from postdate.sidecar.cli.options import Loader, configured, output_option
 from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
-from postdate.sidecar.halts import ADVICE
+from postdate.sidecar.halts import ADVICE, DISK_FULL
 from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
-from postdate.sidecar.limits import PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
+from postdate.sidecar.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
 from postdate.sidecar.states import State
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
     Works while the sidecar runs, and when it does not. R is the next request to read, D the next record of the
     dispatch log. Exit code 0, also where a shard has halted.
     """
-    from postdate.sidecar.shard_directories import find_shards
+    from postdate.sidecar.shard_directories import find_shards, require_directory
 
-    path = _data_path(loader, data_dir)
+    path = require_directory(_data_path(loader, data_dir))
     now_ms = time.time_ns() // 1_000_000
     found = find_shards(path)
     if not found:
@@ -126,6 +126,7 @@ def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
         "age_ms": found.age_ms(now_ms),
         "next_request": found.next_request,
         "pending": found.pending,
+        "disk_free_size_bytes": found.disk_free_size_bytes(),
     }
     if reason is not None and found.state is State.HALTED:
         told |= {"meaning": ADVICE[reason].meaning, "action": ADVICE[reason].action}
@@ -155,7 +156,11 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
         lines.append(f"  do: {ADVICE[told.reason].action}")
         if told.loss is not None:
             lines.append(f"  accept: postdate shard resume {found.name} --accept-loss {told.loss.range}")
-    if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED:
+    free = found.disk_free_size_bytes()
+    is_full = free is not None and free < DISK_FULL_SIZE_BYTES
+    if is_full and not (told is not None and told.why.startswith(DISK_FULL)):
+        lines.append(f"  disk: {free:,} bytes free where {found.directory} lies. {DISK_FULL[0].upper()}{DISK_FULL[1:]}")
+    if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED and not is_full:
         busy = " (or it is in a long takeover, which says nothing)" if found.state in _TAKING_OVER else ""
         lines.append(f"  no process of this machine serves it now{busy}")
     return lines

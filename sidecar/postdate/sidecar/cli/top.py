@@ -19,9 +19,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from postdate.sidecar.cli.commands import listed
 from postdate.sidecar.cli.options import Loader, configured, output_option
 from postdate.sidecar.limits import STATUS_SILENT_MS_MAX
-from postdate.sidecar.shard_directories import FoundShard, find_shards
+from postdate.sidecar.shard_directories import FoundShard, find_shards, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
 from postdate.wheel.hand import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
@@ -43,6 +44,8 @@ class Row:
     next_request: int | None
     lag: int | None
     horizons: dict[str, int] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
+    """What a person holds of it, as it was told last: delivery, intake, target NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +63,12 @@ class Look:
 @click.option("--once", is_flag=True, help="Look once and end; so does what is not a terminal.")
 @output_option
 def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:
-    """Watch the shards of this machine: state, what is held, what comes when, and how fast it comes and goes.
+    """Watch the shards of this machine: state, what is pending, what comes when, how fast it comes and goes, and what a
+    person holds.
 
     Reads the files in the data directory, whoever runs; ends with Ctrl-C. With --output json: one line a shard, once.
     """
-    path = loader({"data_dir": data_dir}).config.data_path
+    path = require_directory(loader({"data_dir": data_dir}).config.data_path)
 
     def look() -> Look:
         now_ms = time.time_ns() // 1_000_000
@@ -90,25 +94,34 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
 
 def screen(now: Look, before: Look | None) -> Group:
     """What is shown: a line a shard, and below it the load ahead of all of them together."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))  # eighty columns hold all of it
     for title in ("shard", "state"):
         table.add_column(title, no_wrap=True)
-    for title in ("held", "late", "parked", "next in", "read/s", "ended/s", "lag"):
+    for title in ("pending", "late", "parked", "next in", "read/s", "ended/s", "lag"):
         table.add_column(title, justify="right", no_wrap=True)
     for row in now.rows.values():
         style = "" if row.state in DELIVERING else "bold red" if row.state == State.HALTED else "yellow"
         table.add_row(*_cells(row, now, before), style=style)
     reasons = [Text(f"{row.shard}: {row.why}") for row in now.rows.values() if row.why]
-    return Group(table, "", _ahead(now.rows.values()), *reasons)
+    return Group(table, "", _ahead(now.rows.values()), *_holds(now.rows.values()), *reasons)
+
+
+def _holds(rows: Iterable[Row]) -> list[Text]:
+    """A line for each thing that a person holds, with the shards of which it is held."""
+    shards: dict[str, list[str]] = {}
+    for row in rows:
+        for what in row.held:
+            shards.setdefault(what, []).append(row.shard)
+    return [Text(f"held by a person: {what}, of {listed(names)}", style="yellow") for what, names in shards.items()]
 
 
 def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
     known = row.horizons
     late, parked = (str(known[name]) if known else "-" for name in (OVERDUE, PARKED))
     read, ended = _rates(row, now, before)
-    held = "-" if row.pending is None else f"{row.pending:,}"
+    pending = "-" if row.pending is None else f"{row.pending:,}"
     lag = "-" if row.lag is None else f"{row.lag:,}"
-    return row.shard, row.state, held, late, parked, _span(row.due_in_ms), read, ended, lag
+    return row.shard, row.state, pending, late, parked, _span(row.due_in_ms), read, ended, lag
 
 
 def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
@@ -155,6 +168,7 @@ def _row(found: FoundShard, now_ms: int) -> Row:
         next_request=found.next_request,
         lag=None if status is None or silent else status.lag,
         horizons={} if snapshot is None else snapshot.pending_by_horizon(now_ms),
+        held=[] if status is None else status.held,
     )
 
 

@@ -54,7 +54,7 @@ function span(ms) {
 const sum = (name) => told.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
 
 function showFigures() {
-  $("held").textContent = number(sum("pending"));
+  $("pending").textContent = number(sum("pending"));
   $("overdue").textContent = number(sum("overdue"));
   $("overdue").classList.toggle("ill", sum("overdue") > 0);
   $("parked").textContent = number(sum("parked"));
@@ -124,7 +124,7 @@ function showShards() {
     }
     row.append(cell("shard", `${shard.topic}/${shard.partition}`), state, cell("process", shard.process ?? "–"));
     for (const name of ["pending", "overdue", "parked", "lag"]) {
-      row.append(cell(name === "pending" ? "held" : name, number(shard[name]), "n"));
+      row.append(cell(name, number(shard[name]), "n"));
     }
     return row;
   });

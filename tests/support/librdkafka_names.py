@@ -1,0 +1,50 @@
+"""The properties that may be given to the Kafka clients, as the client library itself lists them.
+
+No list of them is kept here: the library that is installed is asked to print its own, through the C interface, since
+the Python one has no way to. Those that hold a function or an object of the program are left out, and those that
+Postdate decides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from pathlib import Path
+
+import confluent_kafka
+
+from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.settings import refuse
+from postdate.sidecar.config_values import is_secret
+
+_ROW = re.compile(r"^([a-z][a-z0-9._]*) +\|.*\*Type: ([^*]+)\*$", re.MULTILINE)
+_LIBRARY = re.compile(r"/\S*librdkafka[^/\s]*$", re.MULTILINE)
+#: Types of the table whose values cannot be written in a file.
+_NOT_WRITTEN = ("pointer", "see dedicated API")
+
+
+def librdkafka_names() -> list[str]:
+    """The names that a configuration may give, sorted; a secret also as the file that holds it."""
+    names = {name for name, kind in _ROW.findall(_printed()) if kind not in _NOT_WRITTEN and _is_free(name)}
+    return sorted(names | {f"{name}.file" for name in names if is_secret(name)})
+
+
+def _is_free(name: str) -> bool:
+    try:
+        refuse("kafka.common", name, 2_000)
+    except SettingRefused:
+        return False
+    return True
+
+
+def _printed() -> str:
+    """The library's own table, in the form of its CONFIGURATION.md."""
+    assert confluent_kafka.libversion(), "this import has loaded the library"
+    (path,) = set(_LIBRARY.findall(Path("/proc/self/maps").read_text(encoding="utf-8")))
+    library, system = ctypes.CDLL(path), ctypes.CDLL(None)
+    system.open_memstream.restype = ctypes.c_void_p
+    text, size = ctypes.c_char_p(), ctypes.c_size_t()
+    file = ctypes.c_void_p(system.open_memstream(ctypes.byref(text), ctypes.byref(size)))
+    library.rd_kafka_conf_properties_show(file)
+    system.fclose(file)
+    return ctypes.string_at(text, size.value).decode()
