@@ -48,6 +48,28 @@ def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
     shard.close()
 
 
+@pytest.mark.parametrize("targets", [_TARGETS[:1], _TARGETS[:-1]], ids=["of one target", "of many"])
+def test_a_backlog_begins_with_a_short_transaction_and_goes_on_with_full_ones(
+    bench: Bench, targets: tuple[str, ...]
+) -> None:
+    """What is due behind it is looked for after the first one, and found where a few targets make the backlog."""
+    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
+    shard = bench.shard()
+    now = bench.time.now_ms
+    for number in range(1_000):
+        bench.schedule(now + 1_000, target=targets[number % len(targets)].encode())
+    late = bench.schedule(now + 1_001, target=_TARGETS[-1].encode())
+    bench.time.wait(1_100)
+    bench.until(shard, lambda: bench.ended() == 1_001)
+    sizes = [len(fates) for fates in bench.fates() if fates]
+    first = 200 * SLOW_BATCH_SHARE_MIN
+    assert sizes[0] == first / 4
+    assert min(sizes[1:-1]) >= first
+    second = {offset for offset, _ in [fates for fates in bench.fates() if fates][1]}
+    assert (late in second) == (len(targets) == 1)
+    shard.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_each_target_leaves_in_order_and_each_message_once(
     bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch

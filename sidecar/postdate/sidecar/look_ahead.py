@@ -26,7 +26,8 @@ from postdate.sidecar.limits import (
     LOOK_AHEAD_SIZE_BYTES_MAX,
     LOOK_AHEAD_TARGETS_MAX,
 )
-from postdate.wheel.entry import Kind, decode_head
+from postdate.wheel.database import Range
+from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 
@@ -78,7 +79,7 @@ class LookAhead:
         """What the next transaction takes from ahead; None where there is no second cursor (any more).
 
         The caller tells by `committed` what became of it; if it never does, the look ahead has ended. O(looked at),
-        about 1 us each, at most LOOK_AHEAD_ENTRIES_MAX.
+        about 0.6 us each, at most LOOK_AHEAD_ENTRIES_MAX.
         """
         if self._undecided or index is not self._index or len(self._waiting) > LOOK_AHEAD_TARGETS_MAX:
             self.end()
@@ -87,35 +88,53 @@ class LookAhead:
         put = index.lowest_put()
         if put is not None and put < self._at:
             self._at = put
-        found = Ahead(b"")
+        found, end = Ahead(b""), entry_key(before_ms, 0)
         self._undecided, self.searching, self._is_full = True, False, False
         self._taken.clear()
-        keys, values = index.scan_from(
-            self._at, entry_key(before_ms, 0), LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
-        )
-        size_bytes, passed = 0, True
-        for key, raw in zip(keys, values, strict=True):
+        rows = index.walk(self._at, end)
+        self._pick(rows, found, entries_max, size_bytes_max)
+        self._at = rows.key() or max(self._at, end)
+        rows.finish()
+        found.until = found.keys[0] if found.keys else self._at
+        return found
+
+    def _pick(self, rows: Range, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
+        """Go over the rows, and take those whose targets do not wait; ends before the first row not looked at.
+
+        Most rows are of the few targets that make the backlog, and many of these of one due time: what begins as the
+        last one that was passed is passed at half the cost.
+        """
+        key, value, step = rows.key, rows.value, rows.next
+        left, left_bytes = LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
+        like_passed: bytes | tuple[()] = ()  # nothing begins with an empty tuple
+        passed = True
+        while (raw := value()) is not None:
+            if left <= 0 or left_bytes <= 0:
+                self.searching = True
+                return
+            left -= 1
+            left_bytes -= len(raw)
+            if raw.startswith(like_passed):
+                passed = True
+                step()
+                continue
             head = decode_head(raw)
             if head.kind != Kind.DELIVER or head.target in self._waiting:
                 self._waiting.add(head.target)
-                passed = True
+                like_passed, passed = head_bytes(raw, head), True
+                step()
                 continue
-            if len(found.keys) >= entries_max or size_bytes >= size_bytes_max:
-                self._at, self._is_full = key, True
-                break
-            found.keys.append(key)
+            if len(found.keys) >= entries_max or size_bytes_max <= 0:
+                self._is_full = True
+                return
+            found.keys.append(key())
             found.values.append(raw)
-            size_bytes += len(raw)
+            size_bytes_max -= len(raw)
             self._taken[head.target] += 1
             if passed:
-                found.apart.add(key)
+                found.apart.add(found.keys[-1])
                 passed = False
-        else:
-            if keys:
-                self._at = keys[-1] + b"\0"
-            self.searching = len(keys) >= LOOK_AHEAD_ENTRIES_MAX or sum(map(len, values)) >= LOOK_AHEAD_SIZE_BYTES_MAX
-        found.until = found.keys[0] if found.keys else self._at
-        return found
+            step()
 
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
         """After a full transaction of the first cursor: go ahead of it, if a few targets make up most of what it takes.
