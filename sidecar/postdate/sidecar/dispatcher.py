@@ -248,8 +248,10 @@ class Dispatcher:
             self._ahead.end()
         elif self._ahead.active:
             self._ahead.committed(due.keys, due.values, batch.gone())
-        elif LookAhead.wanted(index, before_ms, len(due.keys)):
-            self._ahead.begin(index, due.keys, due.values, batch.gone())
+        else:
+            full = len(due.keys) * (_SHORT if due.short else 1)
+            if LookAhead.wanted(index, before_ms, full):
+                self._ahead.begin(index, due.keys, due.values, batch.gone(), full)
 
     def _build(self, index: TimerIndex, due: Due, now_ms: int, alone: int) -> tuple[Draft, Batch]:
         """A transaction, and the draft that it has begun to change: another attempt needs another one."""

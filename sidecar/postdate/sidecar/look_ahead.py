@@ -58,8 +58,9 @@ class LookAhead:
         self._undecided = False
         self._taken: Counter[str] = Counter()
         self._is_full = False
+        self._is_new = False
         self.searching = False
-        """True while it has not come as far as to the present: what leaves meanwhile should be short."""
+        """True at first, and while it has not come as far as to the present: what leaves meanwhile should be short."""
 
     @property
     def active(self) -> bool:
@@ -72,7 +73,7 @@ class LookAhead:
 
     def end(self) -> None:
         """Forget the second cursor."""
-        self._index, self._at, self._undecided, self.searching = None, b"", False, False
+        self._index, self._at, self._undecided, self.searching, self._is_new = None, b"", False, False, False
         self._waiting.clear()
 
     def take(self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int) -> Ahead | None:
@@ -89,7 +90,7 @@ class LookAhead:
         if put is not None and put < self._at:
             self._at = put
         found, end = Ahead(b""), entry_key(before_ms, 0)
-        self._undecided, self.searching, self._is_full = True, False, False
+        self._undecided, self.searching, self._is_full, self._is_new = True, self._is_new, False, False
         self._taken.clear()
         rows = index.walk(self._at, end)
         self._pick(rows, found, entries_max, size_bytes_max)
@@ -136,14 +137,16 @@ class LookAhead:
                 passed = False
             step()
 
-    def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
-        """After a full transaction of the first cursor: go ahead of it, if a few targets make up most of what it takes.
+    def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
+        """After a transaction of the first cursor in a backlog: go ahead of it, if a few targets make up most of that.
 
-        `ended`: those of the keys that have ended; the others keep their targets waiting.
+        `ended`: those of the keys that have ended; the others keep their targets waiting. `full`: how many keys a
+        transaction may have, where this one was kept short.
         """
         self.end()
-        heavy = _heavy(Counter(decode_head(raw).target for raw in values))
+        heavy = _heavy(Counter(decode_head(raw).target for raw in values), full)
         if heavy:
+            self._is_new = True
             self._index, self._at = index, keys[-1] + b"\0"
             self._waiting |= heavy
             self._keep_waiting(keys, values, ended)
@@ -153,7 +156,7 @@ class LookAhead:
         """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as above."""
         self._undecided = False
         if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:
-            self._waiting |= _heavy(self._taken)
+            self._waiting |= _heavy(self._taken, self._taken.total())
         self._keep_waiting(keys, values, ended)
 
     def _keep_waiting(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
@@ -165,7 +168,7 @@ class LookAhead:
         return index.due_load(before_ms).entries > BACKLOG_TRANSACTIONS * entries
 
 
-def _heavy(counts: Counter[str]) -> set[str]:
+def _heavy(counts: Counter[str], of: int) -> set[str]:
     """The targets that make up a good part of so many messages; there are at most 1 / HEAVY_SHARE."""
-    least = counts.total() * HEAVY_SHARE
+    least = of * HEAVY_SHARE
     return {target for target, count in counts.items() if count >= least}
