@@ -21,7 +21,8 @@ from postdate.connectors.wire.dispatch_log import BEAT, FATES
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
 from postdate.sidecar.answers import Answers
-from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
+from postdate.sidecar.batch import BatchBuilder, Refusal, finish
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.batch_limit import BatchLimit
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import (
