@@ -28,7 +28,6 @@ from support.sidecars import wait_until
 
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
-_WARM_UP_S = 2.0
 _BUDGET_MS = 5_000
 _SMALL_TARGET_BYTES = 4_000
 #: Times the undisturbed p99, and ms on top for a machine that does other things as well: the promise is 1.5.
@@ -58,12 +57,10 @@ def _forbid_writing(bed: Bed, topic: str) -> None:
         made.result(30)
 
 
-def _traffic(
-    bed: Bed, requests: str, targets: list[str], bodies: dict[str, bytes], seconds: float = _SECONDS
-) -> list[Sent]:
+def _traffic(bed: Bed, requests: str, targets: list[str], bodies: dict[str, bytes]) -> list[Sent]:
     """Requests for these targets in turn, `_RATE` a second to each ten, due two seconds after they are sent."""
     sender, asked, first, wait = bed.sender(), list[Sent](), time.time(), threading.Event()
-    for index in range(int(seconds * _RATE * len(targets) / 10)):
+    for index in range(int(_SECONDS * _RATE * len(targets) / 10)):
         at = first + index * 10 / (_RATE * len(targets))
         wait.wait(max(at - time.time(), 0.0))
         target, due_ms = targets[index % len(targets)], int(at * 1000) + 2_000
@@ -93,7 +90,7 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Bed) -> None
     sidecar.start()
     sidecar.wait_for_shards(2)
     reader = bed.reader(*good)
-    _traffic_to_warm_up = _asked_and_read(bed, requests, good, {}, reader, good, _WARM_UP_S)
+    _traffic_to_warm_up = _asked_and_read(bed, requests, good, {}, reader, good)
     quiet_ms = _p99_ms(reader, alone := _asked_and_read(bed, requests, good, {}, reader, good), good)
     bodies = {small: b"y" * (2 * _SMALL_TARGET_BYTES)}
     mixed = _asked_and_read(bed, requests, [*good, missing, refusing, small], bodies, reader, good)
@@ -120,17 +117,11 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Bed) -> None
 
 
 def _asked_and_read(
-    bed: Bed,
-    requests: str,
-    targets: list[str],
-    bodies: dict[str, bytes],
-    reader: Reader,
-    good: list[str],
-    seconds: float = _SECONDS,
+    bed: Bed, requests: str, targets: list[str], bodies: dict[str, bytes], reader: Reader, good: list[str]
 ) -> list[Sent]:
     """The requests, once all those for good targets have arrived; they are read while more are sent."""
     asked: list[Sent] = []
-    sending = threading.Thread(target=lambda: asked.extend(_traffic(bed, requests, targets, bodies, seconds)))
+    sending = threading.Thread(target=lambda: asked.extend(_traffic(bed, requests, targets, bodies)))
     sending.start()
     before = len(reader.records)
     while sending.is_alive():
