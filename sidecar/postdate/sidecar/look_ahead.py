@@ -31,6 +31,9 @@ from postdate.wheel.entry import Kind, decode_head, head_bytes
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 
+#: So many targets of one due time are told by how their entries begin.
+_LIKE_MAX = 8
+
 
 @dataclass(slots=True)
 class Ahead:
@@ -102,13 +105,13 @@ class LookAhead:
     def _pick(self, rows: Range, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
         """Go over the rows, and take those whose targets do not wait; ends before the first row not looked at.
 
-        Most rows are of the few targets that make the backlog, and many of these of one due time: what begins as the
-        last one that was passed is passed at half the cost.
+        Most rows are of the few targets that make the backlog, and many of these of one due time: what begins as one
+        of the last that were passed is passed at half the cost.
         """
         key, value, step = rows.key, rows.value, rows.next
         left, left_bytes = LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
-        like_passed: bytes | tuple[()] = ()  # nothing begins with an empty tuple
-        passed = True
+        like_passed: tuple[bytes, ...] = ()  # nothing begins with an empty tuple
+        passed, due_ms = True, -1
         while (raw := value()) is not None:
             if left <= 0 or left_bytes <= 0:
                 self.searching = True
@@ -122,7 +125,10 @@ class LookAhead:
             head = decode_head(raw)
             if head.kind != Kind.DELIVER or head.target in self._waiting:
                 self._waiting.add(head.target)
-                like_passed, passed = head_bytes(raw, head), True
+                passed = True
+                if head.due == due_ms:  # there are more of this time, so it pays
+                    like_passed = (*like_passed[1 - _LIKE_MAX :], head_bytes(raw, head))
+                due_ms = head.due
                 step()
                 continue
             if len(found.keys) >= entries_max or size_bytes_max <= 0:
