@@ -20,7 +20,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
     chart = tmp_path / "chart.html"
-    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "steady 100/s"]
+    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "scale", "steady 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
     done = subprocess.run(
@@ -36,6 +36,11 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
     assert steady["early"]["median"] == 0
     assert 0 <= steady["commit_p50_ms"]["median"] < steady["arrival_most_ms"]["median"]
+    scale = said["cases"]["scale"]
+    assert scale["with_1_per_s"]["median"] > 0
+    if "with_2_per_s" in scale:  # a machine with one core has nothing to compare
+        shares = [scale[name]["median"] for name in ("with_1_per_s", "with_2_per_s", "with_2_of_one_share")]
+        assert shares[1] / shares[0] == shares[2]
     assert said["settings"]["messages"] == 1000
     assert said["settings"]["broker"]["min.insync.replicas"] == "1"
     assert "100/s" in chart.read_text()

@@ -1,8 +1,8 @@
 """Goal: what died for a cause that was mended is put back once by `postdate dead-letters requeue`, and then delivered,
 with its id still in its place; a second run, also beside other people's transactions, repeats nothing.
 
-Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes;
-what was delivered is read by a read_committed consumer of its own.
+Method: one real broker and one real sidecar with a short budget for missing targets. The commands run as processes, or
+in this one; what was delivered is read by a read_committed consumer of its own.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from postdate.connectors.wire.headers import ORIGIN, Headers
+from postdate.sidecar import limits
+from postdate.sidecar.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from support.bed import Bed
 from support.broker import unique_name
-from support.command import run_postdate
 from support.sidecars import postdate, wait_until
 
 BUDGET_MS = 300
@@ -106,8 +108,9 @@ def test_a_letter_that_was_put_back_can_be_cancelled_by_its_id(bed: Bed, request
     assert postdate(*cancel).splitlines()[1] == f"cancelled {now}"
 
 
-def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str) -> None:
+def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
+    monkeypatch.setattr(limits, "COMMAND_TIMEOUT_S", 4.0)  # of the command that is refused, which runs in this process
     target = unique_name("missing")
     origin = send(bed, requests, target, "--delay", "10ms", "--key", "k")
     wait_until(lambda: origin in listed(bed, requests), "it has died")
@@ -118,8 +121,8 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str) -> No
     foreign.produce(requests, b"never", partition=partition)
     assert foreign.flush(30) == 0
     command = ["dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--execute", "--output", "json"]
-    refused = run_postdate(*command)
-    assert (refused.returncode, refused.stdout) == (Exit.FAILED, "")
+    refused = CliRunner().invoke(program, command)
+    assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
     assert "gives nothing behind offset" in refused.stderr
     foreign.abort_transaction(30)
     now = put_back(bed, requests, "--delay", "1h")[origin]

@@ -22,10 +22,13 @@ from support.sidecars import QUICK_SESSION, Sidecar
 _FAR = b"30m"
 _LATE_MS_MAX = 60_000
 _DAY_S = 86_400
+_RETRY_BUDGET_MS = 2_000
 
 
 def start(bed: Bed, shards: int) -> tuple[Sidecar, Client]:
-    sidecar = bed.new_sidecar(consumer={**QUICK_SESSION, "statistics.interval.ms": "500"})
+    sidecar = bed.new_sidecar(
+        consumer={**QUICK_SESSION, "statistics.interval.ms": "500"}, dispatch={"retry_budget_ms": _RETRY_BUDGET_MS}
+    )
     sidecar.http = {"port": free_port()}
     sidecar.start()
     sidecar.wait_for_shards(shards)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import count
 
 import pytest
 
@@ -17,15 +18,17 @@ from support.bed import Bed
 from support.oracle import Sent
 from support.sidecars import wait_until
 
-_SECONDS = 12
 _RATE = 50
 _FENCED = 3
 
 
-def _send(bed: Bed, requests: str, target: str, asked: list[Sent]) -> None:
-    sender, first, wait = bed.sender(), time.time(), threading.Event()
-    for index in range(_SECONDS * _RATE):
-        wait.wait(max(first + index / _RATE - time.time(), 0.0))
+def _send(bed: Bed, requests: str, target: str, asked: list[Sent], over: threading.Event) -> None:
+    """Traffic until it is over: a deployment that has nothing to deliver finds out only after a minute that it was
+    fenced."""
+    sender, first = bed.sender(), time.time()
+    for index in count():
+        if over.wait(max(first + index / _RATE - time.time(), 0.0)):
+            break
         due_ms = int((first + index / _RATE) * 1000) + 300
         given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
         asked.append(sender.send(requests, Sent(target, b"%d" % index, b"v", given, due_ms)))
@@ -40,14 +43,18 @@ def test_of_two_deployments_one_goes_on_and_the_other_says_why_it_stops(bed: Bed
     older.start()
     older.wait_for_shards(2)
     asked: list[Sent] = []
-    sending = threading.Thread(target=_send, args=(bed, requests, target, asked))
+    over = threading.Event()
+    sending = threading.Thread(target=_send, args=(bed, requests, target, asked, over))
     sending.start()
     newer.start()
-    wait_until(lambda: older.is_alive() != newer.is_alive(), "one of the two stops", 90)
+    try:
+        wait_until(lambda: older.is_alive() != newer.is_alive(), "one of the two stops", 90)
+    finally:
+        over.set()
+        sending.join()
     stopped, going = (newer, older) if first == "older" else (older, newer)
     assert stopped.wait() == _FENCED
     assert f"group {going.group_id}" in stopped.log_text()
-    sending.join()
     bed.wait_for_ends(len(asked))
     assert going.is_alive()
     assert going.stop() == 0

@@ -15,7 +15,8 @@ from postdate.connectors.wire.requests import Headers, RequestRules
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.batch import BatchBuilder, finish
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.config import Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.holds import Held

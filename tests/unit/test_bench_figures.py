@@ -14,8 +14,9 @@ import pytest
 from rich.console import Console
 
 from postdate.sidecar.bench.cases import CASES
+from postdate.sidecar.bench.chart import as_html
 from postdate.sidecar.bench.figures import TARGETS, gather, percentiles
-from postdate.sidecar.bench.report import as_html, as_json, tell
+from postdate.sidecar.bench.report import as_json, tell
 
 _DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
 _SLOW = {"arrival_p50_ms": 4.0, "arrival_p99_ms": 21.0, "arrival_p99_9_ms": 50.0}
@@ -78,3 +79,17 @@ def test_the_picture_has_a_point_for_each_load_and_percentile() -> None:
     least, most = min(points, key=lambda each: each[1]), max(points, key=lambda each: each[1])
     assert (least[2], most[2]) == ("10000/s: 900.0 ms", "100/s: 4.0 ms")
     assert most[0] < least[0]
+
+
+def test_the_picture_of_one_load_names_each_line_and_says_how_far_its_runs_were_apart() -> None:
+    again = {name: value * 1.1 for name, value in _SLOW.items()}
+    page = as_html(gather("steady 3000/s", [_SLOW, again, _SLOW]))
+    drawing = ElementTree.fromstring(page[page.index("<svg") : page.index("</svg>") + 6])  # noqa: S314  # our own text
+    names = {each.text: float(each.attrib["y"]) for each in drawing.iter("text") if "class" in each.attrib}
+    assert names["p99.9"] < names["p99"] < names["p50"]
+    bars = [each for each in drawing.iter("line") if each.attrib["class"] != "grid"]
+    assert len(bars) == 3
+    places = [float(each.attrib[name]) for each in drawing.iter("circle") for name in ("cx", "cy")]
+    assert all(0 < place < 720 for place in places)
+    assert "<td>21.0</td>" in page
+    assert "Medians of 3 runs" in page

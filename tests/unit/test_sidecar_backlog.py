@@ -48,6 +48,29 @@ def test_a_backlog_of_one_target_does_not_hold_up_another(bench: Bench) -> None:
     shard.close()
 
 
+@pytest.mark.parametrize("targets", [_TARGETS[:1], _TARGETS[:-1]], ids=["of one target", "of many"])
+def test_a_backlog_begins_with_a_short_transaction_and_goes_on_with_full_ones(
+    bench: Bench, targets: tuple[str, ...]
+) -> None:
+    """What is due behind it is looked for after the first one, and found where a few targets make the backlog."""
+    bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=200)
+    shard = bench.shard()
+    due, beside = bench.time.now_ms + 1_000, _TARGETS[-1].encode()
+    for _ in range(3):  # many beside so few, and yet none of the targets that make the backlog
+        bench.schedule(due, target=beside)
+    for number in range(1_000):
+        bench.schedule(due, target=targets[number % len(targets)].encode())
+    late = bench.schedule(due, target=beside)
+    bench.until(shard, lambda: bench.ended() == 1_004)
+    left = [{offset for offset, _ in fates} for fates in bench.fates() if fates]
+    full = 200 * SLOW_BATCH_SHARE_MIN
+    is_passed = len(targets) == 1
+    assert [len(offsets) for offsets in left[:2]] == [full / 4, full / 4 + 1 if is_passed else full]
+    assert (late in left[1]) == is_passed
+    assert min(len(offsets) for offsets in left[2:-1]) >= full
+    shard.close()
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_each_target_leaves_in_order_and_each_message_once(
     bench: Bench, seed: int, monkeypatch: pytest.MonkeyPatch

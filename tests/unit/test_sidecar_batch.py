@@ -18,7 +18,8 @@ from postdate.connectors.wire.requests import Headers, RequestRules
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.batch import BatchBuilder, finish
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.config import RequestTopicConfig, Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.holds import Held
@@ -223,6 +224,29 @@ def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None
     place.feed(Record(0, BASE_MS, True, None, b"v", given), Record(1, BASE_MS, True, b"key", b"v", given))
     reasons = [dict(message[5]).get("postdate-dead-reason") for message in place.commit(SOON_MS + 1).messages]
     assert reasons == [b"bad-key", None]
+
+
+def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: Place) -> None:
+    """Of a target that took a message before it in the same transaction, no more than that is taken for granted."""
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=2_000_000, compacted=True)
+    large = schedule(5, SOON_MS)
+    large = Record(5, BASE_MS, True, b"key", bytes(2_000_000), large.headers)
+    without_key = Record(7, BASE_MS, True, None, b"body", schedule(7, SOON_MS).headers)
+    place.feed(
+        schedule(0, SOON_MS),
+        schedule(1, SOON_MS, partition=2),
+        schedule(2, SOON_MS, partition=3),
+        schedule(3, SOON_MS, grace="1ms"),
+        schedule(4, SOON_MS, grace="1h"),
+        large,
+        schedule(6, SOON_MS),
+        without_key,
+    )
+    batch = place.commit(SOON_MS + 100)
+    said = [(fate[0], fate[2]) for fate in batch.fates]
+    ended = ["delivered", "delivered", "dead", "dead", "delivered", "dead", "delivered", "dead"]
+    assert said == list(enumerate(ended))
+    assert batch.dead == ["bad-partition", "expired", "too-large", "bad-key"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from postdate.connectors.kafka.errors import KafkaFault, Unreachable
 from postdate.connectors.kafka.seam import GroupConsumer, NewTopic, Partition
-from postdate.sidecar.batch import Batch
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.shard import Shard

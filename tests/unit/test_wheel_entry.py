@@ -11,7 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postdate.wheel.changes import Changes
-from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, decode_mark, encode_entry, encode_mark
+from postdate.wheel.entry import (
+    Entry,
+    Kind,
+    Mark,
+    decode_entry,
+    decode_head,
+    decode_mark,
+    encode_entry,
+    encode_mark,
+    head_bytes,
+)
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.keys import (
     ENTRY_KEY_SIZE_BYTES,
@@ -53,6 +63,21 @@ ENTRIES = st.builds(
 @given(ENTRIES)
 def test_entries_go_there_and_back(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
+
+
+@given(ENTRIES, ENTRIES)
+def test_what_begins_as_an_entry_does_has_its_head_and_nothing_else_begins_so(one: Entry, other: Entry) -> None:
+    """`one` and another entry, which has its head, one field of it, or none."""
+    head, raw = decode_head(encode_entry(one)), encode_entry(one)
+    begins = head_bytes(raw, head)
+    assert raw.startswith(begins)
+    assert len(begins) < len(raw), "it is cut behind the head, or it would be like no other"
+    same = msgspec.structs.replace(other, **msgspec.structs.asdict(head))
+    near = [msgspec.structs.replace(same, **{name: getattr(other, name)}) for name in head.__struct_fields__]
+    near.append(msgspec.structs.replace(same, target=one.target + "2"))
+    for each in (other, same, *near):
+        there = encode_entry(each)
+        assert there.startswith(begins) == (decode_head(there) == head)
 
 
 @given(st.builds(Mark, final=st.booleans(), stored=st.booleans(), due=st.integers(-1, 2**60)))

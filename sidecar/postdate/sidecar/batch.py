@@ -4,14 +4,15 @@ A pure step between the scan of the timer index and `Tenure.run`. Entries under 
 order, and only then messages (rule 4); the end of an entry and every pending control on it are thereby in one
 transaction (rule 1). What a control did is decided here, from the entry as it is now, not as it was at ingest (rule 2).
 
-Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.add_all`: one pass, one decode per entry.
+Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per
+entry, and what is true of a target is looked up at its first message.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
 from heapq import merge
+from typing import Final
 
 from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
 from postdate.connectors.wire.dispatch_log import (
@@ -23,7 +24,6 @@ from postdate.connectors.wire.dispatch_log import (
     REPLACED,
     SENT,
     STORED,
-    Fate,
 )
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import restore_headers
@@ -31,6 +31,7 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import mark_stored
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.holds import Held
 from postdate.sidecar.limits import (
@@ -41,7 +42,6 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.store import StoreRecords
 from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
-from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
 
@@ -55,56 +55,7 @@ STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
 OVER: Refusal = (Reason.TARGET_UNAVAILABLE, "over its rate")
 
 
-@dataclass(slots=True)
-class Batch:
-    """One transaction to be. `runs` are, in key order, the keys of the entries that end or are parked, cut where an
-    entry between them stays; those that end from where they were parked are `unparked`, with their sizes."""
-
-    messages: list[Message] = field(default_factory=list)
-    fates: list[Fate] = field(default_factory=list)
-    runs: list[list[bytes]] = field(default_factory=lambda: [[]])
-    sizes: list[list[int]] = field(default_factory=lambda: [[]])
-    linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
-    stored: list[bytes] = field(default_factory=list)  # keys of entries that are in STORE from now on, and go on
-    unparked: list[tuple[bytes, int]] = field(default_factory=list)
-    kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
-    rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
-    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
-    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
-    rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
-    unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
-    due_max_ms: int = 0
-    dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
-    dead: list[str] = field(default_factory=list)  # the reason of each dead letter
-    stayed: int = 0
-    targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
-    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
-
-    def gone(self) -> set[bytes]:
-        """The keys of all entries that end or are parked, but for those that were parked before. O(entries)."""
-        return {key for run in self.runs for key in run}
-
-    def skip(self) -> None:
-        """An entry between the ended ones stays where it is for now."""
-        self.stayed += 1
-        self.cut()
-
-    def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
-        """An entry does not end now; one that is over the rate of its target is parked where it is not yet."""
-        if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
-            self.skip()
-            return
-        self.over.append((key, raw, entry))
-        self.runs[-1].append(key)
-        self.sizes[-1].append(len(raw))
-        if entry.stored:
-            self.kept.add(key)
-
-    def cut(self) -> None:
-        """An entry between the ended ones does not end: the next ended one begins a new run."""
-        if self.runs[-1]:
-            self.runs.append([])
-            self.sizes.append([])
+_DELIVER: Final = int(Kind.DELIVER)  # a member of an enumeration is slow to look up
 
 
 class BatchBuilder:
@@ -157,24 +108,24 @@ class BatchBuilder:
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            if deliver := entry.kind == Kind.DELIVER:
+            if deliver := entry.kind == _DELIVER:
                 refusal: Refusal | None = None
-                if suspects and offset in suspects:
-                    refusal = suspects[offset]
-                    if refusal is None:
-                        batch.skip()
-                        continue
+                ready = batch.ready.get(entry.target)
+                if suspects and offset in suspects and (refusal := suspects[offset]) is None:
+                    batch.skip()
+                    continue
                 if refusal is None:
-                    refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
+                    if ready is None or _is_special(entry, len(raw), ready):
+                        refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
                     if refusal is None and rates is not None and not rates.admits(entry.target, key, batch.rated):
                         refusal = OVER
                     if refusal is STAYS or refusal is OVER:
                         batch.set_aside(key, raw, entry, is_over=refusal is OVER)
                         continue
                 if refusal is None:
-                    if not self._fits(batch, entry.target):
+                    if ready is None and not self._fits(batch, entry.target):
                         break
-                    if not self._fills(batch, entry):
+                    if ready is None and not self._fills(batch, entry):
                         batch.skip()
                         continue
                     self._deliver(batch, entry, offset)
@@ -262,6 +213,8 @@ class BatchBuilder:
         """
         target = self._target_of(entry.target)
         if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
+            if target is not None:
+                batch.ready[entry.target] = target
             return True
         headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
         filled = batch.filled.get(entry.target, 0)
@@ -377,6 +330,16 @@ def finish(draft: Draft, batch: Batch) -> None:
         draft.changes.places[offset] = None
         if fate in SENT:
             draft.note_end(offset, entry.id, sent=True)
+
+
+def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
+    """True where more must be known of a message than that its target takes messages."""
+    return (
+        entry.grace_ms >= 0
+        or entry.partition >= target.partitions
+        or (entry.key is None and target.compacted)
+        or size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max
+    )
 
 
 def _rows(

@@ -21,7 +21,8 @@ from postdate.connectors.wire.dispatch_log import BEAT, FATES
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import failpoints
 from postdate.sidecar.answers import Answers
-from postdate.sidecar.batch import Batch, BatchBuilder, Refusal, finish
+from postdate.sidecar.batch import BatchBuilder, Refusal, finish
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.batch_limit import BatchLimit
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.limits import (
@@ -54,6 +55,9 @@ _BLAME_REASONS = {
 #: What was not looked at is first a target, and where that refuses, the dead letters.
 _LOOKS = 2
 
+#: What part of a full transaction leaves while others wait for the second cursor to find them.
+_SHORT = 4
+
 _TARGET_BLAMES = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
 
 
@@ -70,9 +74,9 @@ class Suspect:
 @dataclass(slots=True)
 class Due:
     """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
-    read. `read_to`: all that is due up to this key was read. `full`: a bound ended the scan of the first cursor.
-    `goes_on`: more may be due. `ordered`: an ordinary scan, of messages alone. `waiting`: parked keys and values whose
-    turn it is at the rate of their target."""
+    read. `read_to`: all that is due up to this key was read. `full`: a bound ended the scan of the first cursor;
+    `short`: it was lower than it might be. `goes_on`: more may be due. `ordered`: an ordinary scan, of messages alone.
+    `waiting`: parked keys and values whose turn it is at the rate of their target."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -80,6 +84,7 @@ class Due:
     read_to: bytes = b""
     full: bool = False
     goes_on: bool = False
+    short: bool = False
     ordered: bool = False
     waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
 
@@ -101,6 +106,7 @@ class Dispatcher:
         )
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._ahead = LookAhead()
+        self._is_behind = False  # more was due than the last transaction took
         self._suspects: dict[int, Suspect] = {}
         self._isolating = False
         self._retry_at = 0.0
@@ -136,7 +142,7 @@ class Dispatcher:
         elif not self._commit(index, tenure, draft, batch, alone):
             return 0, True
         else:
-            self._limit.committed(due.full and not self._ahead.searching, tenure.took_ms)
+            self._limit.committed(due.full and not due.short, tenure.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
         self._go_on(index, due, batch, before_ms)
@@ -197,9 +203,10 @@ class Dispatcher:
         if ordered:
             ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
             if ahead is not None:
-                limit = max(1, limit // 4 if self._ahead.searching else limit - len(ahead.keys))
+                limit = max(1, limit // _SHORT if self._ahead.searching else limit - len(ahead.keys))
                 size_max = max(1, size_max - ahead.size_bytes)
                 due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
+                due.short = self._ahead.searching
                 due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
                 due.read_to = due.keys[-1] if due.full else ahead.until
                 due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
@@ -207,7 +214,10 @@ class Dispatcher:
                 due.values += ahead.values
                 due.apart = ahead.apart
                 return due
-        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
+        # Who is behind a backlog that has just fallen due waits for the first transaction and for the search.
+        short = ordered and not self._is_behind and LookAhead.wanted(index, before_ms, limit)
+        limit = max(1, limit // _SHORT) if short else limit
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered, short=short)
         due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
         due.read_to = due.keys[-1] if due.full else LAST_KEY
         return due
@@ -232,14 +242,17 @@ class Dispatcher:
 
     def _go_on(self, index: TimerIndex, due: Due, batch: Batch, before_ms: int) -> None:
         """After what was read has ended or was parked: whether to look ahead of what is still there."""
+        self._is_behind = due.goes_on
         if not due.ordered:
             return
         if not due.goes_on:
             self._ahead.end()
         elif self._ahead.active:
             self._ahead.committed(due.keys, due.values, batch.gone())
-        elif LookAhead.wanted(index, before_ms, len(due.keys)):
-            self._ahead.begin(index, due.keys, due.values, batch.gone())
+        else:
+            full = len(due.keys) * (_SHORT if due.short else 1)
+            if LookAhead.wanted(index, before_ms, full):
+                self._ahead.begin(index, due.keys, due.values, batch.gone(), full)
 
     def _build(self, index: TimerIndex, due: Due, now_ms: int, alone: int) -> tuple[Draft, Batch]:
         """A transaction, and the draft that it has begun to change: another attempt needs another one."""

@@ -119,11 +119,11 @@ HELD_BACK_AIM_MS: Final = 70.0
 SLOW_BATCH_SHARE_MIN: Final = 0.2
 BATCH_SHARE_MIN: Final = 1 / 65_536
 
-# A backlog of more than so many full transactions is worth a second cursor. What that looks at in one step: some 30 ms;
-# how many targets it knows to be waiting: a set of names.
+# A backlog of more than so many full transactions is worth a second cursor. What that looks at in one step: some 100
+# ms; how many targets it knows to be waiting: a set of names.
 BACKLOG_TRANSACTIONS: Final = 2
-LOOK_AHEAD_ENTRIES_MAX: Final = 30_000
-LOOK_AHEAD_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+LOOK_AHEAD_ENTRIES_MAX: Final = 150_000
+LOOK_AHEAD_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 LOOK_AHEAD_TARGETS_MAX: Final = 10_000
 
 # A target with this share of a full transaction makes the backlog, and the second cursor goes past it.

@@ -9,7 +9,7 @@ Thread rule: the shard's thread.
 
 from __future__ import annotations
 
-from postdate.sidecar.batch import Batch
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import TARGET_PROBE_MS_MIN, UNPARK_ENTRIES_MAX
 from postdate.sidecar.shard_context import ShardContext

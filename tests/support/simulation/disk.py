@@ -135,6 +135,9 @@ class MemoryRange:
     def value(self) -> bytes | None:
         return self._rows[self._at][1] if self._at < len(self._rows) else None
 
+    def next(self) -> None:
+        self._at += 1
+
     def finish(self) -> None:
         return
 

@@ -20,7 +20,8 @@ from postdate.connectors.wire.requests import Action, Request
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar import apply, ingest, takeover
 from postdate.sidecar.answers import Answers
-from postdate.sidecar.batch import Batch, BatchBuilder, finish
+from postdate.sidecar.batch import BatchBuilder, finish
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.shard_context import ShardContext

@@ -13,7 +13,8 @@ from unittest.mock import patch
 from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.wire.dispatch_log import Fate
 from postdate.sidecar import apply, ingest, store_reading, takeover
-from postdate.sidecar.batch import Batch, BatchBuilder
+from postdate.sidecar.batch import BatchBuilder
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
 from postdate.sidecar.gate import Gate

@@ -80,6 +80,9 @@ class Mark(msgspec.Struct, array_like=True):
     sent: bool = False
 
 
+#: How many bytes say how many fields follow.
+_ARRAY_HEAD_SIZE_BYTES_MAX: Final = 5
+
 _encoder = msgspec.msgpack.Encoder()
 _entries = msgspec.msgpack.Decoder(Entry)
 _heads = msgspec.msgpack.Decoder(Head)
@@ -105,6 +108,16 @@ def decode_head(data: bytes) -> Head:
         return _heads.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the head of an entry of {len(data)} bytes does not decode: {error}") from error
+
+
+def head_bytes(data: bytes, head: Head) -> bytes:
+    """The bytes of an entry up to the end of its head: whatever begins with them has the same head.
+
+    `head`: what `decode_head` says of it. Where these fields were written in another way than here, all of `data`.
+    """
+    fields = _encoder.encode(head)[1:]  # without the number of fields, of which an entry has more
+    at = data.find(fields, 1, len(fields) + _ARRAY_HEAD_SIZE_BYTES_MAX)
+    return data[: at + len(fields)] if at > 0 else data
 
 
 def encode_mark(mark: Mark) -> bytes:

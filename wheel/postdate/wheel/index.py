@@ -64,7 +64,7 @@ class TimerIndex:
         self.low_water = log.low_water
         self.unstored_from = log.unstored_from
         self.scan = log.scan
-        self.scan_from = log.scan_from
+        self.walk = log.walk
         self.scan_keys = log.scan_keys
         self.scan_parked = log.scan_parked
         self.scan_parked_keys = log.scan_parked_keys

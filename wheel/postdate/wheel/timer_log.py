@@ -31,7 +31,7 @@ from rocksdict import WriteBatch
 from postdate.wheel import limits
 from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.changes import Changes
-from postdate.wheel.database import Database, create_directory
+from postdate.wheel.database import Database, Range, create_directory
 from postdate.wheel.endings import EndingWindow, control_end_key, generation_key
 from postdate.wheel.entry import Mark, decode_entry, decode_mark
 from postdate.wheel.errors import Corrupt
@@ -184,6 +184,13 @@ class TimerLog:
     ) -> tuple[list[bytes], list[bytes]]:
         """The same for [start, before)."""
         return self._scan("entries", start, before, limit, size_bytes_max)
+
+    def walk(self, start: bytes, before: bytes) -> Range:
+        """The entries in [start, before) one by one: for who steps over most of them, at half the cost of a scan.
+
+        REQUIRED: `finish` when done, and no write in between.
+        """
+        return self._db.range("entries", start, before)
 
     def scan_parked(
         self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX, first: bytes = b""

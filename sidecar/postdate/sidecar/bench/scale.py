@@ -1,7 +1,7 @@
 """The case that asks what more processes bring: the same burst for one, two and four, as far as there are cores.
 
-The processes are the workers of one `postdate run --workers N`, members of one consumer group, which shares the shards
-out among them before the burst is due. Thread rule: main thread.
+The processes are the workers of one `postdate run --workers N`, members of one consumer group, which has shared the
+shards out among them before anything is sent. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import os
 import time
 
-from postdate.sidecar.bench.bed import Bed, request
+from postdate.sidecar.bench.bed import Bed, Sidecar, request
 from postdate.sidecar.bench.figures import Figures
 from postdate.sidecar.bench.journal import Journal
-from postdate.sidecar.bench.limits import PARTITIONS
+from postdate.sidecar.bench.limits import LOOK_S, PARTITIONS, START_TIMEOUT_S
+from postdate.sidecar.cluster import admin_of
 from postdate.sidecar.errors import TransientError
 
 #: How many processes; each is a shard's at least.
 _PROCESSES = (1, 2, 4)
-#: ms. From the beginning of filling until the burst is due: the members join, share the shards out and accept it all.
-_LEAD_MS = 12_000
+#: ms. From the beginning of filling until the burst is due: it is sent and accepted.
+_LEAD_MS = 4_000
 _LEAD_MS_PER_RECORD = 0.06
 
 
@@ -46,11 +47,12 @@ def _copy(bed: Bed, messages: int) -> float:
 
 def _burst(bed: Bed, messages: int, processes: int) -> float:
     requests, (target,) = bed.new_topics()
+    sidecar = bed.sidecar(requests, PARTITIONS, processes)
+    sidecar.start()
+    _wait_until_shared(bed, requests, sidecar, processes)
     due_ms = time.time_ns() // 1_000_000 + _LEAD_MS + round(messages * _LEAD_MS_PER_RECORD)
     bed.say(f"sending {messages:,} requests to {requests}, for {processes} processes")
     bed.fill(requests, (request(number, target, due_ms) for number in range(messages)))
-    sidecar = bed.sidecar(requests, PARTITIONS, processes)
-    sidecar.start_and_wait()
     sidecar.wait_for_pending(messages)
     if time.time_ns() // 1_000_000 >= due_ms:
         raise TransientError(f"{messages:,} requests were not accepted before they were due: try fewer (--messages)")
@@ -64,3 +66,18 @@ def _burst(bed: Bed, messages: int, processes: int) -> float:
     if senders != processes:
         raise TransientError(f"{senders} of {processes} processes delivered: the group had not shared the shards out")
     return messages / (float(late.max()) / 1000)
+
+
+def _wait_until_shared(bed: Bed, requests: str, sidecar: Sidecar, processes: int) -> None:
+    """Wait until each process has shards, by the group's word, and all of these deliver, by theirs.
+
+    Raises TransientError where that does not come.
+    """
+    deadline = time.monotonic() + START_TIMEOUT_S
+    with admin_of(bed.kafka) as admin:
+        while sum(bool(member.partitions) for member in admin.group_members(requests)) < processes:
+            sidecar.check()
+            if time.monotonic() > deadline:
+                raise TransientError(f"the shards are not shared out among {processes} processes")
+            time.sleep(LOOK_S)
+    sidecar.wait_for_shards()

@@ -116,7 +116,8 @@ def _measure(bed: Bed, chosen: list[str], size: Size, repeats: int) -> list[Figu
 def _report(
     console: Console, bed: Bed, figures: list[Figure], output: str, chart: Path | None, settings: dict[str, float]
 ) -> None:
-    from postdate.sidecar.bench.report import as_html, as_json, tell
+    from postdate.sidecar.bench.chart import as_html
+    from postdate.sidecar.bench.report import as_json, tell
 
     tell(console, figures)
     if output == "json":

@@ -1,0 +1,67 @@
+"""What one transaction ends and produces, as `batch` builds it: lists, and no rule about what goes into them.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from postdate.connectors.wire.dispatch_log import Fate
+from postdate.sidecar.targets import Target
+from postdate.sidecar.transaction import Message
+from postdate.wheel.entry import Entry
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+
+
+@dataclass(slots=True)
+class Batch:
+    """One transaction to be. `runs` are, in key order, the keys of the entries that end or are parked, cut where an
+    entry between them stays; those that end from where they were parked are `unparked`, with their sizes."""
+
+    messages: list[Message] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    runs: list[list[bytes]] = field(default_factory=lambda: [[]])
+    sizes: list[list[int]] = field(default_factory=lambda: [[]])
+    linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
+    stored: list[bytes] = field(default_factory=list)  # keys of entries that are in STORE from now on, and go on
+    unparked: list[tuple[bytes, int]] = field(default_factory=list)
+    kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
+    rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
+    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
+    rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
+    unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
+    due_max_ms: int = 0
+    dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
+    dead: list[str] = field(default_factory=list)  # the reason of each dead letter
+    stayed: int = 0
+    targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
+    ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
+    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
+
+    def gone(self) -> set[bytes]:
+        """The keys of all entries that end or are parked, but for those that were parked before. O(entries)."""
+        return {key for run in self.runs for key in run}
+
+    def skip(self) -> None:
+        """An entry between the ended ones stays where it is for now."""
+        self.stayed += 1
+        self.cut()
+
+    def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
+        """An entry does not end now; one that is over the rate of its target is parked where it is not yet."""
+        if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
+            self.skip()
+            return
+        self.over.append((key, raw, entry))
+        self.runs[-1].append(key)
+        self.sizes[-1].append(len(raw))
+        if entry.stored:
+            self.kept.add(key)
+
+    def cut(self) -> None:
+        """An entry between the ended ones does not end: the next ended one begins a new run."""
+        if self.runs[-1]:
+            self.runs.append([])
+            self.sizes.append([])

@@ -1,0 +1,86 @@
+"""Goal: on a real broker a target with a rate gets no more than that, in order and each message once, though a process
+dies in the middle, and messages for other targets go past those that wait.
+
+Method: many messages for a limited target fall due at once, others for two more targets go on beside them, and the
+process is killed with SIGKILL while most of the first ones wait. The dispatch log says what left with which
+transaction. A shard decides what goes into one after the record of the one before was stamped, and before its own is:
+between these two stamps, and over each longer stretch, no more may leave than the rate allows. So the verdict does not
+depend on how slow the machine is.
+"""
+
+from __future__ import annotations
+
+import time
+
+from postdate.connectors.wire.dispatch_log import DELIVERED, DispatchRecord
+from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.connectors.wire.origins import format_origin
+from postdate.sidecar.limits import RATE_SAVED_S
+from support.bed import Bed
+from support.oracle import Sender, Sent, overtaken
+
+_PARTITIONS = 2
+_PER_SECOND = 60
+_LIMITED, _OTHERS = 600, 200
+#: When the process is killed: all others may have ended by then, and a third of the limited ones at least has not.
+_ENDED_AT_KILL = _OTHERS + _LIMITED // 3
+#: ms. Rates are kept by the process's clock and judged by the broker's, both in whole milliseconds here.
+_CLOCKS_APART_MS = 5
+
+
+def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(bed: Bed) -> None:
+    requests = bed.new_requests(_PARTITIONS)
+    limited, others = bed.new_target(2), [bed.new_target(2), bed.new_target()]
+    sidecar = bed.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={_PER_SECOND}"]})
+    sidecar.start()
+    sidecar.wait_for_shards(_PARTITIONS)
+    due_ms, sender = int(time.time() * 1000) + 1_500, bed.sender()
+    # A burst within three milliseconds, in another order than that of its requests.
+    asked = [_send(sender, requests, limited, number, due_ms + number * 7 % 3) for number in range(_LIMITED)]
+    beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
+    sender.flush()
+    bed.wait_for_ends(_ENDED_AT_KILL)
+    sidecar.kill()
+    sidecar.start()
+    bed.wait_for_ends(_LIMITED + _OTHERS)
+    assert sidecar.stop() == 0
+    outcome = bed.judge(asked + beside)
+    assert overtaken(outcome) == []
+    for partition in range(_PARTITIONS):
+        log = sorted((pair for pair in outcome.log if pair[0].partition == partition), key=lambda pair: pair[0].offset)
+        left, past = (
+            [_count(requests, partition, record, {sent.origin for sent in sent_to}) for _, record in log]
+            for sent_to in (asked, beside)
+        )
+        _check_rate([seen.timestamp_ms for seen, _ in log], left)
+        after_kill = [
+            count for count, (_, record) in zip(left, log, strict=True) if record.instance == sidecar.instance
+        ]
+        assert sum(after_kill) > 0, "all had left before the kill: it proves nothing"
+        half = sum(past) // 2
+        passed = next(n for n in range(len(past)) if sum(past[: n + 1]) > half)
+        assert sum(left[passed + 1 :]) > sum(left) // 2, "the others waited for what was due before them"
+
+
+def _send(sender: Sender, requests: str, target: str, number: int, due_ms: int) -> Sent:
+    """One request; the messages of a target have three keys."""
+    given: Headers = [(TOPIC, target.encode()), (AT, b"%d" % due_ms), ("n", b"%d" % number)]
+    sent = Sent(target, b"%d" % (number % 3), b"v%d" % number, given, due_ms)
+    return sender.send(requests, sent, number % _PARTITIONS)
+
+
+def _count(requests: str, partition: int, record: DispatchRecord, origins: set[bytes]) -> int:
+    """How many of these the record says are delivered."""
+    return sum(fate[2] == DELIVERED and format_origin(requests, partition, fate[0]) in origins for fate in record.fates)
+
+
+def _check_rate(stamps_ms: list[int], left: list[int]) -> None:
+    """Over each stretch from the stamp before a transaction to the last one's: no more than the rate and the burst."""
+    for first in range(1, len(left)):
+        count = 0
+        for last in range(first, len(left)):
+            count += left[last]
+            within_s = (stamps_ms[last] - stamps_ms[first - 1] + _CLOCKS_APART_MS) / 1000
+            most = _PER_SECOND * (within_s + RATE_SAVED_S) + 1
+            assert count <= most, f"{count} left within {within_s:.3f} s, transactions {first} to {last}"
+    assert left[0] == 0, "the first record of a shard says who owns it"
