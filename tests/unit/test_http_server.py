@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 import socket
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,7 +23,7 @@ from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Config, HttpConfig
 from postdate.sidecar.counts import ShardCounts
-from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.holds import Held
 from postdate.sidecar.http import server
 from postdate.sidecar.http.app import make_app
@@ -287,30 +286,26 @@ def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
         assert f"# HELP {metric.name} {metric.help}\n" in text
 
 
-def test_a_port_that_stays_taken_is_refused_with_what_to_do(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HTTP_BIND_WAIT_S", 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with pytest.raises(
-            ConfigError, match=f"{port} of 127.0.0.1 is taken .*--http-port PORT, or none with"
-        ) as refused:
-            HttpServer(scene.process(HttpConfig(port=port))).start()
-    assert refused.value.exit_code == Exit.USAGE
-
-
-def test_a_port_that_the_process_before_still_holds_is_waited_for(
-    scene: Scene, caplog: pytest.LogCaptureFixture
+def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(server, "HTTP_BIND_RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])))
-        begun = threading.Thread(target=http.start)
-        begun.start()
-        wait_until(lambda: "is taken: waiting for it" in caplog.text, "the port was found taken", 30)
-    begun.join(30)
-    scene.stack.callback(http.stop)
-    wait_until(Client(http._port).listens, "the server has the port", 30)
+        config = HttpConfig(port=taken.getsockname()[1])
+        http: AbstractContextManager[None] = running(HttpServer(scene.process(config)))
+        scene.stack.enter_context(http)
+    wait_until(Client(config.port).listens, "the server has the port", 30)
 
 
 def test_an_address_that_is_not_this_machines_is_a_mistake(scene: Scene) -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
         HttpServer(scene.process(HttpConfig(host="192.0.2.1", port=8080))).start()
+
+
+def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])))
+        http.start()
+        ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
+        http.stop()
+        wait_until(ended, "the thread has ended", 30)

@@ -10,9 +10,8 @@ POLL_SILENCE_S_MAX: Final = 60.0
 # A takeover reads what changed since the last one, in seconds; one that is longer is stuck, or rebuilds a lost disk.
 TAKEOVER_MS_MAX: Final = 300_000
 
-# A port that is taken is tried for so long, and so often: on a restart the process before may still hold it.
-HTTP_BIND_WAIT_S: Final = 10.0
-HTTP_BIND_RETRY_S: Final = 0.2
+# A port that is taken is tried again this often: on a restart the process before may still hold it.
+HTTP_BIND_RETRY_S: Final = 5.0
 
 # How long a request over HTTP waits for one slice of a shard: it answers between two steps, and a step is a
 # transaction, which the client bounds at about 10 s.

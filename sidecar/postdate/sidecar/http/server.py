@@ -1,7 +1,7 @@
 """The HTTP server of a process: a thread of its own beside the poll loop, which serves nothing that delivery waits for.
 
-A port that stays taken ends the process at its start, before it joins its group: it would tell the others an address
-at which somebody else answers for it. On a machine with several processes each needs its own.
+A port that is taken does not keep a process from delivering: it says so once and tries again. On a machine with
+several processes each needs its own.
 
 Thread rule: `start` and `stop` from the main thread.
 """
@@ -12,13 +12,12 @@ import errno
 import logging
 import socket
 import threading
-import time
 
 import uvicorn
 
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.limits import HTTP_BIND_RETRY_S, HTTP_BIND_WAIT_S, HTTP_CONNECTIONS_MAX, HTTP_STOP_S
+from postdate.sidecar.http.limits import HTTP_BIND_RETRY_S, HTTP_CONNECTIONS_MAX, HTTP_STOP_S
 from postdate.sidecar.http.process import Process
 
 log = logging.getLogger(__name__)
@@ -41,38 +40,40 @@ class HttpServer:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(config)
-        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._first: socket.socket | None = None
 
     def start(self) -> None:
-        """Begin to serve. Raises ConfigError: the port stays taken, or no address of this machine is meant."""
-        bound = self._bind()
-        if bound is None:
-            log.warning("port %d of %s is taken: waiting for it, %g s", self._port, self._host, HTTP_BIND_WAIT_S)
-        deadline = time.monotonic() + HTTP_BIND_WAIT_S
-        while bound is None:
-            if time.monotonic() > deadline:
-                raise ConfigError(
-                    f"http.port: {self._port} of {self._host} is taken by another process, perhaps a second sidecar: "
-                    "give this one another with --http-port PORT, or none with --http-port 0"
-                )
-            time.sleep(HTTP_BIND_RETRY_S)
-            bound = self._bind()
-        self._thread = threading.Thread(target=self._run, args=(bound,), name="http", daemon=True)
+        """Begin to serve, or to try. Raises ConfigError: no address of this machine is meant."""
+        self._first = self._bind()
+        if self._first is None:
+            log.warning(
+                "port %d of %s is taken: nothing is served over HTTP until it is free; another one by --http-port, "
+                "none by --http-port 0",
+                self._port,
+                self._host,
+            )
         self._thread.start()
 
     def stop(self) -> None:
-        """End in good order, whatever is being answered. REQUIRES: it was started."""
-        assert self._thread is not None, "a server that was not started is not stopped"
+        """End in good order, whatever is being answered."""
+        self._stopping.set()
         self._server.should_exit = True
         self._thread.join(HTTP_STOP_S)
 
-    def _run(self, bound: socket.socket) -> None:
+    def _run(self) -> None:
+        bound = self._first
+        while bound is None:
+            if self._stopping.wait(HTTP_BIND_RETRY_S):
+                return
+            bound = self._bind()
         log.info("metrics, probes and the API: http://%s:%d", self._host, bound.getsockname()[1])
         with bound:
             self._server.run(sockets=[bound])
 
     def _bind(self) -> socket.socket | None:
-        """The listening socket, or None: somebody else has the port. Raises ConfigError."""
+        """The listening socket, or None: somebody else has the port."""
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
         try:
             return socket.create_server((self._host, self._port), family=family)
