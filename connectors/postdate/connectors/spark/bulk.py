@@ -193,11 +193,14 @@ class _Bulk(Job[BulkOptions]):
         due_ms = F.greatest(F.col("due_ms"), F.lit(found.now_ms).cast("bigint"))
         due = good.select("target", due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
         with self.reporter.working(self.spark, "looking ahead"):
-            counts = due.groupBy("target").count().orderBy(F.desc("count"), "target").collect()
+            is_due = F.count_if(F.col("due_ms") <= found.now_ms).alias("is_due")
+            by_target = due.groupBy("target").agg(F.count("*").alias("count"), is_due)
+            counts = by_target.orderBy(F.desc("count"), "target").collect()
             load = gathered_load(due)
         rows = sum(row["count"] for row in counts)
         targets = {row["target"]: row["count"] for row in counts[:TARGETS_SHOWN]}
-        found = replace(found, skipped=valid - rows, targets=targets, load=load)
+        due_already = sum(row["is_due"] for row in counts)
+        found = replace(found, skipped=valid - rows, due_already=due_already, targets=targets, load=load)
         if options.dry_run or not rows:
             return found
         records = record_rows_of(good, options.requests, partitions)
