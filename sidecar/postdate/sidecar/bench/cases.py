@@ -14,10 +14,19 @@ from postdate.sidecar.bench.bed import Bed, Request, Sidecar, cancel_of, request
 from postdate.sidecar.bench.figures import Figures, percentiles
 from postdate.sidecar.bench.hand_over import hand_over
 from postdate.sidecar.bench.journal import Arrivals, Journal
-from postdate.sidecar.bench.limits import FAR_MS, IDLE_S, LONG_MS, PARTITIONS, TARGET_PARTITIONS, VALUE_SIZE_BYTES
+from postdate.sidecar.bench.limits import (
+    FAR_MS,
+    FILL_PER_S_MIN,
+    IDLE_S,
+    LONG_MS,
+    PARTITIONS,
+    TARGET_PARTITIONS,
+    VALUE_SIZE_BYTES,
+)
 from postdate.sidecar.bench.scale import scale
 from postdate.sidecar.bench.steady import bad_target, many, steady
 from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.errors import TransientError
 
 #: ms. From the end of filling, how long until an entry is due that is to be accepted before.
 _ACCEPT_MS_PER_RECORD = 0.05
@@ -95,13 +104,19 @@ def long(bed: Bed, size: Size) -> Figures:
 
 
 def cancel(bed: Bed, size: Size) -> Figures:
-    """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels."""
+    """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels.
+
+    All of it is written before the due time, so each cancel comes in time, and read after it.
+    """
     requests, (target, copied) = bed.new_topics(2)
     scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
-    due_ms = _now_ms() + 1_000
+    due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
     bed.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
     bed.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
     bed.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
+    if _now_ms() >= due_ms:
+        raise TransientError(f"the broker takes fewer than {FILL_PER_S_MIN:,} requests a second: cancels came too late")
+    time.sleep((due_ms - _now_ms()) / 1_000)
     sidecar = bed.sidecar(requests)
     sidecar.start()
     figures = _rates(bed, requests, copied, sidecar, scheduled // 2)

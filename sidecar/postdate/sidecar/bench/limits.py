@@ -20,6 +20,10 @@ COPY_BATCH_RECORDS = 2_000
 START_TIMEOUT_S = 60.0
 """s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer."""
 
+FILL_PER_S_MIN = 10_000
+"""Requests a second that a broker takes at least, a tenth of what fast ones do: for what must be written before it is
+due."""
+
 CASE_TIMEOUT_S = 900.0
 """s. Longer than the slowest case with a million messages takes on two slow cores."""
 
