@@ -1,5 +1,6 @@
 """Goal: whoever asks one process, or only knows a broker, hears of everything that is held, whichever process holds it;
-a process that is down is named and spoils nothing.
+a process that is down is named and spoils nothing. A worker whose port somebody else has delivers, and nobody asks
+there.
 
 Method: a process, two workers of a parent, and a third process that is killed in the end share the shards of one
 request topic. What they list, count and tell together is compared with what was sent.
@@ -98,6 +99,10 @@ def lives(client: Client, sent: list[Sent]) -> set[str]:
     return {client.get(f"/api/v1/requests/{each.origin.decode()}").json["state"] for each in sent[:20]}
 
 
+def _named(page: Any) -> set[tuple[str, int]]:
+    return {(shard["topic"], shard["partition"]) for shard in page["not_asked"]}
+
+
 def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, sidecars: list[Sidecar]) -> None:
     sent = send(bed)
     ids = [each.id.decode() for each in sent]
@@ -133,5 +138,24 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert counted.stderr.count("is UNKNOWN and was not asked") == len(missing)
 
 
-def _named(page: Any) -> set[tuple[str, int]]:
-    return {(shard["topic"], shard["partition"]) for shard in page["not_asked"]}
+def test_a_worker_without_its_port_delivers_and_whoever_has_the_port_is_asked_nothing(bed: Bed) -> None:
+    bed.new_requests(SHARDS)
+    bed.new_target()
+    parent = bed.new_sidecar()
+    parent.workers, port = 2, two_ports()
+    parent.http = {"port": port}
+    with socket.create_server(("127.0.0.1", port + 1)) as stranger:
+        parent.start()
+        parent.wait_for_shards(SHARDS)
+        assert f"port {port + 1} of 127.0.0.1 is taken: this process delivers" in parent.log_text()
+        send(bed)
+        page = Client(port).get("/api/v1/pending?limit=1000").json
+        assert len(_named(page)) == SHARDS // 2
+        assert all(shard["why"].endswith("holds it and serves no port") for shard in page["not_asked"])
+        assert command(bed, "count").stderr.count("holds it and serves no port") == SHARDS // 2
+        stranger.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            stranger.accept()
+    wait_until(Client(port + 1).listens, "the worker has its port")
+    assert Client(port + 1).get("/readyz").text == "ready\n"
+    parent.stop()

@@ -97,6 +97,9 @@ def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, cli
     assert [entry["id"] for entry in listed(clients, *window)] == [f"order-{number}" for number in range(5, 10)]
     assert counted(clients, *window) == 5
     assert counted(clients, "--target", "another") == 0
+    assert (counted(clients, "--until", "now"), counted(clients, "--from", "now")) == (0, len(sent))
+    nothing = command("list", *urls(clients), "--id", "order-4711")
+    assert (nothing.stdout, "nothing that matches is pending; what became of" in nothing.stderr) == ("", True)
     assert [entry["origin"] for entry in listed(clients, "--id", "order-7")] == [sent[7].origin.decode()]
     assert listed(clients, "--origin", sent[8].origin.decode())[0]["id"] == "order-8"
     assert "there is more than these 3" in command("list", *urls(clients), "--max", "3").stderr

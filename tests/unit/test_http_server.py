@@ -29,6 +29,7 @@ from postdate.sidecar.http import server
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
 from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.inbox import Inbox
@@ -67,7 +68,7 @@ class Scene:
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1") -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file)
-        self.stack.enter_context(running(HttpServer(self.process(config))))
+        self.stack.enter_context(running(HttpServer(self.process(config), claim(config))))
         client = Client(config.port)
         wait_until(client.listens, "the server listens", 30)
         return client
@@ -168,7 +169,8 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
     for path in ("/api/v1/cancel", "/api/v1/reschedule"):
-        assert client.post(path, {"id": "x"}).status == 401
+        missing = client.post(path, {"id": "x"})
+        assert (missing.status, "--token-file FILE" in missing.json["error"]) == (401, True)
         refused = client.post(path, {"id": "x"}, Authorization=f"Bearer {TOKEN}x")
         assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert client.post(path, {"id": "x"}, Authorization=TOKEN).status == 401
@@ -287,24 +289,25 @@ def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
 
 
 def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(server, "HTTP_BIND_RETRY_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         config = HttpConfig(port=taken.getsockname()[1])
-        http: AbstractContextManager[None] = running(HttpServer(scene.process(config)))
+        http: AbstractContextManager[None] = running(HttpServer(scene.process(config), claim(config)))
         scene.stack.enter_context(http)
+        assert f"port {config.port} of 127.0.0.1 is taken: this process delivers" in caplog.text
     wait_until(Client(config.port).listens, "the server has the port", 30)
 
 
-def test_an_address_that_is_not_this_machines_is_a_mistake(scene: Scene) -> None:
+def test_an_address_that_is_not_this_machines_is_a_mistake() -> None:
     with pytest.raises(ConfigError, match=r"cannot listen on 192\.0\.2\.1"):
-        HttpServer(scene.process(HttpConfig(host="192.0.2.1", port=8080))).start()
+        claim(HttpConfig(host="192.0.2.1", port=8080))
 
 
 def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])))
+        http = HttpServer(scene.process(HttpConfig(port=taken.getsockname()[1])), None)
         http.start()
         ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
         http.stop()

@@ -24,6 +24,7 @@ from postdate.sidecar.cluster import kafka_of, wait_for_answer
 from postdate.sidecar.config import Config
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.serving import serving
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
@@ -49,7 +50,9 @@ def run(config: Config) -> int:
     wait_for_answer(kafka, admin)
     retentions = check_topics(config, admin)
     configure_logging(config.log_level)
-    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, advertised_address(config))
+    bound = claim(config.http)
+    address = advertised_address(config) if bound else ""
+    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
     factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
     poller = Poller(consumer, factory.start, announce)
 
@@ -64,7 +67,7 @@ def run(config: Config) -> int:
     watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
     watch.start()
     clock = SystemClock()
-    with serving(Process(config, poller, factory.counts, retentions, kafka, admin, clock)):
+    with serving(Process(config, poller, factory.counts, retentions, kafka, admin, clock), bound):
         served = poller.run(config.request_topic_names)
     ended.set()
     watch.join()

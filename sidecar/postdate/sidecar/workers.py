@@ -32,6 +32,7 @@ from postdate.sidecar.privacy import forbid_core_dumps
 log = logging.getLogger(__name__)
 
 _RUNNING = "running: "
+_FINAL = (Exit.USAGE, Exit.FENCED)  # how a worker ends that would only end so again
 
 
 class Worker:
@@ -43,6 +44,7 @@ class Worker:
         self._parent = parent
         self._delay_s = WORKER_RESTART_S_MIN
         self.restart_at = 0.0
+        self.is_given_up = False
         self.start()
 
     def start(self) -> None:
@@ -57,10 +59,11 @@ class Worker:
 
     def _read(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None, "the worker was started with a pipe"
-        for line in process.stdout:
-            if line.startswith(_RUNNING):
-                self.shards = int(line.removeprefix(_RUNNING).split()[0])
-                self._parent.tell()
+        with process.stdout as lines:
+            for line in lines:
+                if line.startswith(_RUNNING):
+                    self.shards = int(line.removeprefix(_RUNNING).split()[0])
+                    self._parent.tell()
         self.shards = 0
         self._parent.tell()
 
@@ -74,6 +77,17 @@ class Worker:
         log.error(
             "worker %d ended with %s; starting it again in %.1f s", self.number, self.process.returncode, self._delay_s
         )
+
+    def give_up(self) -> None:
+        """Say once that it is not started again: it would end as it did."""
+        if not self.is_given_up:
+            self.is_given_up = True
+            log.error(
+                "worker %d ended with %d, for the reason above, and is not started again: the others go on, and take "
+                "its shards; mend the cause, then restart the whole",
+                self.number,
+                self.process.returncode,
+            )
 
 
 class Workers:
@@ -115,19 +129,19 @@ class Workers:
                 if time.monotonic() > stop_by:
                     for worker in alive:
                         worker.process.kill()
-            elif not alive and all(worker.process.returncode == Exit.FENCED for worker in self.workers):
-                return Exit.FENCED
-            elif not alive and all(worker.process.returncode == Exit.USAGE for worker in self.workers):
-                return Exit.USAGE
+            elif all(worker.process.returncode in _FINAL for worker in self.workers):
+                return max(worker.process.returncode for worker in self.workers)
             else:
                 self._restart_dead()
             time.sleep(WORKER_POLL_S)
 
     def _restart_dead(self) -> None:
         for worker in self.workers:
-            if worker.process.poll() is None or worker.process.returncode in (Exit.FENCED, Exit.USAGE):
+            if worker.process.poll() is None:
                 continue
-            if not worker.restart_at:
+            if worker.process.returncode in _FINAL:
+                worker.give_up()
+            elif not worker.restart_at:
                 worker.schedule_restart()
             elif time.monotonic() >= worker.restart_at:
                 worker.restart_at = 0.0

@@ -6,6 +6,7 @@ Each process answers for its shards; all of them are found through the consumer 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import chain, islice
@@ -27,6 +28,16 @@ _ALL = 10**9
 _COLUMNS = ("due", "state", "target", "id", "origin")
 _STATES = ("waiting", "parked")
 _LOOK_AHEAD = 200  # rows that decide how wide the columns are
+_NOTHING = "nothing that matches is pending"
+_ENDED = (
+    "; what became of a request that has ended: `postdate pending get ORIGIN`; what could not be delivered: "
+    "`postdate dead-letters list`"
+)
+
+
+def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """`now` as a number, by this machine's clock: one moment for all processes and pages."""
+    return str(time.time_ns() // 1_000_000) if text == "now" else text
 
 
 def _filter_options(command: Command) -> Command:
@@ -39,8 +50,14 @@ def _filter_options(command: Command) -> Command:
             show_default=True,
             help="parked: its target fails, is held, or is sent to at a limited rate.",
         ),
-        click.option("--until", metavar="TIME", help="Due before this."),
-        click.option("--from", "from_", metavar="TIME", help="Due at or after this: epoch milliseconds, or RFC 3339."),
+        click.option("--until", metavar="TIME", callback=_instant, help="Due before this."),
+        click.option(
+            "--from",
+            "from_",
+            metavar="TIME",
+            callback=_instant,
+            help="Due at or after this: epoch milliseconds, RFC 3339, or now.",
+        ),
         click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
         click.option("--partition", type=int, metavar="N", help="Of this partition of the request topic alone."),
         click.option("--requests", metavar="TOPIC", help="Of this request topic alone."),
@@ -104,6 +121,11 @@ def list_(
     query += [("payload", "true")] if payload else []
     most = _ALL if everything else entries_max
     entries = deployment.entries(query, most + 1)
+    first = next(entries, None)
+    if first is None:
+        click.echo(_NOTHING + ("" if request_id is origin is None else _ENDED), err=True)
+    else:
+        entries = chain([first], entries)
     shown = islice(entries, most)
     for line in map(json.dumps, shown) if output == "json" else _table(shown):
         click.echo(line)
@@ -120,6 +142,9 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
     """Print how much is pending: all of it, or what falls due in a window, or what is for a target.
 
     Without --state both what waits and what is parked is counted.
+
+    \b
+      postdate pending count --until now      what is late
     """
     if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
         totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]

@@ -64,7 +64,7 @@ class Access:
         given = request.headers.get("authorization", "")
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token:
-            raise Refused(401, "a bearer token is needed: Authorization: Bearer TOKEN")
+            raise Refused(401, "a bearer token is needed: Authorization: Bearer TOKEN; in a command: --token-file FILE")
         if not hmac.compare_digest(token.strip().encode("utf-8", "replace"), _read_token(self._token_file)):
             raise Refused(401, "the token is not the one in http.token_file")
 

@@ -5,6 +5,7 @@ Thread rule: entered and left by the main thread.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,14 +13,14 @@ from postdate.sidecar.http.process import Process
 
 
 @contextmanager
-def serving(process: Process) -> Iterator[None]:
-    """Serve while the block runs, if a port is configured. Raises ConfigError: the address cannot exist here."""
+def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
+    """Serve while the block runs, if a port is configured. `bound`: what `port.claim` gave."""
     if not process.config.http.port:
         yield
         return
     from postdate.sidecar.http.server import HttpServer
 
-    server = HttpServer(process)
+    server = HttpServer(process, bound)
     server.start()
     try:
         yield

@@ -1,0 +1,50 @@
+"""The parent of several workers. Goal: a worker that would end the same way again is named, once, and the others go on;
+when all have ended so, the parent ends as they did.
+
+Method: real processes. Those from the port 65,536 on get none that exists, and end by that; one before waits for a
+broker.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+
+import pytest
+
+from postdate.connectors.kafka.dev.local import free_port
+from postdate.sidecar.errors import Exit
+from postdate.sidecar.workers import Workers
+from support.sidecars import wait_until
+
+
+@pytest.fixture(autouse=True)
+def command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the parent, which its workers are started with: nobody answers at the broker's address."""
+    monkeypatch.setattr(sys, "argv", ["postdate", "run", "-b", f"127.0.0.1:{free_port()}"])
+
+
+def test_a_worker_that_is_not_started_again_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    parent = Workers(2, http_port=65_535)
+    ended: list[int] = []
+    watch = threading.Thread(target=lambda: ended.append(parent.wait()))
+    watch.start()
+    try:
+        first, second = (worker.process for worker in parent.workers)
+        wait_until(lambda: "worker 1 ended with 2" in caplog.text, "the parent says that a worker has ended")
+        assert second.returncode == Exit.USAGE
+        assert first.poll() is None, "the other one goes on"
+    finally:
+        parent.stop()
+        watch.join()
+        for worker in parent.workers:
+            worker._reader.join()
+    assert caplog.text.count("is not started again") == 1
+    assert ended == [Exit.OK]
+
+
+def test_the_parent_ends_when_no_worker_is_left_to_start() -> None:
+    parent = Workers(2, http_port=65_536)
+    assert parent.wait() == Exit.USAGE
+    for worker in parent.workers:
+        worker._reader.join()
