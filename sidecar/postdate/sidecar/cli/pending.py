@@ -123,7 +123,8 @@ def list_(
     entries = deployment.entries(query, most + 1)
     first = next(entries, None)
     if first is None:
-        click.echo(_NOTHING + ("" if request_id is origin is None else _ENDED), err=True)
+        where = " on the shards that were asked" if deployment.not_asked else ""
+        click.echo(_NOTHING + where + ("" if request_id is origin is None else _ENDED), err=True)
     else:
         entries = chain([first], entries)
     shown = islice(entries, most)
@@ -141,7 +142,8 @@ def list_(
 def count(deployment: Deployment, output: str, **filters: Any) -> None:
     """Print how much is pending: all of it, or what falls due in a window, or what is for a target.
 
-    Without --state both what waits and what is parked is counted.
+    Without --state both what waits and what is parked is counted. Says `N or more` where it did not count to the end,
+    and where not every shard has answered.
 
     \b
       postdate pending count --until now      what is late
@@ -149,13 +151,13 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
     if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
         totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
         summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
-        total = {**totals[0], **summed}
+        total = {**totals[0], **summed, "not_asked": max((each["not_asked"] for each in totals), key=len)}
     else:
         total = deployment.count(_query(filters))
     if output == "json":
         click.echo(json.dumps(total))
     else:
-        click.echo(f"{total['count']}" if total["exact"] else f"{total['count']} or more")
+        click.echo(f"{total['count']}" if total["exact"] and not total["not_asked"] else f"{total['count']} or more")
     remark(deployment)
 
 
