@@ -170,6 +170,14 @@ def test_each_is_asked_for_its_own_part_with_the_token_of_the_person_and_the_mis
     assert "no answer from http://127.0.0.1:1" in reasons[3]
 
 
+def test_two_members_that_tell_one_address_are_not_taken_for_one_that_answers() -> None:
+    twins = [member("127.0.0.1:8080", 0), member("127.0.0.1:8080", 1)]
+    told = Deployment(peers_of(twins, "", "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
+    (missing,) = told["not_asked"]
+    assert (missing["partition"], missing["state"]) == (1, "UNKNOWN")
+    assert "another member of the group tells the same address (http.advertise)" in missing["why"]
+
+
 def test_a_shard_that_nobody_holds_is_named_unless_another_was_asked_for() -> None:
     others = Deployment([], EXPECTED)
     assert [item["partition"] for item in others.count([], [counted(0, 1, 2)])["not_asked"]] == [3, 4]
@@ -195,3 +203,7 @@ def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
         gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], ""), EXPECTED)
         with pytest.raises(TransientError, match="not everybody has answered"):
             gone.life(f"{TOPIC}/0/7", [])
+        mute = Deployment(peers_of([member(ignorant.address, 0), member("", 1)], ""), EXPECTED)
+        for part, why in ((1, "holds it and serves no port"), (2, "no other member of the group holds it now")):
+            with pytest.raises(TransientError, match=f"was not found, and not everybody has answered: .*{why}"):
+                mute.life(f"{TOPIC}/{part}/7", [])

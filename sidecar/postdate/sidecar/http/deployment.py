@@ -43,29 +43,34 @@ from postdate.sidecar.http.merging import (
 SCOPE = "scope"
 PROCESS = "process"
 _ALONE = (SCOPE, PROCESS)
+_SHARED_ADDRESS = "it has only just got it, or another member of the group tells the same address (http.advertise)"
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One process: how it is called, its API (None: it serves none), and what the group says that it holds."""
+    """One process: how it is called, its API (None: it serves none, or is the asker), and what the group says that it
+    holds. `is_asker`: its address is that of whoever asks, which two members may have told."""
 
     name: str
     api: Api | None
     parts: frozenset[Partition] = frozenset()
+    is_asker: bool = False
 
 
 def peers_of(members: Sequence[GroupMember], token: str, own_address: str = "") -> list[Peer]:
-    """The processes behind the members of a group but the one at `own_address`, by address, PEERS_MAX at most; members
-    that serve no port are one each."""
+    """The processes behind the members of a group, by address, PEERS_MAX at most; the one at `own_address` has no API,
+    and members that serve no port are one each."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
         if not member.address:
             peers.append(Peer(f"{member.client_id} on {member.host}", None, frozenset(member.partitions)))
-        elif member.address != own_address:
+        else:
             by_address.setdefault(member.address, set()).update(member.partitions)
     for address, parts in sorted(by_address.items()):
-        peers.append(Peer(address, Api(f"http://{address}", token, PEER_TIMEOUT_S), frozenset(parts)))
+        is_asker = address == own_address
+        api = None if is_asker else Api(f"http://{address}", token, PEER_TIMEOUT_S)
+        peers.append(Peer(address, api, frozenset(parts), is_asker))
     return peers[:PEERS_MAX]
 
 
@@ -121,7 +126,7 @@ class Deployment:
     def life(self, origin: str, query: Query) -> Answer:
         """The life of a request, from the process that holds its shard: that one is asked first, then all others.
 
-        Raises NotKnown: none of them knows it; else as `page`.
+        Raises NotKnown: none of them knows it; else as `page`, and TransientError: who holds it cannot be asked.
         """
         topic, index, _ = parse_origin(origin.encode())
         part = Partition(topic, index)
@@ -136,6 +141,9 @@ class Deployment:
                     return result
                 if not isinstance(result, NotKnown) and (fault is None or peers is holders):
                     fault = result
+        holder = holders[0] if holders else None
+        if fault is None and part in self._expected and (holder is None or holder.api is None):
+            fault = TransientError(f"{topic}/{index} was not asked, since {_missing(part, holder, {})['why']}")
         if fault is not None:
             if self._strict:
                 raise fault
@@ -188,10 +196,10 @@ def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateErr
     item: Answer = {"topic": part.topic, "partition": part.index, "state": "UNKNOWN"}
     if holder is None:
         return {**item, "state": "UNASSIGNED", "why": "no other member of the group holds it now"}
-    if holder.api is None:
+    if holder.api is None and not holder.is_asker:
         return {**item, "why": f"{holder.name} holds it and serves no port"}
-    why = faults.get(holder.name)
-    return {**item, "why": f"{holder.name} holds it and has not answered for it" + (f": {why}" if why else "")}
+    why = faults.get(holder.name) or _SHARED_ADDRESS
+    return {**item, "why": f"{holder.name} holds it and has not answered for it: {why}"}
 
 
 Question = tuple[Peer, str, Query, bytes | None]
