@@ -48,6 +48,8 @@ MISTAKES: list[tuple[Values, str]] = [
         {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "existingSecret": "s", "username": "u"}}},
         "kafka.sasl.tokenEndpointUrl is required",
     ),
+    ({"kafka": {"sasl": {"existingSecret": "s"}}}, "kafka.sasl.mechanism is empty"),
+    ({"kafka": {"sasl": {"username": "u"}}}, "kafka.sasl.mechanism is empty"),
     ({"kafka": {"tls": {"ca": {"existingSecret": "s"}}}}, "kafka.tls.enabled is false"),
     (
         {"kafka": {"common": {"sasl": {"username": "u"}}}},

@@ -113,6 +113,9 @@ token_file = "/etc/postdate/api/token"
 {{- end -}}
 {{- end -}}
 {{- $sasl := .Values.kafka.sasl -}}
+{{- if and (or $sasl.existingSecret $sasl.username) (not $sasl.mechanism) -}}
+{{- fail "kafka.sasl names a secret or a user, and kafka.sasl.mechanism is empty: set it, or leave them out" -}}
+{{- end -}}
 {{- if and $sasl.mechanism (not $sasl.existingSecret) -}}
 {{- fail (printf "kafka.sasl.existingSecret is required with kafka.sasl.mechanism=%s" $sasl.mechanism) -}}
 {{- end -}}
@@ -123,7 +126,7 @@ token_file = "/etc/postdate/api/token"
 {{- fail "kafka.sasl.tokenEndpointUrl is required with kafka.sasl.mechanism=OAUTHBEARER" -}}
 {{- end -}}
 {{- if and (or .Values.kafka.tls.ca.existingSecret .Values.kafka.tls.client.existingSecret) (not .Values.kafka.tls.enabled) -}}
-{{- fail "kafka.tls names secrets, and kafka.tls.enabled is false" -}}
+{{- fail "kafka.tls names secrets, and kafka.tls.enabled is false: set it to true, or leave them out" -}}
 {{- end -}}
 {{- if and (eq .Values.audit.mode "local") .Values.audit.enabled (eq $sasl.mechanism "OAUTHBEARER") -}}
 {{- fail "audit.mode=local knows no OAUTHBEARER: use audit.mode=spark-submit with audit.javaProperties" -}}
