@@ -32,6 +32,7 @@ def test_a_worker_that_is_not_started_again_is_named_once(caplog: pytest.LogCapt
     try:
         first, second = (worker.process for worker in parent.workers)
         wait_until(lambda: "worker 1 ended with 2" in caplog.text, "the parent says that a worker has ended")
+        parent._restart_dead()
         assert second.returncode == Exit.USAGE
         assert first.poll() is None, "the other one goes on"
     finally:
