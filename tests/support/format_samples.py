@@ -16,7 +16,7 @@ from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import Headers
 from postdate.connectors.wire.stored import StoredRequest, encode_stored
 from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
-from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
+from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
@@ -66,7 +66,7 @@ ENTRIES = {
     entry_key(NOW_MS, 7): Entry(
         kind=Kind.DELIVER, stored=False, first_due=NOW_MS, due=NOW_MS, target="orders", key=b"k", value=b"v",
         headers=[("h", b"x"), ("h", None)], partition=2, id=b"order-9", grace_ms=5_000, own_key=(b"own",),
-        control=[(0, "postdate-topic", b"orders")], accepted_ms=NOW_MS - 5,
+        control=pack_control([(0, "postdate-topic", b"orders")]), accepted_ms=NOW_MS - 5,
     ),
     entry_key(NOW_MS + 1, 8): Entry(Kind.DELIVER, True, NOW_MS, NOW_MS + 1, "orders", None, None, []),
     entry_key(0, 9): Entry(Kind.DEAD, False, 0, 0, "", None, b"v", [], reason="bad-time", detail="why"),

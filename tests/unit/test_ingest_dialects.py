@@ -15,7 +15,7 @@ from postdate.connectors.wire.dialects import DIALECTS
 from postdate.connectors.wire.requests import RequestRules, restore_headers
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.ingest import ingest
-from postdate.wheel.entry import Entry, Kind, decode_entry
+from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
@@ -60,7 +60,7 @@ def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example
     due_ms = example.due_ms if example.due_ms >= 0 else BASE_MS + example.delay_ms
     assert (entry.kind, entry.due, entry.target, entry.id) == (Kind.DELIVER, due_ms, example.target, example.id)
     assert (entry.key, entry.value, entry.headers) == (example.target_key, example.value, example.delivered)
-    assert restore_headers(entry.headers, entry.control) == example.headers
+    assert restore_headers(entry.headers, control_of(entry)) == example.headers
     assert (entry.own_key[0] if entry.own_key else entry.key) == example.key
 
 

@@ -12,15 +12,20 @@ from hypothesis import strategies as st
 
 from postdate.wheel.changes import Changes
 from postdate.wheel.entry import (
+    NO_CONTROL,
+    Control,
     Entry,
     Kind,
     Mark,
+    control_of,
     decode_entry,
     decode_head,
     decode_mark,
+    encode_accepted,
     encode_entry,
     encode_mark,
     head_bytes,
+    pack_control,
 )
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.keys import (
@@ -37,6 +42,7 @@ from postdate.wheel.keys import (
 NUMBERS = st.integers(0, 2**63 - 1)
 MAYBE_BYTES = st.none() | st.binary(max_size=20)
 NAMES = st.text(max_size=10)
+CONTROLS = st.lists(st.tuples(st.integers(0, 50), NAMES, MAYBE_BYTES), max_size=3)
 ENTRIES = st.builds(
     Entry,
     kind=st.sampled_from(Kind).map(int),
@@ -51,7 +57,7 @@ ENTRIES = st.builds(
     id=st.binary(max_size=20),
     grace_ms=st.integers(-1, 2**40),
     own_key=st.just(()) | st.tuples(MAYBE_BYTES),
-    control=st.lists(st.tuples(st.integers(0, 50), NAMES, MAYBE_BYTES), max_size=3),
+    control=CONTROLS.map(pack_control),
     reason=NAMES,
     detail=NAMES,
     acts_on=st.integers(-1, 2**60),
@@ -63,6 +69,47 @@ ENTRIES = st.builds(
 @given(ENTRIES)
 def test_entries_go_there_and_back(entry: Entry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
+
+
+@given(CONTROLS)
+def test_headers_that_were_taken_out_go_there_and_back(control: Control) -> None:
+    entry = Entry(Kind.DELIVER, False, 5, 5, "orders", None, None, [], control=pack_control(control))
+    assert control_of(decode_entry(encode_entry(entry))) == control
+    assert control or entry.control == NO_CONTROL
+    raw = encode_entry(msgspec.structs.replace(entry, control=msgspec.Raw(b"\x91\xc0")))
+    with pytest.raises(Corrupt, match="control headers"):
+        control_of(decode_entry(raw))
+
+
+@given(ENTRIES, CONTROLS)
+def test_what_was_just_accepted_is_the_entry_that_says_so(entry: Entry, control: Control) -> None:
+    new = Entry(
+        kind=Kind.DELIVER,
+        stored=False,
+        first_due=entry.due,
+        due=entry.due,
+        target=entry.target,
+        key=entry.key,
+        value=entry.value,
+        headers=entry.headers,
+        partition=entry.partition,
+        grace_ms=entry.grace_ms,
+        own_key=entry.own_key,
+        control=pack_control(control),
+        accepted_ms=entry.accepted_ms,
+    )
+    assert encode_entry(new) == encode_accepted(
+        new.due,
+        new.target,
+        new.key,
+        new.value,
+        new.headers,
+        new.partition,
+        new.grace_ms,
+        new.own_key,
+        control,
+        new.accepted_ms,
+    )
 
 
 @given(ENTRIES, ENTRIES)

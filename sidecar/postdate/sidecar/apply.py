@@ -17,8 +17,8 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
-from postdate.wheel.entry import PENDING, Entry, Kind, Mark
-from postdate.wheel.keys import CONTROL_DUE, split_key
+from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Kind, Mark, encode_accepted, pack_control
+from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 
 
 def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
@@ -88,7 +88,24 @@ def _put_control(draft: Draft, offset: int, entry: Entry) -> int:
 
 
 def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None) -> int:
-    offset, first_due, kind, ended_by = record.offset, request.due_ms, Kind.DELIVER, -1
+    offset, first_due = record.offset, request.due_ms
+    if mark is None and not request.id and not draft.is_long(first_due - record.timestamp_ms):
+        key, record_key = request.key, record.key
+        raw = encode_accepted(
+            first_due,
+            request.target,
+            key,
+            record.value,
+            request.headers,
+            request.partition,
+            request.grace_ms,
+            () if key == record_key else (record_key,),
+            request.control,
+            record.timestamp_ms,
+        )
+        draft.changes.insert(entry_key(first_due, offset), raw)
+        return first_due
+    kind, ended_by = Kind.DELIVER, -1
     due, stored = first_due, False
     if mark is not None:  # rule 5: what is not final is carried over
         due, stored = (mark.due if mark.due >= 0 else due), mark.stored
@@ -115,7 +132,7 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
         id=request.id,
         grace_ms=request.grace_ms,
         own_key=() if request.key == record.key else (record.key,),
-        control=request.control,
+        control=pack_control(request.control),
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
     )
@@ -180,7 +197,7 @@ def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
     assert key is not None, "an id points at an entry that is not there"
     old = draft.entry(key)
     new = msgspec.structs.replace(
-        old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=[], reason=""
+        old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason=""
     )
     draft.move(key, offset, old, new)
     draft.drop_id(old.id, offset)

@@ -42,7 +42,7 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.store import StoreRecords
 from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
-from postdate.wheel.entry import PENDING, Entry, Kind, decode_entry
+from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
 
 #: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
@@ -247,7 +247,7 @@ class BatchBuilder:
     def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
         reason, detail = refusal
         origin = self._origin_prefix + b"%d" % offset
-        original = restore_headers(entry.headers, entry.control)
+        original = restore_headers(entry.headers, control_of(entry))
         key = entry.own_key[0] if entry.own_key else entry.key
         value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
         size_max = self._size_max(batch, self._own.dead_letters)

@@ -48,15 +48,18 @@ class Draft:
         self.store_after_ms = store_after_ms
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
         self.changes: Changes = index.changes()
+        self._marks_end = index.marks_end
         self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
+        self._firsts_end = -1  # the offset behind the last row
 
     # ---- reads -----------------------------------------------------------------------------------------------------
 
     def mark(self, offset: int) -> Mark | None:
         """The fates already read for a request that is not ingested yet; O(1) where no marks exist."""
-        if offset in self.changes.marks:
-            return self.changes.marks[offset]
-        return self.index.mark(offset) if offset < self.index.marks_end else None
+        marks = self.changes.marks
+        if marks and offset in marks:
+            return marks[offset]
+        return self.index.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
         """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
@@ -175,14 +178,14 @@ class Draft:
         A small gap is filled; a large one, such as an aborted transaction of millions of records, begins a new row.
         """
         rows = self._first_dues
-        gap = offset - rows[-1][0] - len(rows[-1][1]) if rows else FIRSTS_GAP_OFFSETS_MAX + 1
-        if gap > FIRSTS_GAP_OFFSETS_MAX:
-            rows.append((offset, [first_due_ms]))
-            return
-        row = rows[-1][1]
-        if gap:
-            row += [NO_FIRST_DUE] * gap
-        row.append(first_due_ms)
+        if offset != self._firsts_end:
+            gap = offset - self._firsts_end
+            if not rows or gap > FIRSTS_GAP_OFFSETS_MAX:
+                rows.append((offset, []))
+            else:
+                rows[-1][1].extend([NO_FIRST_DUE] * gap)
+        rows[-1][1].append(first_due_ms)
+        self._firsts_end = offset + 1
 
     def note_first_dues(self) -> None:
         """Make the first due times of this batch part of its changes."""

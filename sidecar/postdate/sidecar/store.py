@@ -10,7 +10,7 @@ from __future__ import annotations
 from postdate.connectors.wire.stored import StoredRequest, encode_stored, stored_key
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.transaction import NOBODY, Message
-from postdate.wheel.entry import Entry, Kind
+from postdate.wheel.entry import Entry, Kind, control_of, pack_control
 
 
 class StoreRecords:
@@ -46,7 +46,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
         own_key=entry.own_key[0] if entry.own_key else entry.key,
         value=entry.value,
         headers=entry.headers,
-        control=entry.control,
+        control=control_of(entry),
         partition=entry.partition,
         id=entry.id,
         grace_ms=entry.grace_ms,
@@ -68,6 +68,6 @@ def entry_of(request: StoredRequest) -> Entry:
         id=request.id,
         grace_ms=request.grace_ms,
         own_key=() if request.key == request.own_key else (request.own_key,),
-        control=request.control,
+        control=pack_control(request.control),
         accepted_ms=request.accepted_ms,
     )

@@ -26,7 +26,17 @@ from postdate.connectors.wire.topics import is_topic_name
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict, encode_verdict
 from postdate.sidecar.http import queries
 from postdate.sidecar.http.pending import BadQuery, Place
-from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, decode_mark, encode_entry, encode_mark
+from postdate.wheel.entry import (
+    Entry,
+    Kind,
+    Mark,
+    control_of,
+    decode_entry,
+    decode_mark,
+    encode_entry,
+    encode_mark,
+    pack_control,
+)
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.position import Position, decode_position, encode_position
@@ -128,7 +138,8 @@ def _entry(random: Random) -> bytes:
         kind=random.choice(tuple(Kind)).value, stored=random.random() < 0.5, first_due=_NOW_MS, due=_NOW_MS,
         target="orders", key=random.choice((None, b"k")), value=random.choice((None, b"v" * 200)),
         headers=[("h", b"x"), ("h", None)], partition=3, id=b"id", grace_ms=9, own_key=(b"own",),
-        control=[(0, "postdate-topic", b"orders")], reason="bad-time", detail="detail", accepted_ms=_NOW_MS,
+        control=pack_control([(0, "postdate-topic", b"orders")]), reason="bad-time", detail="detail",
+        accepted_ms=_NOW_MS,
     )  # fmt: skip
     raw = encode_entry(entry)
     return mutated(random, _longer(random, raw), [raw])
@@ -147,6 +158,7 @@ def _longer(random: Random, raw: bytes) -> bytes:
 def _read_entry(raw: bytes) -> None:
     entry = decode_entry(raw)
     assert decode_entry(encode_entry(entry)) == entry
+    control_of(entry)
 
 
 def _mark(random: Random) -> bytes:
