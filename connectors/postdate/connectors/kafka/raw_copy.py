@@ -28,18 +28,20 @@ def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> fl
     partitions = consumer.list_topics(source, _PATIENCE_S).topics[source].partitions
     producer = _producer(bootstrap) if target else None
     consumer.assign([TopicPartition(source, partition, 0) for partition in partitions])
-    taken, began = 0, 0.0
+    first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, and the library fetch on meanwhile
+    messages = [] if first is None else [first]
+    taken, began = 0, time.perf_counter()
     while taken < count:
-        messages = consumer.consume(min(batch, count - taken), 1.0 if taken else _PATIENCE_S)
+        messages += consumer.consume(min(batch, count - taken) - len(messages), 1.0)
         if not messages:
             raise RuntimeError(f"{source} has {taken} records instead of {count}")
-        began = began or time.perf_counter()
         if producer is None:
             for message in messages:
                 message.headers(), message.key(), message.value()
         else:
             _produce(producer, target, messages)
         taken += len(messages)
+        messages = []
     took_s = time.perf_counter() - began
     consumer.close()
     return took_s

@@ -105,6 +105,14 @@ class Bed:
         producer.destroy()
         return count
 
+    def warm_up(self, count: int) -> None:
+        """Copy so many records twice, on a broker that has just started."""
+        source, (target,) = self.new_topics()
+        self.say(f"warming the broker up with {count:,} records")
+        self.fill(source, (request(number, target, 0) for number in range(count)))
+        for _ in range(2):
+            self.raw_copy(source, target, count)
+
     def broker_settings(self) -> dict[str, str]:
         """What the figures depend on, of a target topic as the cluster makes it."""
         name = f"bench.{os.getpid()}.settings"

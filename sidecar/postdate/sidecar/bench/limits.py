@@ -36,6 +36,10 @@ IDLE_S = 10.0
 WARM_UP_S = 5.0
 """s. Traffic before the one that counts: a JVM that has just started compiles its code first."""
 
+WARM_UP_RECORDS_MAX = 300_000
+"""Copied twice by a broker that has just started, before the first case: measured, its compiler takes as much of the
+two cores as the case itself until then, and the copy behind a case would find it done."""
+
 FAR_MS = 1_800_000
 """ms. Due in half an hour: never while the benchmark looks."""
 

@@ -60,8 +60,11 @@ def bench(
     try:
         with interruptible(), tempfile.TemporaryDirectory(prefix="postdate-bench-") as made, ExitStack() as stack:
             from postdate.sidecar.bench.cases import Size
+            from postdate.sidecar.bench.limits import WARM_UP_RECORDS_MAX
 
             bed = _bed(Path(made), stack, bootstrap)
+            if bootstrap is None:
+                bed.warm_up(min(messages, WARM_UP_RECORDS_MAX))
             figures = _measure(bed, chosen, Size(messages, seconds), repeats)
             _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
     except Interrupted:
