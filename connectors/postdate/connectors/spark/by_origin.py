@@ -1,7 +1,8 @@
 """Rows of several kinds brought together by their origin: one row for each, with lists.
 
-By a window and not by an aggregation: nearly every origin has one row of each kind, so folding rows before the shuffle
-saves nothing, and Spark folds lists in objects, one row at a time (measured: half the processor time without that).
+By a window and not by an aggregation: an origin has few rows of each kind, so folding rows before the shuffle saves
+nothing, and Spark folds lists in objects, one row at a time (measured: half the processor time without that). What is
+numerous and plain never comes here: see `sieve`.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ORIGIN: Final = (*PARTITION, "offset")
 def by_origin(rows: DataFrame, request: Column, lists: Mapping[str, Column]) -> DataFrame:
     """One row for each origin: its `request`, null where no row has one, and of each of `lists` what is not null.
 
-    Cost: one shuffle and one sort of all rows.
+    Cost: one shuffle and one sort of the rows given.
     """
     # The offset first: it tells rows apart, and comparing what is equal takes time.
     of_origin = Window.partitionBy(*reversed(ORIGIN)).orderBy(request.isNull())

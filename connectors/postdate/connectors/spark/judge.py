@@ -1,7 +1,8 @@
 """The verdicts: requests, fates, delivered records and dead letters of each origin brought together and judged.
 
-One shuffle: every side becomes (origin, struct), all are put under each other and grouped by origin. A row may break
-several rules; each is named. A row that breaks none and hides nothing has exactly one of the verdicts of `ENDINGS`.
+One shuffle of what the sieve has left: every side becomes (origin, struct), all are put under each other and grouped
+by origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
+verdicts of `ENDINGS`.
 
 `partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` says where
 their columns come from. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
