@@ -11,8 +11,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -60,6 +60,16 @@ class Bed:
     stack: ExitStack
     say: Callable[[str], None]
     _made: int = field(default=0)
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """What is started and made inside ends with the block, however that ends: the next run has the machine."""
+        outer = self.stack
+        try:
+            with ExitStack() as self.stack:
+                yield
+        finally:
+            self.stack = outer
 
     def new_topics(
         self, targets: int = 1, partitions: int = PARTITIONS, target_partitions: int = TARGET_PARTITIONS

@@ -24,7 +24,7 @@ from postdate.sidecar.bench.limits import (
     VALUE_SIZE_BYTES,
     WARM_UP_S,
 )
-from postdate.sidecar.errors import PostdateError
+from postdate.sidecar.errors import PostdateError, TransientError
 
 _DELAY_MS = (1_000, 5_000)
 #: s. Requests are sent in groups of this time: the client library gathers for longer.
@@ -145,7 +145,7 @@ class _Sender:
         self._requests, self._targets, self._rate, self._count = requests, targets, rate, count
         self._partitions = partitions
         self._ending = threading.Event()
-        self._fault: KafkaFault | None = None
+        self._fault: KafkaFault | TransientError | None = None
         self._thread = threading.Thread(target=self._send, name="load", daemon=True)
 
     def start(self) -> None:
@@ -153,7 +153,7 @@ class _Sender:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises KafkaFault where sending failed."""
+        """Raises KafkaFault or TransientError where sending failed: what was to be sent never comes."""
         if self._fault is not None:
             raise self._fault
 
@@ -162,6 +162,10 @@ class _Sender:
         self._ending.set()
         self._thread.join()
         self._producer.destroy()
+
+    def _delivered(self, fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
+        if fault is not None and self._fault is None:
+            self._fault = TransientError(f"{self._rate:,} requests a second are too many here, one was lost: {fault}")
 
     def _send(self) -> None:
         chance = random.Random(_SEED)  # noqa: S311  # not a secret: the same load every time
@@ -173,7 +177,9 @@ class _Sender:
                 for number in range(sent, wanted):
                     target = self._targets[number % len(self._targets)]
                     key, headers = request(number, target, now_ms + chance.randint(*_DELAY_MS))
-                    self._producer.produce(self._requests, _VALUE, key, headers, number % self._partitions)
+                    self._producer.produce(
+                        self._requests, _VALUE, key, headers, number % self._partitions, self._delivered
+                    )
                 sent = wanted
                 self._producer.flush(0)
                 self._ending.wait(_STEP_S)

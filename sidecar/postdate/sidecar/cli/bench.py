@@ -15,7 +15,7 @@ from rich.console import Console
 from postdate.sidecar.cli.commands import say
 from postdate.sidecar.cli.dev import Screen
 from postdate.sidecar.cli.interrupts import Interrupted, interruptible
-from postdate.sidecar.errors import Exit
+from postdate.sidecar.errors import Exit, PostdateError
 
 if TYPE_CHECKING:
     from postdate.sidecar.bench.bed import Bed
@@ -47,7 +47,7 @@ def bench(
     chart: Path | None,
 ) -> None:
     """Measure a sidecar with four shards in one process (`scale`: in more); all cases, or those that are named (by the
-    beginning of a name).
+    beginning of a name). A case that fails is told, and the others go on.
 
     Rates are held against a raw copy of the same records in the same run: a program of the client library that neither
     delays nor stores. Needs Java 17 or later unless a cluster is given. Exit code 0 also where a target is missed: the
@@ -65,10 +65,14 @@ def bench(
             bed = _bed(Path(made), stack, bootstrap)
             if bootstrap is None:
                 bed.warm_up(min(messages, WARM_UP_RECORDS_MAX))
-            figures = _measure(bed, chosen, Size(messages, seconds), repeats)
-            _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
+            figures: list[Figure] = []
+            ended = _measure(bed, chosen, Size(messages, seconds), repeats, figures)
+            if figures:
+                _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
     except Interrupted:
         say("stopped; nothing is left running")
+        sys.exit(Exit.FAILED)
+    if not ended:
         sys.exit(Exit.FAILED)
 
 
@@ -100,20 +104,31 @@ def _bed(directory: Path, stack: ExitStack, bootstrap: str | None) -> Bed:
     return Bed(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say)
 
 
-def _measure(bed: Bed, chosen: list[str], size: Size, repeats: int) -> list[Figure]:
+def _measure(bed: Bed, chosen: list[str], size: Size, repeats: int, figures: list[Figure]) -> bool:
+    """Add the figures of each case; False where a run of one failed, or somebody stopped it: the others are kept."""
+    from postdate.connectors.kafka.errors import KafkaFault
     from postdate.sidecar.bench.cases import CASES
     from postdate.sidecar.bench.figures import gather
 
-    found: list[Figure] = []
+    failed = 0
     for name in chosen:
         taken = []
-        for repeat in range(repeats):
-            began = time.monotonic()
-            say(f"{name}: run {repeat + 1} of {repeats}")
-            taken.append(CASES[name](bed, size))
-            say(f"{name}: {time.monotonic() - began:.0f} s")
-        found += gather(name, taken)
-    return found
+        try:
+            for repeat in range(repeats):
+                began = time.monotonic()
+                say(f"{name}: run {repeat + 1} of {repeats}")
+                with bed.run():
+                    taken.append(CASES[name](bed, size))
+                say(f"{name}: {time.monotonic() - began:.0f} s")
+        except (PostdateError, KafkaFault) as error:
+            say(f"{name}: failed: {error}")
+            failed += 1
+        except Interrupted:
+            say("stopped; these figures were there")
+            return False
+        finally:
+            figures += gather(name, taken) if taken else []
+    return failed == 0
 
 
 def _report(
