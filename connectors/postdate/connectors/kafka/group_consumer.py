@@ -3,7 +3,10 @@
 The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_partition.c` and `rdkafka_assignment.c`):
 
 - A partition needs an offset when it is assigned, or it cannot be sought later. Any would do, but a fetch may slip out
-  before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning.
+  before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning. What
+  such a fetch brings is dropped.
+- A seek that overtakes the look-up of that beginning may be undone by its answer (seen on a busy machine, one start in
+  ten): the partition is then read from its beginning. The first batch shows it, and the partition is sought again.
 - Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
   fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
   (librdkafka issues 2961, 5591).
@@ -51,6 +54,7 @@ class ConfluentGroupConsumer:
         self._assigned: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._starting: dict[Partition, _Start] = {}
+        self._started: dict[Partition, int] = {}
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._listener: GroupListener | None = None
         conf = settings.group_consumer_conf(group_id, instance_id, address)
@@ -87,7 +91,7 @@ class ConfluentGroupConsumer:
             raise classify(error, "poll") from error
         for message_error in errors:
             self._note(message_error)
-        return list(grouped.items())
+        return [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
         drained = list(self._errors)
@@ -97,6 +101,7 @@ class ConfluentGroupConsumer:
     def start(self, part: Partition, offset: int) -> None:
         if part not in self._assigned:
             raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
+        self._started.pop(part, None)
         self._starting[part] = _Start(offset)
         self._try_starting()
 
@@ -220,6 +225,19 @@ class ConfluentGroupConsumer:
             self._assigned.discard(part)
             self._paused.discard(part)
             self._starting.pop(part, None)
+            self._started.pop(part, None)
+
+    def _is_wanted(self, part: Partition, offset: int) -> bool:
+        """True where a batch that begins at `offset` is of the start that was asked for; else it is sought anew."""
+        start = self._started.get(part)
+        if start is None:
+            return False
+        if offset < start:
+            log.info("%s/%d was read from %d on instead of %d: sought again", part.topic, part.index, offset, start)
+            del self._started[part]
+            self._starting[part] = _Start(start)
+            return False
+        return True
 
     def _try_starting(self) -> None:
         """Seeks what is to be started; what refuses stays in `_starting` for the next poll."""
@@ -230,6 +248,7 @@ class ConfluentGroupConsumer:
                 self._seek_failed(part, start, error)
                 continue
             del self._starting[part]
+            self._started[part] = start.offset
             if part not in self._paused:
                 self._open().resume(_positions([part]))
 
