@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import subprocess
 import sys
@@ -38,7 +39,8 @@ from postdate.sidecar.errors import PostdateError
 from postdate.wheel.errors import WheelError
 from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
 
-_VALUE = b"v" * VALUE_SIZE_BYTES
+#: Values are cut from it: no compression makes them smaller, on no disk.
+_VALUES = random.Random(20).randbytes(16_384 * VALUE_SIZE_BYTES)  # noqa: S311  # not a secret
 #: Between two flushes of a filling: what the client library may hold.
 _FILL_RECORDS = 50_000
 #: s. What is not acknowledged by then never will be.
@@ -47,7 +49,7 @@ _PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 Request = tuple[bytes, Headers]
-"""Key and headers of one request; all have the same value."""
+"""Key and headers of one request; its value is `value_of` its number."""
 
 
 @dataclass
@@ -108,7 +110,7 @@ class Bed:
         producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
         while part := list(islice(wanted, _FILL_RECORDS)):
             for key, headers in part:
-                producer.produce(requests, _VALUE, key, headers, count % PARTITIONS)
+                producer.produce(requests, value_of(count), key, headers, count % PARTITIONS)
                 count += 1
             if left := producer.flush(_ACKNOWLEDGE_TIMEOUT_S):
                 raise PostdateError(f"the broker did not acknowledge {left} requests")
@@ -250,6 +252,12 @@ class Sidecar:
             if time.monotonic() > deadline:
                 raise PostdateError(f"{otherwise}; it said:\n{self.last_words()}")
             time.sleep(LOOK_S)
+
+
+def value_of(number: int) -> bytes:
+    """The value of a message: the same again after 16,384 others."""
+    first = number * VALUE_SIZE_BYTES % len(_VALUES)
+    return _VALUES[first : first + VALUE_SIZE_BYTES]
 
 
 def request(number: int, target: str, due_ms: int) -> Request:

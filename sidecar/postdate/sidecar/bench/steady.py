@@ -12,7 +12,7 @@ import time
 
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import PlainProducer
-from postdate.sidecar.bench.bed import Bed, Sidecar, request
+from postdate.sidecar.bench.bed import Bed, Sidecar, request, value_of
 from postdate.sidecar.bench.figures import Figures, Lateness, percentiles
 from postdate.sidecar.bench.journal import Arrivals, Journal
 from postdate.sidecar.bench.limits import (
@@ -21,7 +21,6 @@ from postdate.sidecar.bench.limits import (
     MANY_PARTITIONS,
     PARTITIONS,
     TARGET_PARTITIONS,
-    VALUE_SIZE_BYTES,
     WARM_UP_S,
 )
 from postdate.sidecar.errors import PostdateError, TransientError
@@ -31,7 +30,6 @@ _DELAY_MS = (1_000, 5_000)
 _STEP_S = 0.005
 #: s. Between two looks of the reader; part of what it measures.
 _READ_PAUSE_S = 0.001
-_VALUE = b"v" * VALUE_SIZE_BYTES
 _SEED = 20
 
 
@@ -178,7 +176,7 @@ class _Sender:
                     target = self._targets[number % len(self._targets)]
                     key, headers = request(number, target, now_ms + chance.randint(*_DELAY_MS))
                     self._producer.produce(
-                        self._requests, _VALUE, key, headers, number % self._partitions, self._delivered
+                        self._requests, value_of(number), key, headers, number % self._partitions, self._delivered
                     )
                 sent = wanted
                 self._producer.flush(0)

@@ -1,0 +1,49 @@
+"""What becomes of the other cases of a benchmark when one fails or is stopped: their figures stay, its things end."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.sidecar.bench.bed import Bed, value_of
+from postdate.sidecar.bench.cases import CASES, Size
+from postdate.sidecar.bench.figures import Figure, Figures
+from postdate.sidecar.bench.limits import VALUE_SIZE_BYTES
+from postdate.sidecar.cli.bench import _measure
+from postdate.sidecar.cli.interrupts import Interrupted
+from postdate.sidecar.errors import TransientError
+
+
+@pytest.mark.parametrize(("end", "later"), [(TransientError("too slow"), True), (Interrupted(), False)])
+def test_what_was_measured_before_and_after_a_failure_is_kept(
+    end: BaseException, later: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended: list[str] = []
+
+    def run(name: str, error: BaseException | None, bed: Bed, _size: Size) -> Figures:
+        bed.stack.callback(ended.append, name)
+        if error is not None:
+            raise error
+        return {"rate_per_s": 1.0}
+
+    for name, error in (("one", None), ("two", end), ("three", None)):
+        monkeypatch.setitem(CASES, name, partial(run, name, error))
+    found: list[Figure] = []
+    with ExitStack() as stack:
+        bed = Bed(SimKafka(SimBroker()), "nowhere:1", tmp_path, stack, print)
+        assert not _measure(bed, ["one", "two", "three"], Size(1_000, 1.0), 1, found)
+        ran = ["one", "two", "three"] if later else ["one", "two"]
+        assert ended == ran, "what a run starts ends with it"
+        assert bed.stack is stack
+    assert {figure.case for figure in found} == {name for name in ran if name != "two"}
+    assert ("two: failed: too slow" in capsys.readouterr().err) == later
+
+
+def test_values_are_of_one_size_and_hardly_repeat() -> None:
+    values = [value_of(number) for number in range(20_000)]
+    assert {len(value) for value in values} == {VALUE_SIZE_BYTES}
+    assert len(set(values)) == 16_384
