@@ -5,8 +5,8 @@ The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_p
 - A partition needs an offset when it is assigned, or it cannot be sought later. Any would do, but a fetch may slip out
   before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning. What
   such a fetch brings is dropped.
-- A seek that overtakes the look-up of that beginning may be undone by its answer (seen on a busy machine, one start in
-  ten): the partition is then read from its beginning. The first batch shows it, and the partition is sought again.
+- A seek that overtakes the look-up of that beginning may be undone by its answer (librdkafka issue 2256; five starts of
+  eight on a busy machine): the partition is read from its beginning. The first batch shows it, and it is sought again.
 - Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
   fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
   (librdkafka issues 2961, 5591).
