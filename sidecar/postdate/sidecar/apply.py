@@ -48,18 +48,18 @@ def _catch_up(draft: Draft, offset: int, request: Request, mark: Mark) -> None:
         if request.id:
             draft.note_end(offset, request.id, mark.sent)
     elif request.grace_ms >= 0:
-        acts_on = _acts_on(draft, offset, request)
-        key = draft.find(acts_on) if _is_pending(draft, acts_on) else None
-        if key is not None:
-            old = draft.entry(key)
+        acts_on, at = _acts_on(draft, offset, request)
+        pending = _pending(draft, acts_on, at)
+        if pending is not None:
+            key, old = pending
             draft.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
 
 
-def _acts_on(draft: Draft, offset: int, request: Request) -> int:
-    """The offset of the request that a control names, -1 for none: a control acts on earlier requests only."""
-    key = draft.pending_id(request.id) if request.id else None
-    acts_on = split_key(key)[1] if key is not None else request.acts_on
-    return acts_on if acts_on < offset else -1
+def _acts_on(draft: Draft, offset: int, request: Request) -> tuple[int, bytes | None]:
+    """The offset of the request that a control names, and where its id says it lies; -1: none before the control."""
+    at = draft.pending_id(request.id) if request.id else None
+    acts_on = split_key(at)[1] if at is not None else request.acts_on
+    return (acts_on, at) if acts_on < offset else (-1, None)
 
 
 def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False) -> Entry:
@@ -116,7 +116,9 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
         if pending is not None:
             other = split_key(pending)[1]
             if other < offset:
-                _end(draft, other, Kind.REPLACED, by=offset)
+                key = draft.find(other, at=pending)
+                assert key is not None, "an id points at an entry that is not there"
+                _end(draft, key, draft.entry(key), Kind.REPLACED, by=offset)
             else:
                 kind, ended_by = Kind.REPLACED, other
     entry = Entry(
@@ -144,15 +146,16 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
 
 def _control(draft: Draft, record: Record, request: Request) -> int:
     offset = record.offset
-    acts_on = _acts_on(draft, offset, request)
-    if _is_pending(draft, acts_on):
-        if refusal := _beyond_horizon(draft, acts_on, request):
+    acts_on, at = _acts_on(draft, offset, request)
+    pending = _pending(draft, acts_on, at)
+    if pending is not None:
+        key, old = pending
+        if refusal := _beyond_horizon(draft, old, request):
             return _put_control(draft, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
-            _end(draft, acts_on, Kind.CANCELLED, by=offset)
+            _end(draft, key, old, Kind.CANCELLED, by=offset)
         else:
-            long = draft.is_long(request.due_ms - record.timestamp_ms)
-            _reschedule(draft, acts_on, request, long)
+            _reschedule(draft, key, old, request, draft.is_long(request.due_ms - record.timestamp_ms))
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -170,32 +173,30 @@ def _control(draft: Draft, record: Record, request: Request) -> int:
     return _put_control(draft, offset, entry)
 
 
-def _beyond_horizon(draft: Draft, acts_on: int, request: Request) -> RequestRefused | None:
+def _beyond_horizon(draft: Draft, old: Entry, request: Request) -> RequestRefused | None:
     """Why a reschedule must not be carried out: where nothing is stored, the horizon counts from the request that it
     moves, which is what the entry would be rebuilt from (invariant I5)."""
     if request.action != Action.RESCHEDULE or draft.store_after_ms:
         return None
-    key = draft.find(acts_on)
-    accepted_ms = draft.entry(key).accepted_ms if key is not None else request.due_ms
-    if request.due_ms - accepted_ms <= draft.horizon_ms:
+    delay_ms = request.due_ms - old.accepted_ms
+    if delay_ms <= draft.horizon_ms:
         return None
-    detail = (
-        f"due {request.due_ms - accepted_ms} ms after the request that it moves; the horizon is {draft.horizon_ms} ms"
-    )
+    detail = f"due {delay_ms} ms after the request that it moves; the horizon is {draft.horizon_ms} ms"
     return RequestRefused(Reason.BEYOND_HORIZON, detail)
 
 
-def _is_pending(draft: Draft, offset: int) -> bool:
-    """True where a control may act on the request: it is held, and no other control has ended it."""
-    key = draft.find(offset) if offset >= 0 else None
-    return key is not None and draft.entry(key).kind in PENDING
+def _pending(draft: Draft, offset: int, at: bytes | None) -> tuple[bytes, Entry] | None:
+    """Key and entry of a request that a control may act on: it is held, and no other control has ended it."""
+    key = draft.find(offset, at=at) if offset >= 0 else None
+    if key is None:
+        return None
+    entry = draft.entry(key)
+    return (key, entry) if entry.kind in PENDING else None
 
 
-def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
+def _end(draft: Draft, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is not needed again."""
-    key = draft.find(offset)
-    assert key is not None, "an id points at an entry that is not there"
-    old = draft.entry(key)
+    offset = split_key(key)[1]
     new = msgspec.structs.replace(
         old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason=""
     )
@@ -203,11 +204,8 @@ def _end(draft: Draft, offset: int, kind: Kind, by: int) -> None:
     draft.drop_id(old.id, offset)
 
 
-def _reschedule(draft: Draft, offset: int, request: Request, long: bool) -> None:
+def _reschedule(draft: Draft, key: bytes, old: Entry, request: Request, long: bool) -> None:
     """Give a pending entry another due time. One that is stored, or is so now, is stored anew, beside its control."""
-    key = draft.find(offset)
-    assert key is not None, "only a present entry can be moved"
-    old = draft.entry(key)
     _move(
         draft,
         key,

@@ -159,7 +159,9 @@ class BatchBuilder:
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
-        batch.linked.append((key, entry, batch.fates[-1][2]))
+        fate = batch.fates[-1][2]
+        if fate != APPLIED:  # the id of a control is that of another
+            batch.linked.append((key, entry, fate))
 
     def _judge(
         self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
@@ -291,8 +293,8 @@ class BatchBuilder:
         return topic.size_bytes_max
 
     def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
-        key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
-        if key is not None and entry.new_due >= 0:
+        key = draft.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
+        if key is not None:
             other = draft.entry(key)
             if other.kind in PENDING:
                 batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
@@ -325,10 +327,9 @@ def finish(draft: Draft, batch: Batch) -> None:
         mark_stored(draft, key)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
-        if entry.id:
-            draft.drop_id(entry.id, offset)
         draft.changes.places[offset] = None
-        if fate in SENT:
+        if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
+            draft.drop_id(entry.id, offset)
             draft.note_end(offset, entry.id, sent=True)
 
 

@@ -49,6 +49,9 @@ class Draft:
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
         self.changes: Changes = index.changes()
         self._marks_end = index.marks_end
+        # What was asked last, and what the index said: an entry, or an id, is mostly asked for again at once.
+        self._entry: tuple[bytes, bytes | None] = (b"", None)
+        self._id: tuple[bytes, bytes | None] = (b"", None)
         self._first_dues: list[tuple[int, list[int]]] = []  # rows: an offset, and what it and those behind it became
         self._firsts_end = -1  # the offset behind the last row
 
@@ -67,13 +70,20 @@ class Draft:
             overlay = self.changes.parked
             return overlay[key] if key in overlay else self.index.parked(key)
         entries = self.changes.entries
-        return entries[key] if key in entries else self.index.entry(key)
+        if key in entries:
+            return entries[key]
+        if self._entry[0] != key:
+            self._entry = key, self.index.entry(key)
+        return self._entry[1]
 
-    def find(self, offset: int, first_due_ms: int | None = None) -> bytes | None:
+    def find(self, offset: int, first_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
         """The present key of the entry of request `offset`, or None where it is not pending.
 
-        `first_due_ms` saves a look-up where the caller knows it (a fate names it).
+        `first_due_ms` saves a look-up where the caller knows it (a fate names it), and `at` all but one where the
+        entry lies under that key of its own, as most do that an id leads to.
         """
+        if at is not None and self.raw(at) is not None:
+            return at
         places = self.changes.places
         place = places[offset] if offset in places else self.index.place(offset)
         if place is not None:
@@ -90,7 +100,11 @@ class Draft:
         if not caller_id:
             return None
         ids = self.changes.ids
-        return ids[caller_id] if caller_id in ids else self.index.id_key(caller_id)
+        if caller_id in ids:
+            return ids[caller_id]
+        if self._id[0] != caller_id:
+            self._id = caller_id, self.index.id_key(caller_id)
+        return self._id[1]
 
     def ending(self, caller_id: bytes) -> Ending | None:
         """How the last request of an id ended, where that was within the window; None: not known."""
@@ -164,7 +178,7 @@ class Draft:
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
         """Remember that a request has ended: `sent`, as a delivery or a dead letter, else by a control."""
-        if not sent and self._first_due(offset) is not None:  # else `was_sent` knows nothing of it any more
+        if not sent and offset >= self.index.first_dues_from:  # else `was_sent` knows nothing of it any more
             self.changes.ended[control_end_key(offset)] = b""
         key = self.index.endings.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:

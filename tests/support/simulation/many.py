@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 
 from support.simulation.mutations import MUTATIONS
 from support.simulation.run import Result, run_seed
+
+_MISTAKE = re.compile(r"fails with (AttributeError|NameError|TypeError)\b")
 
 
 @contextmanager
@@ -29,10 +32,15 @@ def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> Iterator[Result
 
 
 def first_caught(name: str, seeds: range) -> Result | None:
-    """The first schedule that shows that the mutation of this name is there; None where none of them does."""
+    """The first schedule that shows that the mutation of this name is there; None where none of them does.
+
+    AssertionError where the mutation no longer fits the code that it changes: it would be caught by its own mistake.
+    """
     mutation, theme = MUTATIONS[name]
     for seed in seeds:
         result = run_seed(seed, mutation, theme)
+        mistakes = [line for line in result.wrong if _MISTAKE.search(line)]
+        assert not mistakes, f"the mutation {name!r} itself is wrong: {mistakes[0]}"
         if result.wrong:
             return result
     return None

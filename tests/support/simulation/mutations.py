@@ -142,11 +142,11 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
     honest_answer = Answers.to_control
 
     def early(draft: Draft, record: Record, request: Any) -> int:
-        pending = {offset for offset in range(record.offset) if apply._is_pending(draft, offset)}
+        pending = {offset for offset in range(record.offset) if apply._pending(draft, offset, None)}
         first_due: int = honest(draft, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
             actor = next(actor for actor in reversed(world.stack) if hasattr(actor, "shard"))
-            ended = [offset for offset in pending if not apply._is_pending(draft, offset)]
+            ended = [offset for offset in pending if apply._pending(draft, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             answers = actor.shard._dispatcher._builder._answers
             message = answers.message(verdict, record.offset, request.id, ended[0] if ended else -1)

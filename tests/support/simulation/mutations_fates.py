@@ -188,7 +188,7 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "moved, not stored anew": (_moved_not_rewritten, "moves"),
     "all of STORE is taken": (_all_of_the_store, "store"),
     "half a rebuild is gone on with": (_interrupted_rebuild, "store"),
-    "an id freed for another": (_id_taken_away, "controls"),
+    "an id freed for another": (_id_taken_away, "moves"),
     "append time not looked at": (_append_time_unchecked, "clocks"),
     "own clock believed": (_own_clock, "clocks"),
     "holds not recalled": (_holds_not_recalled, "held"),

@@ -100,6 +100,11 @@ class TimerIndex:
         return self._log.position.next_dispatch
 
     @property
+    def first_dues_from(self) -> int:
+        """No first due time below this offset is kept any more; a lower bound until the first are deleted."""
+        return self._log.first_dues_from
+
+    @property
     def seq(self) -> int:
         """The seq of the last dispatch-log record applied; 0 in a new index."""
         return self._log.position.seq

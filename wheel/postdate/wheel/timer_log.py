@@ -92,7 +92,8 @@ class TimerLog:
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
         self._low: int | None = None
         self._low_block = 0
-        self._trimmed = 0  # below it `firsts` holds nothing; not known before the first trim
+        self.first_dues_from = 0  # below it `firsts` holds nothing; a lower bound until the first trim
+        self._firsts_row = 0, b""  # the row of `firsts` that was read last: nothing ever changes one
         self._trim_from = 0
         self._range_tombstones = 0
         self.reclaimable_size_bytes = 0
@@ -128,13 +129,17 @@ class TimerLog:
 
     def first_due(self, offset: int) -> int | None:
         """The first due time of a request that became an entry, or None; valid from the low-water mark on. One seek."""
-        row = self._db.last_row("firsts", at_most=number_key(offset))
-        if row is None:
-            return None
-        at = (offset - key_number(row[0])) * 8
-        if at >= len(row[1]):
-            return None
-        due_ms = int.from_bytes(row[1][at : at + 8], "little")
+        base, packed = self._firsts_row
+        at = (offset - base) * 8
+        if not 0 <= at < len(packed):
+            row = self._db.last_row("firsts", at_most=number_key(offset))
+            if row is None:
+                return None
+            base, packed = self._firsts_row = key_number(row[0]), row[1]
+            at = (offset - base) * 8
+            if at >= len(packed):
+                return None
+        due_ms = int.from_bytes(packed[at : at + 8], "little")
         return None if due_ms == NO_FIRST_DUE else due_ms
 
     def find(self, offset: int) -> bytes | None:
@@ -338,14 +343,14 @@ class TimerLog:
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
         bound = 0 if row is None else key_number(row[0])  # that row may reach above the mark: it stays
-        if bound > self._trimmed:
+        if bound > self.first_dues_from:
             batch = WriteBatch(raw_mode=True)
-            batch.delete_range(number_key(self._trimmed), number_key(bound), self._db.handle("firsts"))
-            offsets = control_end_key(self._trimmed), control_end_key(bound)
+            batch.delete_range(number_key(self.first_dues_from), number_key(bound), self._db.handle("firsts"))
+            offsets = control_end_key(self.first_dues_from), control_end_key(bound)
             batch.delete_range(*offsets, self._db.handle("ended"))
             self._db.write(batch)
             self._range_tombstones += 1
-            self._trimmed = bound
+            self.first_dues_from, self._firsts_row = bound, (0, b"")
         self._trim_from = low
 
     def forget_endings(self, at_ms: int) -> None:
