@@ -20,7 +20,7 @@ import pytest
 from postdate.connectors.kafka.dev.docker import DockerBroker, layers_done, node_environment, run_command
 from postdate.connectors.kafka.dev.jars import cache_dir, find_ivy, kafka_libs
 from postdate.connectors.kafka.dev.java import find_java, major_version
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port, require_free
+from postdate.connectors.kafka.dev.local import LocalBroker, free_port, jvm_options, require_free
 from postdate.connectors.kafka.dev.properties import container_environment, node_settings, write_properties
 from postdate.connectors.kafka.dev.uninterrupted import uninterrupted
 from postdate.connectors.kafka.errors import DevBrokerFailed
@@ -244,6 +244,12 @@ class TestDocker:
         layers: dict[str, str] = {}
         steps = [layers_done(layers, line) for line in _PULLED.splitlines(keepends=True)]
         assert steps == [(0, 0), (1, 1), (1, 2), (1, 3), (1, 3), (2, 3)]
+
+    def test_the_jvm_is_told_what_kafkas_own_variable_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("KAFKA_JVM_PERFORMANCE_OPTS", raising=False)
+        assert "TieredStopAtLevel=1" in node_environment("127.0.0.1", 9092)["KAFKA_JVM_PERFORMANCE_OPTS"]
+        monkeypatch.setenv("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC")
+        assert node_environment("127.0.0.1", 9092)["KAFKA_JVM_PERFORMANCE_OPTS"] == jvm_options() == "-XX:+UseSerialGC"
 
     def test_every_container_is_a_cluster_of_its_own(self) -> None:
         one, other = (node_environment("127.0.0.1", 9092)["CLUSTER_ID"] for _ in range(2))

@@ -25,6 +25,7 @@ from postdate.connectors.kafka.dev.local import (
     STOP_TIMEOUT_S,
     die_with_us,
     free_port,
+    jvm_options,
     new_cluster_id,
     require_free,
 )
@@ -204,7 +205,8 @@ def node_environment(host: str, port: int) -> dict[str, str]:
     settings["controller.quorum.voters"] = f"1@localhost:{controller_port}"
     settings["listeners"] = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{controller_port}"
     heap = f"-Xmx{HEAP_MB}m -Xms{HEAP_MB // 2}m"
-    return {**container_environment(settings), "CLUSTER_ID": new_cluster_id(), "KAFKA_HEAP_OPTS": heap}
+    jvm = {"KAFKA_HEAP_OPTS": heap, "KAFKA_JVM_PERFORMANCE_OPTS": jvm_options()}
+    return {**container_environment(settings), "CLUSTER_ID": new_cluster_id(), **jvm}
 
 
 def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
