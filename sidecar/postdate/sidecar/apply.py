@@ -227,9 +227,8 @@ def _move(draft: Draft, key: bytes, old: Entry, new: Entry) -> None:
         draft.claim_id(new, offset)
 
 
-def mark_stored(draft: Draft, key: bytes) -> None:
+def mark_stored(draft: Draft, key: bytes, old: Entry) -> None:
     """What the fate `stored` does to the entry under `key`, after an own commit as in recovery: its truth is STORE."""
-    old = draft.entry(key)
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
     draft.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
 
@@ -261,7 +260,7 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
         if name != APPLIED:
             draft.note_end(offset, old.id, name in SENT)
     else:
-        mark_stored(draft, key)
+        mark_stored(draft, key, old)
 
 
 def _mark(draft: Draft, fate: Fate) -> None:

@@ -137,7 +137,7 @@ class BatchBuilder:
                 self._apply(batch, draft, entry, offset)
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
-                    batch.stored.append(key)
+                    batch.stored.append((key, entry))
                     batch.cut()
                     continue
             else:
@@ -323,8 +323,8 @@ def finish(draft: Draft, batch: Batch) -> None:
         due_ms, offset = split_key(key)
         draft.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
         draft.changes.insert_parked(place, raw, stored=entry.stored)
-    for key in batch.stored:
-        mark_stored(draft, key)
+    for key, entry in batch.stored:
+        mark_stored(draft, key, entry)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
         draft.changes.places[offset] = None

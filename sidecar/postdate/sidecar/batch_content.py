@@ -24,7 +24,7 @@ class Batch:
     runs: list[list[bytes]] = field(default_factory=lambda: [[]])
     sizes: list[list[int]] = field(default_factory=lambda: [[]])
     linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
-    stored: list[bytes] = field(default_factory=list)  # keys of entries that are in STORE from now on, and go on
+    stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries that are in STORE from now on, and go on
     unparked: list[tuple[bytes, int]] = field(default_factory=list)
     kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
     rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
