@@ -14,7 +14,7 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.murmur2 import positive_murmur2
+from postdate.connectors.spark.murmur2 import kafkas_murmur2, spelled_murmur2
 from postdate.connectors.spark.times import due_ms, duration_ms, instant_ms
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.connectors.wire.instants import parse_instant_ms
@@ -199,14 +199,14 @@ def test_the_level_table_is_the_sidecars() -> None:
 def test_murmur2_is_kafkas(spark: SparkSession) -> None:
     choice = random.Random(11)
     keys = [b"", b"a", b"ab", b"abc", b"abcd", "Grüße".encode(), *(choice.randbytes(n) for n in range(5, 70))]
-    rows = spark.createDataFrame([(bytearray(key),) for key in keys], "key binary")
-    found = {
-        bytes(row["key"]): row["hash"]
-        for row in rows.select("key", positive_murmur2(F.col("key")).alias("hash")).collect()
-    }
-    assert found == {key: murmur2(key) & 0x7FFFFFFF for key in keys}
     # Of Kafka's own UtilsTest, so that the two implementations here cannot be wrong together.
     vectors = {b"21": -973932308, b"foobar": -790332482, b"a-little-bit-long-string": -985981536}
-    rows = spark.createDataFrame([(bytearray(key),) for key in vectors], "key binary")
-    hashed = rows.select("key", positive_murmur2(F.col("key")).alias("hash")).collect()
-    assert {bytes(row["key"]): row["hash"] for row in hashed} == {k: v & 0x7FFFFFFF for k, v in vectors.items()}
+    rows = spark.createDataFrame([(bytearray(key),) for key in [*keys, *vectors]] + [(None,)], "key binary")
+    of_kafka = kafkas_murmur2(F.col("key"))
+    assert of_kafka is not None, "the session can read Kafka"
+    hashes = {"of_kafka": of_kafka, "spelled": spelled_murmur2(F.col("key"))}
+    found = rows.select("key", *(hash_.alias(name) for name, hash_ in hashes.items())).collect()
+    expected = {key: murmur2(key) & 0x7FFFFFFF for key in keys} | {k: v & 0x7FFFFFFF for k, v in vectors.items()}
+    for name in hashes:
+        assert {bytes(row["key"]): row[name] for row in found if row["key"] is not None} == expected, name
+        assert [row[name] for row in found if row["key"] is None] == [None], name

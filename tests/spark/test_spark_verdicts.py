@@ -14,12 +14,18 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
-from support.history import TARGET, History
-from support.judging import judged, sieve_of
-from support.verdict_cases import DUE, T, all_cases
+from postdate.connectors.wire.murmur2 import partition_for
+from support.history import TARGET, Headers, History
+from support.judging import judged, sieve_of, sifted, spans_of
+from support.verdict_cases import DUE, HOUR_MS, T, all_cases
 
 CASES = all_cases()
+SPANS = (
+    *("sound", "one ahead", "no fate", "no record", "two fates", "two records", "another value", "swapped dues"),
+    *("another header", "another partition", "another's record twice", "a letter", "not asked for", "early"),
+)
 # Cases of their own: test_spark_answers.
+UNDECIDED = {"pending", "pending within the slack", "the partition asked for"}
 ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
@@ -57,6 +63,63 @@ def test_the_sieve_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> 
     assert plain[CASES.expected["delivered"].offset] == "delivered"
     assert plain[CASES.expected["on the millisecond"].offset] == "delivered"
     assert "pending" in plain.values()
+
+
+def test_a_span_is_whole_where_its_one_request_is_plain(spark: SparkSession) -> None:
+    of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
+    plain = {row["offset"]: row["plain"] for row in sieve_of(spark, CASES).collect() if row["plain"]}
+    found = spans_of(spark, CASES).where("is_whole and asked + ahead > 0").collect()
+    whole = {row["span"]: "delivered" if row["asked"] else "pending" for row in found}
+    assert {span: verdict for span, verdict in whole.items() if of.get(span, ("", {verdict}))[1] != {verdict}} == {}
+    # What is due while the audit reads, and what names its partition, is looked at more closely.
+    assert {of[offset][0] for offset in plain.keys() - whole.keys()} == UNDECIDED
+
+
+def test_whole_spans_and_what_is_left_of_them_are_what_the_rules_say(
+    spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
+) -> None:
+    found = sifted(spark, CASES)
+    nothing = spark.createDataFrame([], "place string")
+    assert found.rows is not None
+    assert found.plain is not None
+    left = {row["offset"]: row for row in found.rows.collect()}
+    assert left == {offset: row for offset, row in rows.items() if offset in left}
+    expected = summarise(cases[0], cases[1], nothing, samples_max=0)
+    assert summarise(found.rows, cases[1], nothing, 0, found.plain) == expected
+    found.forget()
+
+
+def test_a_span_of_many_is_broken_by_one_thing_that_differs(spark: SparkSession) -> None:
+    """Each span has four requests, all of them plain but for what its name says of one."""
+    history = History(T)
+    for number, name in enumerate(SPANS):
+        for place in range(4):
+            _add_to_span(history, 4 * number, place, name if place == 0 or name.startswith("swapped") else "")
+    found = {row["span"]: row["is_whole"] for row in spans_of(spark, history, bits=2).collect()}
+    assert [name for number, name in enumerate(SPANS) if found[number]] == ["sound", "one ahead"]
+
+
+def _add_to_span(history: History, first: int, place: int, name: str) -> None:
+    offset, swapped = first + place, first + (1, 0, 2, 3)[place]
+    key, at = b"%d" % offset, DUE + offset + (400 * 24 * HOUR_MS if name == "one ahead" else 0)
+    sent: Headers = [("a", b"b"), ("c", None)]
+    if name != "not asked for":
+        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % at), key=key, headers=sent)
+    said = DUE + swapped if name == "swapped dues" else at
+    for _ in range({"no fate": 0, "one ahead": 0, "two fates": 2}.get(name, 1)):
+        history.commit([offset, said, "delivered"], at_ms=said - 1 if name == "early" else T + HOUR_MS - 1)
+    if name == "a letter":
+        history.bury(offset)
+    of = offset + 1 if name == "another's record twice" else offset
+    for _ in range({"no record": 0, "one ahead": 0, "two records": 2}.get(name, 1)):
+        history.deliver(
+            of,
+            key=b"%d" % of,
+            value=b"w" if name == "another value" else b"v",
+            headers=[("a", None), ("b", b"c")] if name == "another header" else sent,
+            partition=(partition_for(b"%d" % of, 4) + (name == "another partition")) % 4,
+            due_ms=DUE + of if of != offset else said,
+        )
 
 
 def test_the_cases_reach_every_verdict_that_rows_can_have() -> None:

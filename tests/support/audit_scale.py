@@ -8,6 +8,9 @@ one Spark session of two threads and 4 GB:
 3. a full audit with a new `--state`, then one per cent more rows, then an audit of these with the same state;
 4. with twice the rows, counting and the full audit again.
 
+With `--bootstrap` and `--history` the topics lie on a broker that runs already and what was written is noted in a file,
+so that a second run audits it without writing it again.
+
 Each audit must find what was written, and nothing wrong. Bounds are those that docs/pipeline.md names. What runs
 beside it on the machine shows in the seconds, and hardly in the processor time of Spark's JVM, which is told too.
 """
@@ -15,11 +18,13 @@ beside it on the machine shows in the seconds, and hardly in the processor time 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,7 +37,7 @@ from postdate.connectors.spark.output import Outcome
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.session import spark_session
 from postdate.connectors.spark.sources import read_records
-from support.bed import Bed, new_bed
+from support.bed import Bed
 from support.broker import local_broker
 from support.past_dispatches import PENDING_EVERY, Filling, fill
 
@@ -42,6 +47,7 @@ _PARTITIONS, _TARGETS, _TARGET_PARTITIONS = 4, 3, 4
 #: Of a skewed history this share lies in one request partition, and all of it goes to one target.
 _SKEW = 0.9
 _MEMORY = "4g"
+_PARTS = ("state", "twice")
 
 #: What docs/pipeline.md promises.
 COUNT_TIMES_MAX, TWICE_TIMES_MAX, STEP_SHARE_MAX = 2.5, 2.2, 0.10
@@ -60,22 +66,29 @@ class Scale:
     """A history that grows, and the session that audits it."""
 
     spark: SparkSession
-    bed: Bed
     fillings: list[Filling]
-    rows: int = 0
+    noted: Path | None = None
+
+    @property
+    def rows(self) -> int:
+        """Requests that were written."""
+        return sum(one.next_request for one in self.fillings)
 
     def grow(self, rows: int, skew: bool) -> None:
-        """Adds so many requests and their deliveries."""
+        """Adds so many requests and their deliveries, and notes where the next ones would come."""
+        if rows <= 0:
+            return
         began_s = time.monotonic()
         large = int(rows * _SKEW) if skew else rows // _PARTITIONS
         small = (rows - large) // (_PARTITIONS - 1)
         shares = [rows - small * (_PARTITIONS - 1), *[small] * (_PARTITIONS - 1)]
         self.fillings = fill(self.fillings, shares)
-        self.rows += rows
+        if self.noted is not None:
+            self.noted.write_text(json.dumps([asdict(one) for one in self.fillings]))
         _say(f"wrote {rows:,} requests with their deliveries", Took(time.monotonic() - began_s, 0))
 
     def options(self, state: str | None = None) -> AuditOptions:
-        return AuditOptions(self.bed.bootstrap, tuple(self.bed.requests), state=state)
+        return AuditOptions(self.fillings[0].bootstrap, (self.fillings[0].requests,), state=state)
 
     def audited(self, what: str, state: str | None = None) -> tuple[Took, Outcome]:
         """How long a full audit, or with `state` one since the last takes, told and kept."""
@@ -94,7 +107,7 @@ class Scale:
 
     def counted(self, what: str, ranges: Sequence[Range]) -> Took:
         """How long counting the records in `ranges` takes."""
-        properties = {"bootstrap.servers": self.bed.bootstrap}
+        properties = {"bootstrap.servers": self.fillings[0].bootstrap}
         took, count = self._timed(what, lambda: read_records(self.spark, ranges, properties).count())
         sys.stdout.write(f"    {count:,} records\n")
         return took
@@ -117,9 +130,10 @@ class Scale:
         return float(jvm.java.lang.ProcessHandle.current().info().totalCpuDuration().get().toMillis()) / 1_000
 
 
-def measure(scale: Scale, rows: int, skew: bool, directory: Path) -> None:
-    """The whole of it; writes each figure to standard output as soon as it is known."""
-    scale.grow(rows, skew)
+def measure(scale: Scale, rows: int, skew: bool, directory: Path, parts: Sequence[str] = _PARTS) -> None:
+    """What `parts` name; writes each figure to standard output as soon as it is known. More rows may lie there."""
+    scale.grow(rows - scale.rows, skew)
+    rows = scale.rows
     _, outcome = scale.audited("an audit, the first of the session")
     scale.expect(outcome)
     scale.counted("counting, the first time", outcome.ranges)
@@ -127,37 +141,62 @@ def measure(scale: Scale, rows: int, skew: bool, directory: Path) -> None:
     audited, _ = scale.audited("audit")
     _ratio("audit ÷ counting", audited, counted, COUNT_TIMES_MAX)
 
-    state = str(directory / "state")
+    if "state" in parts:
+        _measure_state(scale, rows, skew, str(directory / "state"))
+    if "twice" in parts:
+        scale.grow(2 * rows - scale.rows, skew)
+        twice, outcome = scale.audited("audit of twice the rows")
+        scale.expect(outcome)
+        _ratio("twice the rows ÷ once", twice, audited, TWICE_TIMES_MAX)
+        counted = scale.counted("counting twice the rows", outcome.ranges)
+        _ratio("audit ÷ counting, twice the rows", twice, counted, COUNT_TIMES_MAX)
+
+
+def _measure_state(scale: Scale, rows: int, skew: bool, state: str) -> None:
     full, outcome = scale.audited("audit with a new state", state)
     scale.expect(outcome)
     scale.grow(rows // 100, skew)
     step, _ = scale.audited("audit of one per cent more", state)
     _ratio("one per cent more ÷ audit with a new state", step, full, STEP_SHARE_MAX)
 
-    scale.grow(2 * rows - scale.rows, skew)
-    twice, outcome = scale.audited("audit of twice the rows")
-    scale.expect(outcome)
-    _ratio("twice the rows ÷ once", twice, audited, TWICE_TIMES_MAX)
-    counted = scale.counted("counting twice the rows", outcome.ranges)
-    _ratio("audit ÷ counting, twice the rows", twice, counted, COUNT_TIMES_MAX)
-
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="audit_scale", description="How the audit's time grows with the rows.")
     parser.add_argument("--rows", type=int, default=200_000, metavar="N", help="requests; twice as many at the end")
     parser.add_argument("--skew", action="store_true", help="nine rows in ten in one partition, all to one target")
+    parser.add_argument("--bootstrap", metavar="SERVERS", help="a broker that runs, instead of one of its own")
+    parser.add_argument("--history", type=Path, metavar="FILE", help="where what was written there is noted")
+    parser.add_argument("--parts", nargs="*", choices=_PARTS, default=_PARTS, help="beside counting and a full audit")
+    parser.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark's")
     given = parser.parse_args(arguments)
-    settings = {"spark.driver.memory": _MEMORY}
-    with tempfile.TemporaryDirectory(prefix="postdate-scale-") as made, local_broker() as broker:
-        directory = Path(made)
-        with (
-            new_bed(broker.bootstrap_servers, directory) as bed,
-            spark_session("local[2]", settings, Reporter().say) as spark,
-        ):
-            requests = bed.new_requests(_PARTITIONS)
-            targets = tuple(bed.new_target(_TARGET_PARTITIONS) for _ in range(1 if given.skew else _TARGETS))
-            fillings = [Filling(bed.bootstrap, requests, number, targets) for number in range(_PARTITIONS)]
-            measure(Scale(spark, bed, fillings), given.rows, given.skew, directory)
+    settings = {"spark.driver.memory": _MEMORY, **dict(pair.split("=", 1) for pair in given.conf)}
+    with (
+        tempfile.TemporaryDirectory(prefix="postdate-scale-") as made,
+        _broker(given.bootstrap) as bootstrap,
+        spark_session("local[2]", settings, Reporter().say) as spark,
+    ):
+        scale = Scale(spark, _fillings(bootstrap, given.history, given.skew), given.history)
+        measure(scale, given.rows, given.skew, Path(made), given.parts)
+
+
+@contextmanager
+def _broker(bootstrap: str | None) -> Iterator[str]:
+    if bootstrap is not None:
+        yield bootstrap
+        return
+    with local_broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def _fillings(bootstrap: str, noted: Path | None, skew: bool) -> list[Filling]:
+    """What was written before, or topics that are empty."""
+    if noted is not None and noted.exists():
+        said = json.loads(noted.read_text())
+        return [Filling(**{**one, "targets": tuple(one["targets"])}) for one in said]
+    bed = Bed(bootstrap, Path())
+    requests = bed.new_requests(_PARTITIONS)
+    targets = tuple(bed.new_target(_TARGET_PARTITIONS) for _ in range(1 if skew else _TARGETS))
+    return [Filling(bootstrap, requests, number, targets) for number in range(_PARTITIONS)]
 
 
 def _say(what: str, took: Took) -> None:

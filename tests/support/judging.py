@@ -10,19 +10,21 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
-from postdate.connectors.spark.audit_steps import judged_sides
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
 from postdate.connectors.spark.history import PARTITIONS, TARGETS
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import SIFTED_ROWS_MAX
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
-from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_messages, delivered_rows
+from postdate.connectors.spark.request_rows import request_rows, understood_rows
 from postdate.connectors.spark.sides import Sides
 from postdate.connectors.spark.sieve import asked_rows, sieved
+from postdate.connectors.spark.sifting import History as Read
+from postdate.connectors.spark.sifting import Judged, Sifting, judged_history, judged_sides
 from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.spark.spans import Spans
 from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT
@@ -85,19 +87,37 @@ def judged(
 ) -> tuple[DataFrame, DataFrame]:
     """The judged rows and the breaks of the chain of a history of one partition; `sifted_max` 0: all by the rules."""
     found = tables(spark, history, Bounds(**bounds), dialects)
-    rows = judged_sides(
-        asked_rows(found.requests),
-        _sides(spark, history, found),
-        found.partitions,
-        small_table(spark, [*targets], TARGETS),
+    how = Sifting(
+        *(found.partitions, small_table(spark, [*targets], TARGETS)),
         has_claims=with_claims,
         has_answers=bool(history.answers),
         verdicts="none",
         snapshot_ms=SNAPSHOT,
         slack_ms=60_000,
         sifted_max=sifted_max,
-    ).rows
+    )
+    rows = judged_sides(asked_rows(found.requests), _sides(spark, history, found), how).rows
+    assert rows is not None, "each origin has a row"
     return rows, chain_breaks(found.log)
+
+
+def spans_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
+    """The spans of a history of one partition, of so many bits."""
+    read = _history(spark, history, tables(spark, history, Bounds()))
+    spans, targets = Spans(SNAPSHOT - 60_000, bits), _targets(spark)
+    asked, records = spans.of_requests(read.understood), spans.of_records(read.messages, targets)
+    return spans.together(asked, spans.of_fates(read.fates), records, [read.letters, read.answers], targets)
+
+
+def sifted(spark: SparkSession, history: History, bits: int = 0) -> Judged:
+    """What an audit makes of a history of one partition when it looks at spans of so many bits first."""
+    found = tables(spark, history, Bounds())
+    read, spans = _history(spark, history, found), Spans(SNAPSHOT - 60_000, bits)
+    has_answers = bool(history.answers)
+    how = Sifting(
+        found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
+    )
+    return judged_history(read, how, spans, spans.of_requests(read.understood))
 
 
 def sieve_of(spark: SparkSession, history: History) -> DataFrame:
@@ -107,9 +127,22 @@ def sieve_of(spark: SparkSession, history: History) -> DataFrame:
         asked_rows(found.requests),
         _sides(spark, history, found),
         found.partitions,
-        small_table(spark, [(TARGET, 4, False, False, -1)], TARGETS),
+        _targets(spark),
         overdue_before_ms=SNAPSHOT - 60_000,
         owes_all=False,
+    )
+
+
+def _targets(spark: SparkSession) -> DataFrame:
+    return small_table(spark, [(TARGET, 4, False, False, -1)], TARGETS)
+
+
+def _history(spark: SparkSession, history: History, found: Tables) -> Read:
+    sides = _sides(spark, history, found)
+    return Read(
+        understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).localCheckpoint(),
+        delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint(),
+        *(found.fates, sides.letters, sides.answers),
     )
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
-from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, notes_of
+from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
@@ -30,7 +30,8 @@ from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, range_lines, write_outcome
 from postdate.connectors.spark.places import require_new, write_text
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.sides import Sides
+from postdate.connectors.spark.sifting import History, Sifting, judged_each, judged_history
+from postdate.connectors.spark.spans import Spans
 from postdate.connectors.spark.summary import summarise
 
 
@@ -86,8 +87,9 @@ def _outcome(steps: AuditSteps) -> Outcome:
     causes = fix_causes(steps.cluster, options.own_topics(), options)
     for line in range_lines([*causes.requests.values(), *causes.log.values()]):
         reporter.say(line)
-    requests = steps.requests(causes.requests.values())
-    asked = steps.asked(requests)
+    understood = steps.understood(causes.requests.values())
+    spans = Spans(snapshot_ms - options.slack_ms)
+    asked = steps.kept(spans.of_requests(understood))
     with reporter.working(spark, "reading requests"):
         targets = options.targets or steps.targets_of(asked)
     effects = steps.effects(targets)
@@ -100,23 +102,25 @@ def _outcome(steps: AuditSteps) -> Outcome:
     answers = steps.answers(effects.answers.values())
     with reporter.working(spark, "reading verdict records"):
         told = steps.count(answers)
-    delivered, letters = steps.delivered(effects.targets.values()), steps.letters(effects.letters.values())
-    sides, breaks = Sides(requests, fate_rows(log), delivered, letters, answers), chain_breaks(log)
+    messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
+    history, breaks = History(understood, messages, fate_rows(log), letters, answers), chain_breaks(log)
+    how = Sifting(
+        *(partitions, target_table(spark, effects)),
+        has_claims=has_claims,
+        has_answers=told.read > told.malformed,
+        verdicts=options.verdicts,
+        snapshot_ms=snapshot_ms,
+        slack_ms=options.slack_ms,
+    )
+    needs_rows = how.owes_all or options.write is not None or options.html is not None
     with reporter.working(spark, "comparing requests, fates and records"):
-        found = judged_sides(
-            *(asked, sides, partitions, target_table(spark, effects)),
-            has_claims=has_claims,
-            has_answers=told.read > told.malformed,
-            verdicts=options.verdicts,
-            snapshot_ms=snapshot_ms,
-            slack_ms=options.slack_ms,
-        )
+        found = judged_each(history, how) if needs_rows else judged_history(history, how, spans, asked)
         judged = found.rows
-        summary = summarise(judged, breaks, answers.where("malformed"), options.samples)
-        holes = steps.holes(judged, causes.log.values())
+        summary = summarise(judged, breaks, answers.where("malformed"), options.samples, found.plain)
+        holes = steps.holes(judged, causes.log.values()) if judged is not None else ()
         aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
-        picture = audit_picture(judged) if options.html is not None else None
-    if options.write is not None:
+        picture = audit_picture(judged) if options.html is not None and judged is not None else None
+    if options.write is not None and judged is not None:
         with reporter.working(spark, f"writing {options.write}"):
             judged.write.parquet(f"{options.write}/origins")
             breaks.write.parquet(f"{options.write}/chain")

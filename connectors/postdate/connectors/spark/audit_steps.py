@@ -13,26 +13,19 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answer_rows import answer_rows
-from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.by_origin import ORIGIN
-from postdate.connectors.spark.claims import CLAIMING, judged_moves, unfounded_ends
+from postdate.connectors.spark.claims import CLAIMING
 from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.expressions import one_of
 from postdate.connectors.spark.fate_rows import log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
 from postdate.connectors.spark.jobs import Job
-from postdate.connectors.spark.judge import judge
-from postdate.connectors.spark.known_rows import known_rows
-from postdate.connectors.spark.limits import SIFTED_ROWS_MAX, TARGETS_MAX
+from postdate.connectors.spark.limits import TARGETS_MAX
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Hole, VerdictRecords
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
-from postdate.connectors.spark.request_rows import request_rows
-from postdate.connectors.spark.sides import Sides, narrowed
-from postdate.connectors.spark.sieve import asked_rows, kin, plain_rows, sieved
+from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_messages, delivered_rows
+from postdate.connectors.spark.request_rows import understood_rows
 from postdate.connectors.spark.sources import read_records
-from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 from postdate.connectors.wire.topics import is_topic_name
 
 
@@ -51,26 +44,26 @@ class AuditSteps(Job[AuditOptions]):
             )
         return super().failure(text)
 
-    def requests(self, ranges: Iterable[Range]) -> DataFrame:
-        """What is asked there."""
-        return request_rows(self.read(ranges), self.options.levels_ms, self.options.dialect_options())
+    def understood(self, ranges: Iterable[Range]) -> DataFrame:
+        """What is asked there, with the messages themselves."""
+        return understood_rows(self.read(ranges), self.options.levels_ms, self.options.dialect_options())
 
-    def asked(self, requests: DataFrame) -> DataFrame:
-        """What the sieve needs of them; kept."""
-        return _kept(asked_rows(requests))
+    def kept(self, rows: DataFrame) -> DataFrame:
+        """The same rows, worked out once."""
+        return rows.persist(StorageLevel.MEMORY_AND_DISK)
 
     def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
         """The dispatch-log records there; kept."""
-        return _kept(log_rows(self.read(ranges), partitions))
+        return self.kept(log_rows(self.read(ranges), partitions))
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
         """The verdict records there; kept."""
         own = {one.verdicts: one.requests for one in self.options.own_topics()}
-        return _kept(answer_rows(self.read(ranges), own))
+        return self.kept(answer_rows(self.read(ranges), own))
 
-    def delivered(self, ranges: Iterable[Range]) -> DataFrame:
-        """The records there that name a request of ours."""
-        return delivered_rows(self.read(ranges), [one.requests for one in self.options.own_topics()])
+    def messages(self, ranges: Iterable[Range]) -> DataFrame:
+        """The records there, with the origins of those that name a request of ours."""
+        return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
 
     def letters(self, ranges: Iterable[Range]) -> DataFrame:
         """The dead letters there."""
@@ -135,80 +128,6 @@ class AuditSteps(Job[AuditOptions]):
             for committed in (False, True)
         ]
         return counts[0] - counts[1]
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The judged `rows`, and what was kept for them."""
-
-    rows: DataFrame
-    kept: tuple[DataFrame, ...]
-
-    def forget(self) -> None:
-        """Gives back what was kept; the rows would be worked out anew."""
-        for cached in self.kept:
-            cached.unpersist()
-
-
-def judged_sides(
-    asked: DataFrame,
-    sides: Sides,
-    partitions: DataFrame,
-    targets: DataFrame,
-    *,
-    has_claims: bool,
-    has_answers: bool,
-    verdicts: Mode,
-    snapshot_ms: int,
-    slack_ms: int,
-    sifted_max: int = SIFTED_ROWS_MAX,
-) -> Judged:
-    """The judged rows of `sides`; `asked` as of `asked_rows`, of the same requests.
-
-    What is plain passes the sieve; the others, up to `sifted_max`, are read again and held against the rules. Where
-    there are more, everything is.
-    """
-    marks = _kept(
-        sieved(
-            *(asked, sides, partitions, targets),
-            overdue_before_ms=snapshot_ms - slack_ms,
-            owes_all=verdicts == "all",
-        )
-    )
-    plain, kept = plain_rows(marks, partitions, targets), [marks]
-    rest = marks.where("plain is null")
-    found = rest.agg(F.count("*").alias("rows"), F.coalesce(F.sum("records"), F.lit(0)).alias("records")).collect()[0]
-    if not found["rows"]:
-        return Judged(plain, tuple(kept))
-    needs_known = has_claims or has_answers or verdicts != "none"
-    few = found["rows"] <= sifted_max
-    if few:
-        left = rest.select(*ORIGIN).localCheckpoint()
-        near = kin(marks, asked, sides.answers).localCheckpoint() if needs_known else left
-        few = near.count() <= sifted_max
-    if few:
-        sides = narrowed(sides, near, has_records=found["records"] > 0)
-    causes = []
-    if needs_known:
-        known = _kept(known_rows(sides.requests, sides.fates, sides.answers, partitions))
-        kept.append(known)
-        causes += [unfounded_ends(known), judged_moves(known)] if has_claims else []
-        causes += [judged_answers(known)] if has_answers else []
-        causes += [unanswered_ends(known, verdicts)] if verdicts != "none" else []
-    judged = judge(
-        *(sides.requests, sides.fates, sides.delivered, sides.letters),
-        *(causes, partitions, targets),
-        snapshot_ms=snapshot_ms,
-        slack_ms=slack_ms,
-    )
-    if few:
-        judged = judged.join(F.broadcast(left), list(ORIGIN), "left_semi")
-    judged = _kept(judged)
-    return Judged(plain.unionByName(judged) if few else judged, (*kept, judged))
-
-
-def _kept(rows: DataFrame) -> DataFrame:
-    return rows.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ compiled. So headers are looked up by the position of their name, and few of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -15,6 +16,10 @@ from postdate.connectors.wire import headers as names
 
 # So many headers are spelled by compiled code; a record with more is rare, and interpreted.
 _COMPILED_HEADERS = 4
+
+# So many headers of Postdate's own does a request or a delivery have, all but the rare ones.
+_OWN_COUNTS = (2, 3, 4)
+_PREFIX = names.PREFIX
 
 EMPTY_HEADERS = "array<struct<key:string,value:binary>>"
 
@@ -39,9 +44,25 @@ def present(headers: Column) -> Column:
     return F.coalesce(headers, F.array().cast(EMPTY_HEADERS))
 
 
+def untouched(headers: Column) -> Column:
+    """The headers that are not Postdate's own, in their order.
+
+    Nearly everybody puts a few of Postdate's behind or before all others: then cutting is enough, and compiled.
+    """
+    found = F.filter(headers, lambda header: ~is_ours(header))
+    for count in reversed(_OWN_COUNTS):
+        rest = F.greatest(F.size(headers) - count, F.lit(0))
+        for first, first_own in ((count + 1, F.lit(0)), (1, rest)):
+            owns = (F.startswith(F.get(_names(headers), first_own + place), F.lit(_PREFIX)) for place in range(count))
+            others = F.array_join(F.slice(_names(headers), first, rest), "\n")
+            is_cut = reduce(Column.__and__, owns) & ~F.contains(F.lower(others), F.lit(_PREFIX))
+            found = F.when(F.coalesce(is_cut, F.lit(False)), F.slice(headers, first, rest)).otherwise(found)
+    return found
+
+
 def is_ours(header: Column) -> Column:
     """Whether a header is Postdate's own: by its prefix, whatever the case of the letters."""
-    return F.lower(F.substring(header.key, 1, len(names.PREFIX))) == names.PREFIX
+    return F.lower(F.substring(header.key, 1, len(_PREFIX))) == _PREFIX
 
 
 def first_value(headers: Column, name: str) -> Column:

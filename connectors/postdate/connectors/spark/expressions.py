@@ -18,8 +18,17 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def natural(text: Column) -> Column:
-    """A non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else."""
-    return F.when(text.rlike(r"\A[0-9]{1,19}\z"), text.try_cast("bigint"))
+    """A non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else.
+
+    A pattern is looked for only where a number is not spelled as one spells it: looking takes a microsecond.
+    """
+    number = text.try_cast("bigint")
+    return F.when(is_spelled(text, number) | text.rlike(r"\A[0-9]{1,19}\z"), number)
+
+
+def is_spelled(text: Column, number: Column) -> Column:
+    """Whether `text` is how Spark spells this `number`, which is not negative."""
+    return (number >= 0) & (number.cast("string") == text)
 
 
 def one_of(value: Column, texts: Iterable[str]) -> Column:

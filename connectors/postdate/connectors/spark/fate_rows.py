@@ -60,15 +60,15 @@ def fate_rows(log: DataFrame) -> DataFrame:
         F.col("log_offset"),
         F.col("place"),
         F.get(values, 2).alias("fate_name"),
-        natural(F.get(values, 1)).alias("first_due_ms"),
-        natural(F.get(values, 3)).alias("new_due_ms"),
-        natural(F.get(values, 4)).alias("control_offset"),
+        _number(values, 1).alias("first_due_ms"),
+        _number(values, 3).alias("new_due_ms"),
+        _number(values, 4).alias("control_offset"),
         F.col("at_ms"),
         F.col("next_request"),
         F.col("late"),
         F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
     )
-    return exploded.select("topic", "partition", natural(F.get(values, 0)).alias("offset"), fate.alias("fate"))
+    return exploded.select("topic", "partition", _number(values, 0).alias("offset"), fate.alias("fate"))
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
@@ -98,6 +98,11 @@ def chain_breaks(log: DataFrame) -> DataFrame:
     )
     linked = log.where("parses").withColumn("last", F.lag(F.struct("seq", "takeover", "writer")).over(by_offset))
     return unparsed.unionByName(linked.select(*place, problem.alias("problem")).where("problem is not null"))
+
+
+def _number(values: Column, index: int) -> Column:
+    """A number of a fate, null where it has none there; that it is one is known of records that parse."""
+    return F.get(values, index).try_cast("bigint")
 
 
 def _is_whole(record: Column, fates: Column) -> Column:

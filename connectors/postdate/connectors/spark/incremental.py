@@ -32,7 +32,7 @@ from postdate.connectors.spark.audit_state import (
     place_of,
     require_same,
 )
-from postdate.connectors.spark.audit_steps import AuditSteps, judged_sides, notes_of
+from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.carried import CLOSED, OPEN, PART, gathered, state_rows, union_of_runs
 from postdate.connectors.spark.cluster import Partition
@@ -51,8 +51,11 @@ from postdate.connectors.spark.history import (
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, StateOutcome, range_lines
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.record_rows import digested_records
+from postdate.connectors.spark.request_rows import digested_requests
 from postdate.connectors.spark.sides import Sides, folded, unfolded
 from postdate.connectors.spark.sieve import asked_rows
+from postdate.connectors.spark.sifting import Sifting, judged_sides
 from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.summary import summarise
 from postdate.connectors.spark.unanswered import Mode
@@ -107,14 +110,9 @@ def advance(
     opened = store.rows(state.open) if state.open is not None else None
     now = gathered(fresh, opened, store.closed(state), partitions)
     sides = unfolded(now.rows)
-    judged = judged_sides(
-        *(asked_rows(sides.requests), sides, partitions, targets),
-        has_claims=now.has_claims,
-        has_answers=now.has_answers,
-        verdicts=verdicts,
-        snapshot_ms=snapshot_ms,
-        slack_ms=slack_ms,
-    )
+    how = Sifting(partitions, targets, now.has_claims, now.has_answers, verdicts, snapshot_ms, slack_ms)
+    judged = judged_sides(asked_rows(sides.requests), sides, how)
+    assert judged.rows is not None, "each origin has a row"
     found = state_rows(now, judged.rows, partitions, targets, run)
     name = store.write("rows", run, found, PART)
     rows = store.rows(name, found.schema)
@@ -239,7 +237,7 @@ class _Reading:
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
         _say(reporter, new_requests, new_log)
-        requests = steps.requests(new_requests.values()).persist(StorageLevel.MEMORY_AND_DISK)
+        requests = digested_requests(steps.understood(new_requests.values())).persist(StorageLevel.MEMORY_AND_DISK)
         with reporter.working(steps.spark, "reading requests"):
             targets = sorted({*state.targets, *steps.targets_of(requests)})
         ids = steps.cluster.topic_ids([*targets, *(name for one in own for name in one.names())])
@@ -251,7 +249,8 @@ class _Reading:
         log = steps.log(since(by_partition(log_ranges(causes, effects)), state)[1].values(), partitions)
         with reporter.working(steps.spark, "reading the dispatch log"):
             steps.has_claims(log)
-        delivered, letters = steps.delivered(fresh[0].values()), steps.letters(fresh[1].values())
+        delivered = digested_records(steps.messages(fresh[0].values()))
+        letters = steps.letters(fresh[1].values())
         sides = Sides(requests, fate_rows(log), delivered, letters, steps.answers(fresh[2].values()))
         spans = tuple(span for some in (new_requests, new_log, *fresh) for span in some.values())
         return cls(state, snapshot_ms, causes, effects, spans, targets, ids, sides, log, partitions)

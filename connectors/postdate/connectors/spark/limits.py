@@ -32,6 +32,16 @@ TIME_TEXT_LENGTH_MAX: Final = 64
 # Digits of a fraction that are multiplied exactly: 25 digits times the 9 of a week in milliseconds fit a decimal(38).
 FRACTION_DIGITS_MAX: Final = 25
 
+# Requests of a partition that are found plain or not as a whole, as a power of two: a day of ten million leaves ten
+# thousand rows of sums, and a request that is not plain has a thousand others looked at more closely.
+SPAN_BITS: Final = 10
+
+# From when a request counts as overdue, so long it may be delivered or not while an audit reads; looked at one by one.
+UNDECIDED_MS: Final = 600_000
+
+# Where more of the requests than this are in spans that are not whole, looking for the others saves nothing.
+LEFT_SHARE_MAX: Final = 0.75
+
 # Partitions of a shuffle in local mode; the default of 200 costs more in tasks than in work.
 LOCAL_SHUFFLE_PARTITIONS: Final = 8
 

@@ -1,17 +1,24 @@
 """Kafka's murmur2 of a record key as a column expression: the partition that a Java producer chooses.
 
 Spark's own `hash` is murmur3 with another seed and of no use here. The algorithm is that of Kafka's
-`org.apache.kafka.common.utils.Utils.murmur2`: 32-bit arithmetic, here in bigint with a mask, whose products stay below
-2**63 since the multiplier is below 2**31. Cost: O(length of the key), interpreted, not generated code.
+`org.apache.kafka.common.utils.Utils.murmur2`; where Spark has Kafka's library at hand, as it must to read Kafka, it is
+that function itself, called by compiled code. Otherwise it is spelled out: 32-bit arithmetic in bigint with a mask,
+whose products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key), the latter interpreted.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+from pyspark.sql.classic.column import Column as JvmColumn
 
 from postdate.connectors.spark.expressions import let
 
+_OWNER = "org.apache.kafka.common.utils.Utils"
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
 _MASK = 0xFFFFFFFF
@@ -19,6 +26,30 @@ _MASK = 0xFFFFFFFF
 
 def positive_murmur2(key: Column) -> Column:
     """`toPositive(murmur2(key))` as bigint, null for a null key; modulo the partitions it is the Java partitioner's."""
+    of_kafka = kafkas_murmur2(key)
+    return spelled_murmur2(key) if of_kafka is None else of_kafka
+
+
+def kafkas_murmur2(key: Column) -> Column | None:
+    """The same by Kafka's own function; None where Spark has no Kafka library, or takes no function of it."""
+    jvm: Any = getattr(SparkContext._active_spark_context, "_jvm", None)
+    try:
+        loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        owner = jvm.java.lang.Class.forName(_OWNER, True, loader)
+        bridge, spark = jvm.org.apache.spark.sql.classic.ExpressionUtils, jvm.org.apache.spark.sql
+        number, nothing = spark.types.DataTypes.IntegerType, jvm.PythonUtils.toSeq([])
+        arguments = jvm.PythonUtils.toSeq([bridge.expression(key._jc)])
+        call = spark.catalyst.expressions.objects.StaticInvoke(
+            *(owner, number, "murmur2", arguments, nothing), True, True, True, jvm.scala.Option.empty()
+        )
+        found: Column = JvmColumn(bridge.column(call))
+    except (Py4JError, Py4JJavaError, AttributeError, TypeError):
+        return None
+    return found.bitwiseAND(F.lit(0x7FFFFFFF)).cast("bigint")
+
+
+def spelled_murmur2(key: Column) -> Column:
+    """The same spelled out."""
     return F.when(key.isNotNull(), let(F.struct(F.hex(key).alias("digits"), F.length(key).alias("length")), _hashed))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.digests import digest, headers_digest, is_ours, joined_names, last_value, present
+from postdate.connectors.spark.digests import digest, headers_digest, joined_names, last_value, present, untouched
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.request_rows import parsed_origin
 from postdate.connectors.wire import headers as names
@@ -17,30 +17,56 @@ _DEAD_LETTER_HEADERS = 3
 
 
 def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`.
+    """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
+    return digested_records(delivered_messages(records, requests))
+
+
+def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
+    """One row for each record, with the message itself in place of its digests: the origin, null where that names none
+    of `requests`; where it lies (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers;
+    and what Postdate adds, `due_ms`, `id` and `own_headers`.
 
     `own_headers` are the names of the last headers, as many as the record has of Postdate's: where other headers stand
     between or behind them, it differs from what a delivery has.
     """
     headers = F.col("headers")
-    found = records.select(
-        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
-    ).withColumn("origin", parsed_origin(last_value(headers, names.ORIGIN).cast("string")))
-    data = F.filter(headers, lambda header: ~is_ours(header))
-    found = found.where(F.col("origin.topic").isin(*requests)).withColumn("data", data)
-    count = F.size(headers) - F.size("data")
-    record = F.struct(
+    read = records.select(
         F.col("topic").alias("target"),
-        F.col("partition"),
-        F.col("offset"),
-        digest(F.col("key")).alias("key_digest"),
-        digest(F.col("value")).alias("value_digest"),
-        headers_digest(F.col("data")).alias("headers_digest"),
+        F.col("partition").alias("place"),
+        F.col("offset").alias("record_offset"),
+        *("key", "value", present(headers).alias("headers")),
+    )
+    # No `where`: Spark would look up and parse the origin a second time to answer it.
+    split = read.select(
+        *read.columns,
+        parsed_origin(last_value(headers, names.ORIGIN).cast("string")).alias("origin"),
+        untouched(headers).alias("data"),
+    )
+    count = F.size(headers) - F.size("data")
+    is_ours = F.col("origin.topic").isin(*requests)
+    return split.select(
+        *(F.when(is_ours, F.col(f"origin.{name}")).alias(name) for name in ("topic", "partition", "offset")),
+        *("target", "place", "record_offset", "key", "value", "data"),
         natural(last_value(headers, names.DUE).cast("string")).alias("due_ms"),
         last_value(headers, names.ID).alias("id"),
         joined_names(F.slice(headers, F.size("data") + 1, count)).alias("own_headers"),
     )
-    return _by_origin(found, record.alias("record"))
+
+
+def digested_records(messages: DataFrame) -> DataFrame:
+    """Rows as of `delivered_messages`, those that have an origin: it, and a struct `record` with digests instead of the
+    message."""
+    found = messages.where(F.col("topic").isNotNull() & F.col("offset").isNotNull())
+    record = F.struct(
+        "target",
+        F.col("place").alias("partition"),
+        F.col("record_offset").alias("offset"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(F.col("data")).alias("headers_digest"),
+        *("due_ms", "id", "own_headers"),
+    )
+    return found.select("topic", "partition", "offset", record.alias("record"))
 
 
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:

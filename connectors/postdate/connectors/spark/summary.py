@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
@@ -39,33 +40,66 @@ class Summary:
         return sum(self.counts[verdict] for verdict in VIOLATIONS)
 
 
-def summarise(judged: DataFrame, breaks: DataFrame, malformed: DataFrame, samples_max: int) -> Summary:
+@dataclass(frozen=True)
+class Plain:
+    """Origins that were found plain and have no row: how many by verdict, and the `lateness_ms` of each message."""
+
+    counts: Mapping[str, int]
+    lateness: DataFrame
+
+
+def summarise(
+    judged: DataFrame | None,
+    breaks: DataFrame,
+    malformed: DataFrame,
+    samples_max: int,
+    plain: Plain | None = None,
+) -> Summary:
     """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict.
 
-    `malformed` has the `place` of each verdict record that is none.
+    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none.
     """
-    exact = (F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY lateness_ms)") for _, share in PERCENTILES)
-    names = [name for name, _ in PERCENTILES]
-    totals = judged.agg(
-        F.count("*").alias("rows"),
-        F.count("lateness_ms").alias("count"),
-        F.max("lateness_ms").alias("max"),
-        *(column.alias(name) for column, name in zip(exact, names, strict=True)),
-    ).collect()[0]
-    counts = dict.fromkeys(VERDICTS, 0)
-    for row in judged.select(F.explode("verdicts").alias("verdict")).groupBy("verdict").count().collect():
-        counts[row["verdict"]] = row["count"]
+    counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
+    rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
+    if judged is not None:
+        for row in judged.groupBy("verdicts").count().collect():
+            rows += row["count"]
+            for verdict in row["verdicts"]:
+                counts[verdict] += row["count"]
+        lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
     counts["chain"] = breaks.count()
     unreadable = malformed.count()
     counts["false-verdict"] += unreadable
-    lateness = {name: int(totals[name]) for name in (*names, "max")} if totals["count"] else {}
-    samples = _samples(judged, samples_max) if any(counts[name] for name in VIOLATIONS) and samples_max else {}
+    samples = {}
+    if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
+        samples = _samples(judged, samples_max)
     if counts["chain"] and samples_max:
         samples["chain"] = _chain_samples(breaks, samples_max)
     if unreadable and samples_max:
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
-    return Summary(totals["rows"], counts, lateness, samples)
+    return Summary(rows, counts, _percentiles(lateness), samples)
+
+
+def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
+    """By name, and `max`; empty where there are no values. Cost: one shuffle of as many rows as there are values."""
+    if not lateness:
+        return {}
+    counted = reduce(DataFrame.unionByName, lateness).groupBy("lateness_ms").agg(F.count("*").alias("rows"))
+    all_of_them = Window.partitionBy(F.lit(0)).orderBy("lateness_ms")
+    below = F.sum("rows").over(all_of_them.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    total = F.sum("rows").over(all_of_them.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
+    ranked = counted.select("lateness_ms", below.alias("below"), total.alias("total"))
+    found = ranked.agg(
+        F.max("lateness_ms").alias("max"),
+        *(
+            F.min(F.when(F.col("below") * 1_000 >= F.col("total") * round(share * 1_000), F.col("lateness_ms"))).alias(
+                name
+            )
+            for name, share in PERCENTILES
+        ),
+    ).collect()[0]
+    return {} if found["max"] is None else {name: int(found[name]) for name in (*dict(PERCENTILES), "max")}
 
 
 def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.expressions import let, natural
+from postdate.connectors.spark.expressions import is_spelled, let, natural
 from postdate.connectors.spark.limits import FRACTION_DIGITS_MAX, TIME_TEXT_LENGTH_MAX
 
 _DAY_S = 86_400
@@ -72,11 +72,17 @@ def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_
     counted_ms = let(delay_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
     found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
     # Nearly all times are plain numbers, and `let` is interpreted.
-    return F.when(natural(at).isNotNull(), _held(natural(at))).otherwise(let(found_ms, _held))
+    return F.coalesce(_positive(at), let(found_ms, _held))
 
 
 def _held(first_ms: Column) -> Column:
     return F.when(first_ms.isNotNull(), F.greatest(first_ms, F.lit(1).cast("bigint")))
+
+
+def _positive(text: Column) -> Column:
+    """The number of most texts that `natural` knows, but none of zero; null for all else."""
+    number = text.try_cast("bigint")
+    return F.when((number > 0) & is_spelled(text, number), number)
 
 
 def _is_number(text: Column) -> Column:

@@ -1,0 +1,190 @@
+"""From the coarse to the fine: whole spans, then the sieve, then the rules, each for what the one before has left.
+
+Whatever is left over by one is read again: most of what is read is plain, and to keep it costs more than a look at the
+few that are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.by_origin import ORIGIN
+from postdate.connectors.spark.claims import judged_moves, unfounded_ends
+from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.known_rows import known_rows
+from postdate.connectors.spark.limits import LEFT_SHARE_MAX, SIFTED_ROWS_MAX
+from postdate.connectors.spark.record_rows import digested_records
+from postdate.connectors.spark.request_rows import digested_requests
+from postdate.connectors.spark.sides import Sides, narrowed
+from postdate.connectors.spark.sieve import asked_rows, kin, plain_rows, sieved
+from postdate.connectors.spark.spans import Spans
+from postdate.connectors.spark.summary import Plain
+from postdate.connectors.spark.unanswered import Mode, unanswered_ends
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The judged `rows`, None where all is plain; what is `plain` and has no row; and what was kept for them."""
+
+    rows: DataFrame | None
+    kept: tuple[DataFrame, ...] = ()
+    plain: Plain | None = None
+
+    def forget(self) -> None:
+        """Gives back what was kept; the rows would be worked out anew."""
+        for cached in self.kept:
+            cached.unpersist()
+
+
+@dataclass(frozen=True)
+class Sifting:
+    """How one audit judges: what it owes and when, and whether there are causes to look at.
+
+    What is left by the sieve is judged by itself up to `sifted_max` origins; beyond, with everything else. Where more
+    than `left_share_max` of the requests is left by the spans, everything goes through the sieve.
+    """
+
+    partitions: DataFrame
+    targets: DataFrame
+    has_claims: bool
+    has_answers: bool
+    verdicts: Mode
+    snapshot_ms: int
+    slack_ms: int
+    sifted_max: int = SIFTED_ROWS_MAX
+    left_share_max: float = LEFT_SHARE_MAX
+
+    @property
+    def owes_all(self) -> bool:
+        return self.verdicts == "all"
+
+    @property
+    def needs_known(self) -> bool:
+        """Whether anything is to be known of others than the origin that is judged."""
+        return self.has_claims or self.has_answers or self.verdicts != "none"
+
+
+@dataclass(frozen=True)
+class History:
+    """What one audit reads, as rows: requests and deliveries with their messages, all else as in `Sides`."""
+
+    understood: DataFrame
+    messages: DataFrame
+    fates: DataFrame
+    letters: DataFrame
+    answers: DataFrame
+
+    def sides(self) -> Sides:
+        """The same with digests."""
+        requests, delivered = digested_requests(self.understood), digested_records(self.messages)
+        return Sides(requests, self.fates, delivered, self.letters, self.answers)
+
+
+def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFrame) -> Judged:
+    """What `history` amounts to; `asked` is what the spans have of its requests, and kept.
+
+    Where most spans are not whole, each origin goes through the sieve, and has a row.
+    """
+    sound = history.answers.where(~F.col("malformed"))
+    folded = (asked, spans.of_fates(history.fates), spans.of_records(history.messages, how.targets))
+    sums = _kept(spans.together(*folded, [history.letters, sound], how.targets))
+    is_whole = F.col("is_whole")
+    broken = sums.where(~is_whole)
+    found = sums.agg(
+        *(
+            F.coalesce(F.sum(F.when(is_whole, F.col(name))), F.lit(0)).alias(verdict)
+            for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
+        ),
+        F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
+        F.coalesce(F.sum(F.col("apart") + F.when(is_whole, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
+        F.count_if(~is_whole).alias("broken"),
+    ).collect()[0]
+    if found["left"] > how.left_share_max * found["requests"]:
+        sums.unpersist()
+        return judged_each(history, how)
+    lateness = spans.lateness(history.fates, broken)
+    plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
+    if not found["broken"] and not found["left"]:
+        return Judged(None, (sums,), plain)
+    never = F.lit(None).cast("bigint")
+    left = History(
+        spans.left_of(history.understood, F.col("due_ms"), broken),
+        spans.left_of(history.messages, F.col("due_ms"), broken),
+        spans.left_of(history.fates, F.col("fate.first_due_ms"), broken),
+        spans.left_of(history.letters, never, broken),
+        spans.left_of(sound, never, broken),
+    ).sides()
+    judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
+    return replace(judged, kept=(sums, *judged.kept), plain=plain)
+
+
+def judged_each(history: History, how: Sifting) -> Judged:
+    """The same with a row for each origin."""
+    sides = history.sides()
+    asked = _kept(asked_rows(sides.requests))
+    judged = judged_sides(asked, sides, how)
+    return replace(judged, kept=(asked, *judged.kept))
+
+
+def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None = None) -> Judged:
+    """The judged rows of `sides`; `asked` as of `asked_rows`, of the same requests.
+
+    What is plain passes the sieve; the others are read again and held against the rules. Where `sides` are a part `of`
+    more, others are looked for there.
+    """
+    marks = _kept(
+        sieved(
+            *(asked, sides, how.partitions, how.targets),
+            overdue_before_ms=how.snapshot_ms - how.slack_ms,
+            owes_all=how.owes_all,
+        )
+    )
+    plain, kept = plain_rows(marks, how.partitions, how.targets), [marks]
+    rest = marks.where("plain is null")
+    found = rest.agg(F.count("*").alias("rows"), F.coalesce(F.sum("records"), F.lit(0)).alias("records")).collect()[0]
+    if not found["rows"]:
+        return Judged(plain, tuple(kept))
+    around = sides if of is None or not how.needs_known else of
+    few = found["rows"] <= how.sifted_max
+    if few:
+        left = rest.select(*ORIGIN).localCheckpoint()
+        near = left
+        if how.needs_known:
+            near = kin(marks, asked if of is None else asked_rows(of.requests), around.answers).localCheckpoint()
+        few = near.count() <= how.sifted_max
+    if few:
+        around = narrowed(around, near, has_records=found["records"] > 0)
+        judged = _judged(around, around, how, kept)
+        judged = _kept(judged.join(F.broadcast(left), list(ORIGIN), "left_semi"))
+        return Judged(plain.unionByName(judged), (*kept, judged))
+    judged = _judged(sides, around, how, kept)
+    if of is not None:
+        judged = judged.join(marks.select(*ORIGIN), list(ORIGIN), "left_semi")
+    judged = _kept(judged)
+    return Judged(judged, (*kept, judged))
+
+
+def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) -> DataFrame:
+    """`sides` held against the rules, with what is known of those `around`; what is kept for that goes to `kept`."""
+    causes = []
+    if how.needs_known:
+        known = _kept(known_rows(around.requests, around.fates, around.answers, how.partitions))
+        kept.append(known)
+        causes += [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
+        causes += [judged_answers(known)] if how.has_answers else []
+        causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
+    return judge(
+        *(sides.requests, sides.fates, sides.delivered, sides.letters),
+        *(causes, how.partitions, how.targets),
+        snapshot_ms=how.snapshot_ms,
+        slack_ms=how.slack_ms,
+    )
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    return rows.persist(StorageLevel.MEMORY_AND_DISK)

@@ -1,0 +1,179 @@
+"""Spans: whether long stretches of requests are plain as a whole; then nothing of them is brought together by origin.
+
+A span is 1,024 consecutive requests of a partition. For each, the requests that must have been delivered, the fates
+that say so and the records that were delivered are folded where they are read, as they come: counted, and their hashes
+put together by exclusive or. A span is whole where the three counts are equal, both of the hashes cancel out, every
+other request lies ahead, and nothing else was said of any. Requests have different origins, which go into the hashes;
+so where each of as many records cancels out one request, each request has exactly one fate and one record, and these
+say what was asked. What is plain in the sense of `sieve` is exactly that. Only spans that are not whole come there.
+
+How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id and a
+secret of 128 bits that each audit draws for itself, so nobody who writes records knows what cancels out what; that of
+a fate, which is two numbers, of xxHash64 with 128 secret bits. A span that is not whole passes for one by chance only,
+once in 2**128.
+
+What is due while the audit is under way may be delivered or not. It is left out on all sides, each by the due time that
+it names itself, and comes to the sieve. Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.by_origin import PARTITION
+from postdate.connectors.spark.limits import SPAN_BITS, UNDECIDED_MS
+from postdate.connectors.spark.mismatches import expected_headers
+from postdate.connectors.spark.murmur2 import positive_murmur2
+
+SPAN: Final = (*PARTITION, "span")
+_COUNTS: Final = ("requests", "asked", "ahead", "apart", "fates", "records", "others")
+_PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
+_MESSAGE: Final = ("message_one", "message_other")
+_FATE: Final = ("fate_one", "fate_other")
+# Between names and values of headers where they are put into one text, and for a value that is null. Both may stand in
+# a header as well: how the text is divided goes into the hash by itself.
+_BETWEEN, _NULL = "\x01", "\x02"
+
+
+def _secret_numbers() -> tuple[int, int]:
+    return secrets.randbits(63), secrets.randbits(63)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """How one audit folds. Overdue before `overdue_before_ms` is what must have ended."""
+
+    overdue_before_ms: int
+    bits: int = SPAN_BITS
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    secret_numbers: tuple[int, int] = field(default_factory=_secret_numbers, repr=False)
+
+    def of_requests(self, understood: DataFrame) -> DataFrame:
+        """What the spans have of requests, rows as of `understood_rows`; by target, so that those are known too."""
+        is_plain = (
+            (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
+        ) & F.col("target").isNotNull()
+        kind = (
+            F.when(~F.coalesce(is_plain, F.lit(False)), "others")
+            .when(self._is_undecided(F.col("due_ms")), "apart")
+            .when(F.col("due_ms") >= self.overdue_before_ms, "ahead")
+            .otherwise("asked")
+        )
+        rows = understood.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
+        hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms"))]
+        return self._folded(rows, hashed, ("asked", "ahead", "apart", "others"), "asked", "target").withColumn(
+            "requests", F.col("asked") + F.col("ahead") + F.col("apart") + F.col("others")
+        )
+
+    def of_fates(self, fates: DataFrame) -> DataFrame:
+        """What they have of fates, rows as of `fate_rows`."""
+        fate = F.col("fate")
+        is_plain = (fate.fate_name == "delivered") & ~fate.late & (fate.at_ms >= fate.first_due_ms)
+        kind = (
+            F.when(~F.coalesce(is_plain, F.lit(False)), "others")
+            .when(self._is_undecided(fate.first_due_ms), "apart")
+            .otherwise("fates")
+        )
+        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), kind.alias("kind"))
+        return self._folded(rows, self._fate(F.col("offset"), F.col("due_ms")), ("fates", "others"), "fates")
+
+    def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
+        """What they have of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
+        sizes = targets.select("target", "target_partitions")
+        by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
+        is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
+        is_own = F.col("own_headers") == expected_headers(F.col("id"))
+        kind = (
+            F.when(~F.coalesce(is_in_place & is_own & F.col("due_ms").isNotNull(), F.lit(False)), "others")
+            .when(self._is_undecided(F.col("due_ms")), "apart")
+            .otherwise("records")
+        )
+        placed = messages.join(F.broadcast(sizes), "target", "left")
+        rows = placed.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
+        return self._folded(rows, self._message(), ("records", "others"), "records").where("topic is not null")
+
+    def together(
+        self, asked: DataFrame, fates: DataFrame, records: DataFrame, others: Sequence[DataFrame], targets: DataFrame
+    ) -> DataFrame:
+        """One row for each span that anything is said of: its counts, and whether it `is_whole`.
+
+        The first three are as they were folded above. `others` are rows with an origin that are none of these: of a
+        span with such nothing is taken for granted, nor where a target does not exist.
+        """
+        known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
+        rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
+        parts = (known.withColumn("others", F.col("others") + rest).drop("target", "target_partitions"), fates, records)
+        besides = [
+            rows.groupBy(*PARTITION, self._span().alias("span")).agg(F.count("*").alias("others")) for rows in others
+        ]
+        union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), [*parts, *besides])
+        folded = union.groupBy(*SPAN).agg(
+            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
+            *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
+        )
+        is_even = (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
+        cancels_out = reduce(Column.__and__, (F.col(name) == 0 for name in (*_MESSAGE, *_FATE)))
+        return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out).alias("is_whole"))
+
+    def left_of(self, rows: DataFrame, due_ms: Column, broken: DataFrame) -> DataFrame:
+        """Of rows with an origin those that the spans say nothing of: in spans that are `broken`, or undecided."""
+        marks = broken.select(*(F.col(name).alias(f"broken_{name}") for name in SPAN))
+        # A partition that no topic can have is null, and still belongs to something.
+        same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"broken_{name}")) for name in SPAN))
+        found = rows.withColumn("span", self._span()).join(F.broadcast(marks), same, "left")
+        is_left = F.col("broken_topic").isNotNull() | F.coalesce(self._is_undecided(due_ms), F.lit(False))
+        return found.where(is_left).select(*rows.columns)
+
+    def lateness(self, fates: DataFrame, broken: DataFrame) -> DataFrame:
+        """`lateness_ms` of each message that was delivered in a span that is whole; `fates` as for `of_fates`."""
+        fate = F.col("fate")
+        whole = fates.withColumn("span", self._span()).join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti")
+        decided = whole.where(~self._is_undecided(fate.first_due_ms))
+        return decided.select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+
+    def _span(self) -> Column:
+        return F.shiftright("offset", self.bits)
+
+    def _is_undecided(self, due_ms: Column) -> Column:
+        return (due_ms >= self.overdue_before_ms) & (due_ms < self.overdue_before_ms + UNDECIDED_MS)
+
+    def _message(self) -> list[Column]:
+        """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
+        key, value, id_, data = (F.col(name) for name in ("key", "value", "id", "data"))
+        texts = data.getField("value").cast("array<string>")
+        spelled = (
+            F.array_join(data.getField("key"), _BETWEEN).cast("binary"),
+            F.array_join(texts, _BETWEEN, _NULL).cast("binary"),
+        )
+        nothing = F.lit(b"")
+        whole = F.concat(F.lit(self.secret), *(F.coalesce(part, nothing) for part in (key, value, id_)), *spelled)
+        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (key, value, id_))
+        numbers: list[Column | str] = [*PARTITION, "offset", "due_ms", "target", *sizes, F.size(data), data]
+        digest = F.sha2(whole, 256)
+        orders: tuple[list[Column | str], ...] = ([digest, *numbers], [*numbers, digest])
+        return [F.xxhash64(*columns).alias(name) for name, columns in zip(_MESSAGE, orders, strict=True)]
+
+    def _fate(self, offset: Column, due_ms: Column) -> list[Column]:
+        said: list[Column | str] = [*PARTITION, offset, due_ms]
+        return [
+            F.xxhash64(F.lit(number), *said).alias(name)
+            for number, name in zip(self.secret_numbers, _FATE, strict=True)
+        ]
+
+    def _folded(
+        self, rows: DataFrame, hashes: Sequence[Column], kinds: Sequence[str], hashed: str, *by: str
+    ) -> DataFrame:
+        """Counts by kind, and the hashes of those of the kind `hashed`, for each span, and `by` what else."""
+        folded = rows.select(*PARTITION, self._span().alias("span"), *by, "kind", *hashes)
+        names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
+        return folded.groupBy(*SPAN, *by).agg(
+            *(F.count_if(F.col("kind") == kind).alias(kind) for kind in kinds),
+            *(F.bit_xor(F.when(F.col("kind") == hashed, F.col(name))).alias(name) for name in names),
+        )
