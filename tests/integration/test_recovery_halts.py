@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 
 from postdate.connectors.kafka.client import ConfluentKafka
@@ -37,6 +36,7 @@ from postdate.wheel.options import IndexOptions
 from support.bed import Bed
 from support.command import run_postdate
 from support.oracle import Sender, Sent, gather
+from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, postdate, wait_until
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
@@ -111,7 +111,7 @@ class Play:
     def write_into_log(self, value: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.bed.bootstrap})
         producer.produce(self.log.topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def _lose_requests(play: Play, sidecar: Sidecar) -> None:
@@ -214,7 +214,6 @@ def _last(play: Play) -> tuple[int, int]:
     return end - 1, end
 
 
-@pytest.mark.timeout(600)
 def test_each_halt_names_its_loss_and_ends_when_a_person_says_so_while_others_deliver(bed: Bed) -> None:
     sender = bed.sender()
     admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
@@ -233,7 +232,7 @@ def test_each_halt_names_its_loss_and_ends_when_a_person_says_so_while_others_de
         case.damage(plays[name], sidecar)
     sidecar.start()
     halted = [name for name, case in _CASES.items() if case.reason]
-    wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}", 120)
+    wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
     _check_told(sidecar, plays)
     _deliver_anew(bed, plays["nothing"])
@@ -264,7 +263,7 @@ def _fill(bed: Bed, plays: dict[str, Play]) -> None:
         play.stored = [play.ask(now_ms + _STORED_MS) for _ in range(_STORED)]
         play.sender.flush()
     stores = bed.reader(*(play.own.store for play in plays.values()))
-    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored", 60)
+    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored")
     stores.close()
     bed.wait_for_ends(_SOON * len(plays))
 
@@ -334,7 +333,7 @@ def _deliver_anew(bed: Bed, play: Play) -> None:
     play.delivered += [play.ask(1) for _ in range(2)]
     play.sender.flush()
     reader = bed.reader(play.target)
-    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come", 60)
+    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come")
     reader.close()
 
 
@@ -349,7 +348,7 @@ def _deliver_rest(bed: Bed, plays: dict[str, Play]) -> None:
         play.sender.flush()
     wanted = sum(len(play.delivered) for play in plays.values())
     reader = bed.reader(*(play.target for play in plays.values()))
-    reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes", 90)
+    reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes")
     reader.close()
 
 

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from postdate.connectors.kafka.dev.local import LONG_LIFE
 from postdate.connectors.spark.audit import audit, audit_with_state
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.options import AuditOptions
@@ -148,7 +149,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--skew", action="store_true", help="nine rows in ten in one partition, all to one target")
     given = parser.parse_args(arguments)
     settings = {"spark.driver.memory": _MEMORY}
-    with tempfile.TemporaryDirectory(prefix="postdate-scale-") as made, local_broker() as broker:
+    with tempfile.TemporaryDirectory(prefix="postdate-scale-") as made, local_broker(LONG_LIFE) as broker:
         directory = Path(made)
         with (
             new_bed(broker.bootstrap_servers, directory) as bed,

@@ -16,10 +16,8 @@ from confluent_kafka.cimpl import NewTopic
 from postdate.connectors.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
+from support.patience import PATIENCE_S
 from support.sidecars import QUICK_SESSION, Sidecar, postdate
-
-#: s. How long after the last due time everything must have been delivered, killed processes included.
-CATCH_UP_S = 90.0
 
 
 @dataclass
@@ -32,6 +30,12 @@ class Bed:
     requests: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     sidecars: list[Sidecar] = field(default_factory=list)
+    others: list[Bed] = field(default_factory=list)
+
+    def another(self) -> Bed:
+        """A bed beside this one, with which it ends: for a play that begins anew."""
+        self.others.append(Bed(self.bootstrap, self.directory / f"bed-{len(self.others)}"))
+        return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
         """Creates a request topic with the topics beside it, as an operator would."""
@@ -50,7 +54,7 @@ class Bed:
         name = unique_name("target")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(PATIENCE_S)
         self.targets.append(name)
         return name
 
@@ -87,7 +91,7 @@ class Bed:
         """A read_committed reader of these topics, or of all targets and dead letters."""
         return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
 
-    def wait_for_ends(self, count: int, timeout_s: float = CATCH_UP_S) -> None:
+    def wait_for_ends(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Returns when `count` different requests have ended, by what the dispatch logs say."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
         ended: set[tuple[str, int, int]] = set()
@@ -112,6 +116,8 @@ class Bed:
     def close(self) -> None:
         for sidecar in self.sidecars:
             sidecar.kill()
+        for other in self.others:
+            other.close()
 
 
 @contextmanager

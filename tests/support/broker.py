@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from postdate.connectors.kafka.dev.local import LocalBroker
+from postdate.connectors.kafka.dev.local import SHORT_LIFE, LocalBroker
 from support.containers import container_broker
+from support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ def running_broker() -> Iterator[RunningBroker]:
 
 
 @contextmanager
-def local_broker(**properties: str) -> Iterator[LocalBroker]:
+def local_broker(jvm_options: Sequence[str] = SHORT_LIFE, **properties: str) -> Iterator[LocalBroker]:
     """A fresh local broker of one's own on a free port; underscores in setting names stand for dots."""
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
-        broker = LocalBroker(0, Path(directory), properties=settings)
-        broker.start()
+        broker = LocalBroker(0, Path(directory), properties=settings, jvm_options=jvm_options)
+        broker.start(PATIENCE_S)
         try:
             yield broker
         finally:

@@ -7,10 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from support.patience import PATIENCE_S
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_postdate(*arguments: str, timeout_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+def run_postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
     """The finished process, with stdout and stderr as text."""
     return subprocess.run(
         _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=_environment()

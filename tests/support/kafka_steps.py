@@ -19,9 +19,8 @@ from postdate.connectors.kafka.seam import (
 )
 from support.broker import unique_name
 from support.kafka_clock import now_s
-
-#: s. Nothing here takes a tenth of it on a machine that has nothing else to do.
-PATIENCE_S = 60.0
+from support.patience import PATIENCE_S
+from support.rounds import LIGHTER, expect, first_kept
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
@@ -47,6 +46,17 @@ def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[
     for value in values:
         producer.produce(topic, value, None, [], partition)
     producer.commit()
+
+
+def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> None:
+    """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
+    several, each with the same value."""
+
+    def play(_: int) -> None:
+        commit_values(producer, topic, [value])
+        expect(producer.settle(), "the end of the transaction took long")
+
+    first_kept(play, LIGHTER)
 
 
 def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:

@@ -17,6 +17,7 @@ from postdate.wheel.errors import Corrupt, StorageError, TornRead
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.wheel_view import WheelView
+from support.patience import PATIENCE_S
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
 SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
@@ -56,7 +57,7 @@ def test_a_reader_in_another_process_sees_no_torn_counts(tmp_path: Path) -> None
             index.advance(NOW_MS + batch)
             index.load_step(NOW_MS + batch, keys_max=500)
         torn, seen, count, next_due = child.stdout.read().split()
-        assert child.wait(60) == 0
+        assert child.wait(PATIENCE_S) == 0
     assert int(torn) == 0
     assert int(seen) > 3, "the reader saw too little of the writing to prove anything"
     assert int(count) == batches * size

@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from postdate.client import RequestTopic
 from postdate.connectors.kafka.dev.jars import Progress, quiet
-from postdate.connectors.kafka.dev.local import LocalBroker
+from postdate.connectors.kafka.dev.local import SHORT_LIFE, LocalBroker
 from postdate.sidecar.children import Child
 from postdate.testing.observing import NotDelivered, Observed
 
@@ -64,7 +64,13 @@ class LocalPostdate(Observed):
                 stack.enter_context(tempfile.TemporaryDirectory(prefix="postdate-", ignore_cleanup_errors=True))
             )
             if not self.bootstrap_servers:
-                broker = LocalBroker(0, directory / "kafka", properties=self._broker_settings, progress=self._progress)
+                broker = LocalBroker(
+                    0,
+                    directory / "kafka",
+                    properties=self._broker_settings,
+                    jvm_options=SHORT_LIFE,
+                    progress=self._progress,
+                )
                 stack.enter_context(broker)
                 self.bootstrap_servers = broker.bootstrap_servers
             self._create_own_topics(directory)

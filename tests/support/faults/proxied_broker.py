@@ -14,8 +14,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port
+from postdate.connectors.kafka.dev.local import SHORT_LIFE, LocalBroker, free_port
 from support.faults.proxy import Proxy
+from support.patience import PATIENCE_S
 
 
 @dataclass
@@ -63,10 +64,10 @@ def proxied_broker(count: int, chance: random.Random | None = None) -> Iterator[
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.bootstrap.servers": f"localhost:{controller}",
         }
-        broker = LocalBroker(port, Path(directory), properties=properties)
+        broker = LocalBroker(port, Path(directory), properties=properties, jvm_options=SHORT_LIFE)
         for proxy, at in zip(proxies, inner, strict=True):
             proxy.serve(at)
-        broker.start()
+        broker.start(PATIENCE_S)
         try:
             yield ProxiedBroker(broker, proxies)
         finally:

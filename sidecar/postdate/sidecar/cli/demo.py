@@ -55,13 +55,13 @@ def demo(messages: int, seconds: float, keep: bool) -> None:
 
 def _perform(console: Console, directory: Path, stack: ExitStack, messages: int, seconds: float, keep: bool) -> bool:
     from postdate.connectors.kafka.client import ConfluentKafka
-    from postdate.connectors.kafka.dev.local import LocalBroker
+    from postdate.connectors.kafka.dev.local import SHORT_LIFE, LocalBroker
     from postdate.connectors.kafka.settings import KafkaSettings
     from postdate.sidecar.demo.show import Show
 
     began = time.monotonic()
     screen = StartScreen()
-    broker = LocalBroker(0, directory / "broker", progress=screen)
+    broker = LocalBroker(0, directory / "broker", jvm_options=SHORT_LIFE, progress=screen)
     stack.callback(broker.kill)  # nobody reads its data again
     stack.callback(screen.done)
     broker.start()

@@ -15,7 +15,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -30,6 +30,10 @@ from postdate.connectors.kafka.errors import DevBrokerFailed
 
 #: Enough for a few hundred partitions; what makes Kafka fast is the page cache, which is not the heap.
 HEAP_MB = 512
+#: Options of the JVM for a broker that lives for hours; and for one that lives for minutes, which is done sooner with
+#: code that is compiled quickly than with code that runs quickly.
+LONG_LIFE = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+SHORT_LIFE = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 #: A cold start on a slow machine; it takes about 3 s on a quick one.
 START_TIMEOUT_S = 90.0
 #: A clean stop takes about 1 s; after this it is killed, which Kafka survives.
@@ -63,6 +67,7 @@ class LocalBroker:
         *,
         properties: Mapping[str, str] | None = None,
         heap_mb: int = HEAP_MB,
+        jvm_options: Sequence[str] = LONG_LIFE,
         progress: Progress = quiet,
     ) -> None:
         self.port = port or free_port()
@@ -70,6 +75,7 @@ class LocalBroker:
         self.log_file = self.data_dir / "broker.log"
         self._properties = dict(properties or {})
         self._heap_mb = heap_mb
+        self._jvm_options = list(jvm_options)
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -198,8 +204,8 @@ class LocalBroker:
             raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")
 
     def _spawn(self, java: str, libs: Path, properties: Path) -> subprocess.Popen[bytes]:
-        command = [java, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", "-XX:+UseG1GC"]
-        command += ["-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]
+        command = [java, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", *self._jvm_options]
+        command += ["-Djava.awt.headless=true"]
         command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         command += ["-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]
         command += ["-cp", f"{libs}/*", "kafka.Kafka", str(properties)]
