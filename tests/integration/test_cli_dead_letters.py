@@ -21,6 +21,7 @@ from postdate.sidecar.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from support.bed import Bed
 from support.broker import unique_name
+from support.command import said_by
 from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
 from support.sidecars import postdate, wait_until
@@ -40,18 +41,16 @@ def requests(bed: Bed) -> str:
 
 def send(bed: Bed, requests: str, target: str, *options: str) -> str:
     """The origin of a request."""
-    return postdate("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
+    return said_by("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
 def listed(bed: Bed, requests: str, *options: str) -> dict[str, dict[str, object]]:
-    said = postdate("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
+    said = said_by("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
     return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
 
 
 def requeued(bed: Bed, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
-    said = postdate(
-        "dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options
-    )
+    said = said_by("dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
     return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
 
 

@@ -34,10 +34,10 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.bed import Bed
-from support.command import run_postdate
+from support.command import run_postdate, said_by
 from support.oracle import Sender, Sent, gather
 from support.patience import PATIENCE_S
-from support.sidecars import Sidecar, postdate, wait_until
+from support.sidecars import Sidecar, wait_until
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
 _READ = _SOON + _LATER + _STORED
@@ -156,7 +156,7 @@ def _truncate_log(play: Play, sidecar: Sidecar) -> None:
 def _recreate_topics(play: Play, sidecar: Sidecar) -> None:
     play.admin.delete_topics(sorted(play.own.names()))
     wait_until(lambda: not play.admin.describe(play.own.names()), "the topics are gone")
-    postdate(
+    said_by(
         *("topics", "create", "-b", play.bed.bootstrap, "--requests", play.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
@@ -269,7 +269,7 @@ def _fill(bed: Bed, plays: dict[str, Play]) -> None:
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
-    said = postdate("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    said = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
     return [json.loads(line) for line in said.splitlines()]
 
 
@@ -310,15 +310,15 @@ def _end_halts(sidecar: Sidecar, plays: dict[str, Play], names: list[str]) -> No
         play = plays[name]
         shard = f"{play.requests}/0"
         if name == "topics created anew":
-            postdate("shard", "rebuild", shard, "--yes", *where)
+            said_by("shard", "rebuild", shard, "--yes", *where)
         elif play.range:
             if name == names[0]:
                 refused = run_postdate("shard", "resume", shard, *where)
                 assert (refused.returncode, f"--accept-loss {play.range}" in refused.stderr) == (_USAGE, True), refused
                 assert run_postdate("shard", "resume", shard, "--accept-loss", "0-1000000", *where).returncode == _USAGE
-            postdate("shard", "resume", shard, "--accept-loss", play.range, *where)
+            said_by("shard", "resume", shard, "--accept-loss", play.range, *where)
         else:
-            postdate("shard", "resume", shard, *where)
+            said_by("shard", "resume", shard, *where)
 
 
 def _fill_up(play: Play) -> None:

@@ -15,9 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from postdate.connectors.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
+from support.command import said_by
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
 from support.patience import PATIENCE_S
-from support.sidecars import QUICK_SESSION, Sidecar, postdate
+from support.sidecars import QUICK_SESSION, Sidecar
 
 
 @dataclass
@@ -46,7 +47,7 @@ class Bed:
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
         size = ("--partitions", str(partitions), "--replication-factor", "1")
-        postdate("topics", "create", "-b", self.bootstrap, *named, *size, *options)
+        said_by("topics", "create", "-b", self.bootstrap, *named, *size, *options)
         self.requests += names
         return names
 
