@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 
 from support.broker import RunningBroker
 from support.patience import PATIENCE_S
+from support.rounds import LONGER, expect, first_kept
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -24,15 +25,20 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "scale", "steady 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-    done = subprocess.run(
-        [*command, "--output", "json", "--chart", str(chart)],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+
+    def play(_: int) -> str:
+        """A case gives no figures where the machine is too busy for what it compares."""
+        done = subprocess.run(
+            [*command, "--output", "json", "--chart", str(chart)],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        expect(done.returncode == 0, done.stderr)
+        return done.stdout
+
+    said = json.loads(first_kept(play, LONGER))
     through, steady = said["cases"]["through"], said["cases"]["steady 100/s"]
     assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
     assert steady["early"]["median"] == 0

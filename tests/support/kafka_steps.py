@@ -91,25 +91,28 @@ def append(
     return reported[0]
 
 
-def read_to_end(kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0) -> tuple[list[Record], int]:
-    """Everything from `offset` to the end that this isolation has now, and the position reached."""
-    admin = kafka.admin()
-    end = admin.end_offsets([part], isolation)[part]
-    admin.close()
-    reader = kafka.log_reader(part, offset, isolation)
+def read_to_end(
+    kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0, *, beside_open: bool = False
+) -> tuple[list[Record], int]:
+    """Everything from `offset` to the end of the log, and the position reached; `beside_open`: to the end that this
+    isolation has now, where a transaction is open. One that was ended just now may be open still: the broker answers
+    before it has written its markers."""
+    admin, reader = kafka.admin(), kafka.log_reader(part, offset, isolation)
+    bound = isolation if beside_open else Isolation.READ_UNCOMMITTED
     try:
         records: list[Record] = []
         deadline = now_s(kafka) + PATIENCE_S
-        while reader.position() < end:
+        while reader.position() < (end := admin.end_offsets([part], bound)[part]):
             assert now_s(kafka) < deadline, f"{part} stays at {reader.position()} of {end}"
             records += reader.read(100, 0.2)
         return records, reader.position()
     finally:
         reader.close()
+        admin.close()
 
 
-def read_committed(kafka: Kafka, part: Partition) -> list[Record]:
-    return read_to_end(kafka, part, Isolation.READ_COMMITTED)[0]
+def read_committed(kafka: Kafka, part: Partition, *, beside_open: bool = False) -> list[Record]:
+    return read_to_end(kafka, part, Isolation.READ_COMMITTED, beside_open=beside_open)[0]
 
 
 @dataclass
