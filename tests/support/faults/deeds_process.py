@@ -14,6 +14,8 @@ from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
 
 _SAYS_WHY = re.compile(r"fenced|lost to another member")
+#: s. How long a process may take to end when it is asked to: its running commits, and the group.
+_STOP_S = 30.0
 _FENCED = 3
 
 
@@ -60,7 +62,7 @@ def terminated(scene: Scene) -> str:
     """SIGTERM while transactions are in flight: it must end in its time, with 0."""
     member = scene.one()
     began = time.monotonic()
-    code = member.stop()
+    code = member.stop(_STOP_S)
     took_s = time.monotonic() - began
     if code != 0:
         scene.wrong.append(f"{member.name} ended with {code} when asked to")
