@@ -13,8 +13,10 @@ help: ## list the targets
 demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
 	$(BIN)/postdate demo
 
-# A Docker engine that was started for the tests ends with them; one that ran before goes on.
-test: java lint types jars tools engine ## lint, types, and every test
+# What does not wait for one another is checked and made ready at the same time. A Docker engine that was started for the
+# tests ends with them; one that ran before goes on.
+test: java ## lint, types, and every test
+	@$(MAKE) --no-print-directory --jobs=4 lint types jars tools engine
 	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; scripts/run-tests
 
 SEED ?= 1
@@ -54,7 +56,8 @@ jars: java venv
 tools:
 	@scripts/prepare tools
 
-engine: jars
+# After the tools: both may have apt install something.
+engine: jars tools
 	@scripts/prepare engine
 
 chart: venv ## make the chart's README and the schema of its values anew

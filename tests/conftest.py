@@ -2,14 +2,22 @@
 
 With ``POSTDATE_FORBID_SKIPS=1``, as in CI, a skipped test is a failed one: a machine that lacks what a test needs must
 not look like one where the test passed.
+
+Properties are claims about results: Hypothesis does not mind how long it takes to think up a case, or to run it.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+from support.broker import RunningBroker, running_broker
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 _SKIPS_FORBIDDEN = os.environ.get("POSTDATE_FORBID_SKIPS", "") not in ("", "0")
 
@@ -35,3 +43,10 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     report = yield
     _fail_if_skipped(report)
     return report
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[RunningBroker]:
+    """The real broker, once a session."""
+    with running_broker() as running:
+        yield running

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.seam import Kafka
 from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
-from support.broker import RunningBroker, running_broker
-
-
-@pytest.fixture(scope="session")
-def broker() -> Iterator[RunningBroker]:
-    """The real broker, once a session."""
-    with running_broker() as running:
-        yield running
+from support.broker import RunningBroker
 
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])

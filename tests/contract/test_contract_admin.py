@@ -11,7 +11,8 @@ from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange, Setti
 from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s
-from support.kafka_steps import PATIENCE_S, append, new_topic, open_producer
+from support.kafka_steps import append, new_topic, open_producer
+from support.patience import PATIENCE_S
 
 
 class TestOffsets:

@@ -13,7 +13,6 @@ from postdate.connectors.kafka.errors import FatalClient, OffsetOutOfRange
 from postdate.connectors.kafka.seam import Headers, Isolation, Kafka, LogReader, Partition
 from support.kafka_clock import now_s
 from support.kafka_steps import (
-    PATIENCE_S,
     abort_values,
     append,
     commit_values,
@@ -22,6 +21,7 @@ from support.kafka_steps import (
     read_committed,
     read_to_end,
 )
+from support.patience import PATIENCE_S
 
 
 class TestPosition:

@@ -23,6 +23,7 @@ from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from support.broker import local_broker, unique_name
 from support.kafka_steps import new_topic, open_producer
+from support.patience import PATIENCE_S
 
 
 def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
@@ -31,7 +32,7 @@ def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
     allow, literal = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
     binding = AclBinding(ResourceType.TOPIC, topic, literal, whom, "*", AclOperation.DESCRIBE, allow)
     for future in admin.create_acls([binding]).values():
-        future.result(30)
+        future.result(PATIENCE_S)
 
 
 def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:

@@ -7,19 +7,17 @@ tells an error that it has told before to nobody. Only the real implementation.
 
 from __future__ import annotations
 
-import pytest
-
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.seam import Partition
 from postdate.connectors.kafka.settings import KafkaSettings
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import END_TXN
-from support.kafka_steps import PATIENCE_S, commit_values, new_topic, open_producer, read_committed
+from support.kafka_steps import commit_values, new_topic, open_producer, read_committed
+from support.patience import PATIENCE_S
 
 _TIMES = 4
 
 
-@pytest.mark.timeout(300)
 def test_an_end_asked_for_twice_taints_the_producer_every_time() -> None:
     with proxied_broker(1) as broker:
         kafka = ConfluentKafka(KafkaSettings(broker.way(0)))

@@ -1,4 +1,4 @@
-"""What integration tests share: the real broker of the session, and a bed of each test's own on it."""
+"""What integration tests share: a bed of each test's own on the real broker of the session."""
 
 from __future__ import annotations
 
@@ -8,14 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.bed import Bed, new_bed
-from support.broker import RunningBroker, running_broker
-
-
-@pytest.fixture(scope="session")
-def broker() -> Iterator[RunningBroker]:
-    """The real broker, once a session."""
-    with running_broker() as running:
-        yield running
+from support.broker import RunningBroker
 
 
 @pytest.fixture

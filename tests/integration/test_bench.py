@@ -14,6 +14,8 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from support.broker import RunningBroker
+from support.patience import PATIENCE_S
+from support.rounds import LONGER, expect, first_kept
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,15 +25,20 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "scale", "steady 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-    done = subprocess.run(
-        [*command, "--output", "json", "--chart", str(chart)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
+
+    def play(_: int) -> str:
+        """A case gives no figures where the machine is too busy for what it compares."""
+        done = subprocess.run(
+            [*command, "--output", "json", "--chart", str(chart)],
+            capture_output=True,
+            text=True,
+            timeout=900,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        expect(done.returncode == 0, done.stderr)
+        return done.stdout
+
+    said = json.loads(first_kept(play, LONGER))
     through, steady = said["cases"]["through"], said["cases"]["steady 100/s"]
     assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
     assert steady["early"]["median"] == 0
@@ -44,12 +51,12 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert said["settings"]["messages"] == 1000
     assert said["settings"]["broker"]["min.insync.replicas"] == "1"
     assert "100/s" in chart.read_text()
-    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=30).topics
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=PATIENCE_S).topics
     assert [name for name in topics if name.startswith("bench.")] == []
 
 
 def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
     command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "thru"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=dict(os.environ))
     assert done.returncode == 2
     assert "no case begins with 'thru'; there are: intake, long, through, cancel, drain" in done.stderr

@@ -1,8 +1,8 @@
 """Goal: `cancel`, `reschedule` and `send --wait-verdict` find their message whatever its partition, and what they print
 is what then happens.
 
-Method: one real broker and one real sidecar; the commands run as processes against four partitions. What arrived, and
-what did not, is judged from the topics by the oracle at the end.
+Method: one real broker and one real sidecar; the commands run against four partitions, two of them as processes and the
+others in this one. What arrived, and what did not, is judged from the topics by the oracle at the end.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 from postdate.connectors.wire.headers import DUE
 from postdate.sidecar.errors import Exit
 from support.bed import Bed
-from support.command import run_postdate
+from support.command import call_postdate, run_postdate, said_by
 from support.oracle import Seen, gather
-from support.sidecars import Sidecar, postdate
+from support.sidecars import Sidecar
 
 WAIT = ("--wait-verdict", "--timeout", "60s")
 
@@ -41,13 +41,13 @@ def target(bed: Bed) -> str:
 
 def command(bed: Bed, *arguments: str) -> list[str]:
     """What a command prints; it must succeed."""
-    return postdate(*arguments, "-b", bed.bootstrap).splitlines()
+    return said_by(*arguments, "-b", bed.bootstrap).splitlines()
 
 
 def refused(bed: Bed, *arguments: str) -> tuple[str, str]:
     """The verdict that a command prints, and its sentence; it must fail."""
-    done = run_postdate(*arguments, "-b", bed.bootstrap)
-    assert done.returncode == Exit.FAILED, done.stderr
+    done = call_postdate(*arguments, "-b", bed.bootstrap)
+    assert done.exit_code == Exit.FAILED, done.stderr
     return done.stdout.splitlines()[1], done.stderr
 
 
@@ -55,7 +55,7 @@ def arrived(bed: Bed, target: str, count: int) -> list[Seen]:
     """The first messages on the target."""
     reader = bed.reader(target)
     try:
-        reader.until(lambda: len(reader.records) >= count, f"{count} messages on {target}", 60)
+        reader.until(lambda: len(reader.records) >= count, f"{count} messages on {target}")
         return reader.records
     finally:
         reader.close()
@@ -133,7 +133,7 @@ def test_where_all_is_answered_a_message_is_waited_for(bed: Bed, requests: str, 
 
 
 def test_a_cancel_written_while_nobody_runs_is_answered_later(bed: Bed, requests: str, target: str) -> None:
-    (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "2s", "--key", "k")
+    (origin,) = command(bed, "send", "--requests", requests, "--topic", target, "--delay", "1h", "--key", "k")
     cancel = ["cancel", "--origin", origin]
     done = run_postdate(*cancel, "--wait-verdict", "--timeout", "1s", "-b", bed.bootstrap)
     assert (done.returncode, done.stdout.splitlines()[0].rpartition("/")[0]) == (1, origin.rpartition("/")[0])

@@ -21,6 +21,9 @@ from postdate.sidecar.cli import postdate as program
 from postdate.sidecar.errors import Exit
 from support.bed import Bed
 from support.broker import unique_name
+from support.command import said_by
+from support.patience import PATIENCE_S
+from support.rounds import LONGER, expect, first_kept
 from support.sidecars import postdate, wait_until
 
 BUDGET_MS = 300
@@ -38,18 +41,16 @@ def requests(bed: Bed) -> str:
 
 def send(bed: Bed, requests: str, target: str, *options: str) -> str:
     """The origin of a request."""
-    return postdate("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
+    return said_by("send", "-b", bed.bootstrap, "--requests", requests, "--topic", target, *options).strip()
 
 
 def listed(bed: Bed, requests: str, *options: str) -> dict[str, dict[str, object]]:
-    said = postdate("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
+    said = said_by("dead-letters", "list", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
     return {letter["origin"]: letter for letter in map(json.loads, said.splitlines())}
 
 
 def requeued(bed: Bed, requests: str, *options: str) -> dict[str, tuple[str, str | None]]:
-    said = postdate(
-        "dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options
-    )
+    said = said_by("dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--output", "json", *options)
     return {each["origin"]: (each["status"], each["now"]) for each in map(json.loads, said.splitlines())}
 
 
@@ -62,7 +63,7 @@ def put_back(bed: Bed, requests: str, *options: str) -> dict[str, str]:
 
 def create(bed: Bed, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
     bed.targets.append(topic)
 
 
@@ -84,7 +85,7 @@ def test_letters_for_a_target_that_was_missing_are_delivered_after_all(bed: Bed,
     assert all(now.split("/")[:2] == origin.split("/")[:2] for origin, now in done.items()), "the same partition"
 
     reader = bed.reader(target)
-    reader.until(lambda: len(reader.records) == 2, "both are delivered", 30)
+    reader.until(lambda: len(reader.records) == 2, "both are delivered")
     again = requeued(bed, requests, *chosen, "--execute")
     assert again == {origin: ("put-back-before", now) for origin, now in done.items()}
     bed.wait_for_ends(5)
@@ -110,20 +111,27 @@ def test_a_letter_that_was_put_back_can_be_cancelled_by_its_id(bed: Bed, request
 
 def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The requests that were put back lie behind it; whoever does not wait for its end would put them back again."""
-    monkeypatch.setattr(limits, "COMMAND_TIMEOUT_S", 4.0)  # of the command that is refused, which runs in this process
     target = unique_name("missing")
     origin = send(bed, requests, target, "--delay", "10ms", "--key", "k")
     wait_until(lambda: origin in listed(bed, requests), "it has died")
     partition = int(origin.split("/")[1])
-    foreign = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": unique_name("foreign")})
-    foreign.init_transactions(30)
+    named = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 900_000}
+    foreign = Producer({"bootstrap.servers": bed.bootstrap, **named})
+    foreign.init_transactions(PATIENCE_S)
     foreign.begin_transaction()
     foreign.produce(requests, b"never", partition=partition)
-    assert foreign.flush(30) == 0
+    assert foreign.flush(PATIENCE_S) == 0
     command = ["dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--execute", "--output", "json"]
-    refused = CliRunner().invoke(program, command)
-    assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
-    assert "gives nothing behind offset" in refused.stderr
-    foreign.abort_transaction(30)
+
+    def play(slower: int) -> None:
+        """The command runs in this process, and gives up soon."""
+        monkeypatch.setattr(limits, "COMMAND_TIMEOUT_S", 4.0 * slower)
+        refused = CliRunner().invoke(program, command)
+        assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
+        expect("gives nothing behind offset" in refused.stderr, refused.stderr)
+
+    first_kept(play, LONGER)
+    monkeypatch.undo()
+    foreign.abort_transaction(PATIENCE_S)
     now = put_back(bed, requests, "--delay", "1h")[origin]
     assert requeued(bed, requests, "--execute") == {origin: ("put-back-before", now)}

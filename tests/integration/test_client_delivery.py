@@ -25,6 +25,7 @@ from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode
 from postdate.connectors.wire.headers import DUE, ID
 from postdate.connectors.wire.verdicts import encode_verdict
 from support.bed import Bed
+from support.patience import PATIENCE_S
 from support.sidecars import postdate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ def produce(bed: Bed, records: Iterable[RequestRecord]) -> list[tuple[int, int]]
 
     for index, record in enumerate(records):
         producer.produce(**record, on_delivery=partial(note, index))
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_S) == 0
     return [places[index] for index in range(len(places))]
 
 
@@ -51,7 +52,7 @@ def answers(bed: Bed, requests: str, count: int) -> dict[str, Answer]:
     """The verdicts on a request topic by the origin they answer."""
     reader = bed.reader(f"{requests}.verdicts")
     try:
-        reader.until(lambda: len(reader.records) >= count, f"{count} verdicts", 60)
+        reader.until(lambda: len(reader.records) >= count, f"{count} verdicts")
         read = [decode_verdict(seen.value) for seen in reader.to_end()]
     finally:
         reader.close()
@@ -173,7 +174,7 @@ def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
     readme = blocks("README.md", "python")[1]
     run(here(served, readme), names)
     assert isinstance(names["producer"], Producer)
-    assert names["producer"].flush(30) == 0
+    assert names["producer"].flush(PATIENCE_S) == 0
     answers(served, served.requests[0], 3)
 
 

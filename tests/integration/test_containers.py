@@ -25,10 +25,8 @@ from support.command import start_postdate
 from support.containers import container_broker
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
 from support.oracle import Sent
+from support.patience import PATIENCE_S
 from support.programs import need_kafka_image, need_program
-
-#: s. A container is up in a tenth of it.
-PATIENCE_S = 90.0
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,7 @@ from support.broker import unique_name
 from support.containers import ContainerBroker, container_broker
 from support.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
 from support.oracle import Sent, gather
+from support.patience import PATIENCE_S
 from support.pods import Pod, docker, image_config
 from support.programs import need_python_image
 from support.sidecars import QUICK_SESSION, wait_until
@@ -50,7 +51,7 @@ def image() -> str:
     base, has_wheels = need_python_image()
     offline = ["--build-arg", "PIP_OPTIONS=--no-index"] if has_wheels else []
     options = ["--quiet", "--label", "stage=postdate-test", "--build-arg", f"BASE={base}", *offline, "--tag", IMAGE]
-    docker("build", *options, str(ROOT), timeout_s=280)
+    docker("build", *options, str(ROOT), timeout_s=900)
     return IMAGE
 
 
@@ -151,7 +152,7 @@ def test_the_container_of_other_peoples_tests_delivers(image: str, broker: Conta
         producer.produce(**postdate.requests.schedule(target, b"v", key=b"k", delay=half))
         forbidden: Headers = [(TOPIC, b"__forbidden"), (DELAY, b"0")]
         producer.produce(postdate.requests.name, b"never", headers=[*forbidden])
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
         (message,), (letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
         with pytest.raises(NotDelivered, match=r"(?s)has 1 of 2 records after 0 s.\n.*took over"):
             postdate.delivered(target, 2, timeout_s=0.0)
@@ -188,6 +189,7 @@ def _deliver(release: Release, bed: Bed) -> None:
     bed.wait_for_ends(60)
     before = gather(*_places(bed)).takeovers()
     first.kill()
+    _wait_for(second, 2)
     bed.wait_for_ends(len(asked) + 1)
     (seen,) = [each for each in gather(*_places(bed)).delivered if each.origin == smoke.origin]
     smoke.due_ms = int(seen.last(DUE))
@@ -205,7 +207,7 @@ def _wait_for(pod: Pod, shards: int) -> None:
         said = [line for line in pod.logs().splitlines() if line.startswith("running: ")]
         return bool(said) and said[-1] == f"running: {shards} shards"
 
-    wait_until(reached, f"{pod.name} delivers for {shards} shards:\n{pod.logs()[-2000:]}", 120)
+    wait_until(reached, f"{pod.name} delivers for {shards} shards:\n{pod.logs()[-2000:]}")
 
 
 def _judge_http(pod: Pod, token: str) -> None:

@@ -17,7 +17,7 @@ from postdate.connectors.wire.dialects import DIALECTS
 from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
 from postdate.connectors.wire.headers import DEAD_DETAIL, ID, Headers
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict
-from support.bed import CATCH_UP_S, Bed
+from support.bed import Bed
 from support.broker import unique_name
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 from support.oracle import Outcome, Sender, Sent, gather, judge
@@ -101,7 +101,7 @@ def test_the_documented_requests_and_cancels_work_unchanged(bed: Bed) -> None:
     cancelled += [_ask(sender, requests, example.at(late_s)) for example in _WITH_CANCEL]
     controls += [_cancel(sender, requests, example) for example in _WITH_CANCEL]
     sender.flush()
-    bed.wait_for_ends(len(due) + len(cancelled) + len(controls), CATCH_UP_S)
+    bed.wait_for_ends(len(due) + len(cancelled) + len(controls))
 
     outcome = _outcome(bed, requests)
     judge(outcome, [asked.expected() for asked in due], silent=[*controls, *(asked.sent for asked in cancelled)])

@@ -33,8 +33,6 @@ _SESSION_MS = 6_000
 #: ms. A machine that is busy: starting a process alone may take as long.
 _SLACK_MS = 120_000
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:

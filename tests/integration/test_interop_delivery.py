@@ -30,8 +30,9 @@ from support.foreign_clients import (
     produce_with_kcat,
     send_with_java,
 )
+from support.patience import PATIENCE_S
 from support.programs import need_program
-from support.sidecars import PATIENCE_S, Sidecar, postdate
+from support.sidecars import Sidecar, postdate
 
 PARTITIONS = 4
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,6 +17,7 @@ from postdate.sidecar.states import State
 from support.bed import Bed
 from support.http_steps import Client, Samples, free_port, value_of
 from support.oracle import Outcome, Sent, gather
+from support.patience import PATIENCE_S
 from support.sidecars import QUICK_SESSION, Sidecar
 
 _FAR = b"30m"
@@ -98,7 +99,7 @@ def counted(samples: Samples, name: str, requests: str) -> Counter[str]:
 
 def eventually(check: Callable[[], None]) -> None:
     """Returns when `check` passes; its last failure is the test's."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_S
     while True:
         try:
             check()

@@ -29,7 +29,7 @@ SHARDS, MESSAGES = 8, 60
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HALF_AN_HOUR_MS = 1_800_000
 #: Longer than the test: the group goes on to name the process that was killed.
-_PATIENT = {"session.timeout.ms": "120000", "heartbeat.interval.ms": "1000"}
+_PATIENT = {"session.timeout.ms": "280000", "heartbeat.interval.ms": "1000"}
 
 
 def two_ports() -> int:
@@ -47,7 +47,7 @@ def sidecars(bed: Bed) -> Iterator[list[Sidecar]]:
     bed.new_target()
     token_file = bed.directory / "token"
     token_file.write_text(_TOKEN)
-    made = [bed.new_sidecar(), bed.new_sidecar(), bed.new_sidecar(consumer=_PATIENT)]
+    made = [bed.new_sidecar(consumer=_PATIENT) for _ in range(3)]
     made[1].workers = 2
     for sidecar in made:
         port = two_ports() if sidecar.workers > 1 else free_port()

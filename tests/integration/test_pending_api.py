@@ -110,13 +110,14 @@ def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, cli
     assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
     bed.wait_for_ends(4)
     wait_until(lambda: life(clients, stopped)["state"] == "cancelled", "the cancel is in the log")
+    wait_until(lambda: life(clients, moved)["state"] == "delivered", "the delivery is in the log")
     told = life(clients, moved)
     assert (told["state"], [event["fate"] for event in told["events"]]) == ("delivered", ["moved", "delivered"])
     assert told["events"][0]["by"] == by_origin.json["origin"]
     assert told["request"]["target"] == target
     assert life(clients, by_id.json["origin"])["state"] == "applied"
     assert life(clients, sent[5].origin.decode())["state"] == "waiting"
-    assert counted(clients) == len(sent) - 2
+    wait_until(lambda: counted(clients) == len(sent) - 2, "two are gone")
     assert "nothing is known" in command("get", *urls(clients), f"{requests}/0/99999", exit_code=1).stderr
     _assert_no_payload(bed, clients, every)
 

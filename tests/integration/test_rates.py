@@ -4,8 +4,8 @@ dies in the middle, and messages for other targets go past those that wait.
 Method: many messages for a limited target fall due at once, others for two more targets go on beside them, and the
 process is killed with SIGKILL while most of the first ones wait. The dispatch log says what left with which
 transaction. A shard decides what goes into one after the record of the one before was stamped, and before its own is:
-between these two stamps, and over each longer stretch, no more may leave than the rate allows. So the verdict does not
-depend on how slow the machine is.
+between these two stamps, and over each longer stretch, no more may leave than the rate allows. So this verdict does not
+depend on how slow the machine is; where it is too slow for messages to wait for their rate alone, the rate is lower.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from postdate.connectors.wire.origins import format_origin
 from postdate.sidecar.limits import RATE_SAVED_S
 from support.bed import Bed
 from support.oracle import Sender, Sent, overtaken
+from support.rounds import LONGER, expect, first_kept
 
 _PARTITIONS = 2
 _PER_SECOND = 60
@@ -29,9 +30,13 @@ _CLOCKS_APART_MS = 5
 
 
 def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(bed: Bed) -> None:
+    first_kept(lambda slower: _limited(bed.another(), _PER_SECOND // slower), LONGER[:2])
+
+
+def _limited(bed: Bed, per_second: int) -> None:
     requests = bed.new_requests(_PARTITIONS)
     limited, others = bed.new_target(2), [bed.new_target(2), bed.new_target()]
-    sidecar = bed.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={_PER_SECOND}"]})
+    sidecar = bed.new_sidecar(static=True, topic={"messages_per_second_max": [f"{limited}={per_second}"]})
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
     due_ms, sender = int(time.time() * 1000) + 1_500, bed.sender()
@@ -52,14 +57,14 @@ def test_a_limited_target_keeps_its_rate_and_its_order_through_a_kill(bed: Bed) 
             [_count(requests, partition, record, {sent.origin for sent in sent_to}) for _, record in log]
             for sent_to in (asked, beside)
         )
-        _check_rate([seen.timestamp_ms for seen, _ in log], left)
+        _check_rate([seen.timestamp_ms for seen, _ in log], left, per_second)
         after_kill = [
             count for count, (_, record) in zip(left, log, strict=True) if record.instance == sidecar.instance
         ]
-        assert sum(after_kill) > 0, "all had left before the kill: it proves nothing"
+        expect(sum(after_kill) > 0, "all had left before the kill: it proves nothing")
         half = sum(past) // 2
         passed = next(n for n in range(len(past)) if sum(past[: n + 1]) > half)
-        assert sum(left[passed + 1 :]) > sum(left) // 2, "the others waited for what was due before them"
+        expect(sum(left[passed + 1 :]) > sum(left) // 2, "the others waited for what was due before them")
 
 
 def _send(sender: Sender, requests: str, target: str, number: int, due_ms: int) -> Sent:
@@ -74,13 +79,13 @@ def _count(requests: str, partition: int, record: DispatchRecord, origins: set[b
     return sum(fate[2] == DELIVERED and format_origin(requests, partition, fate[0]) in origins for fate in record.fates)
 
 
-def _check_rate(stamps_ms: list[int], left: list[int]) -> None:
+def _check_rate(stamps_ms: list[int], left: list[int], per_second: int) -> None:
     """Over each stretch from the stamp before a transaction to the last one's: no more than the rate and the burst."""
     for first in range(1, len(left)):
         count = 0
         for last in range(first, len(left)):
             count += left[last]
             within_s = (stamps_ms[last] - stamps_ms[first - 1] + _CLOCKS_APART_MS) / 1000
-            most = _PER_SECOND * (within_s + RATE_SAVED_S) + 1
+            most = per_second * (within_s + RATE_SAVED_S) + 1
             assert count <= most, f"{count} left within {within_s:.3f} s, transactions {first} to {last}"
     assert left[0] == 0, "the first record of a shard says who owns it"

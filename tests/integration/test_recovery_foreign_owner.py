@@ -12,6 +12,7 @@ import time
 
 from postdate.connectors.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
+from support.command import said_by
 from support.oracle import Sender, Sent
 from support.sidecars import Sidecar, postdate, wait_until
 
@@ -24,7 +25,7 @@ def _ask(sender: Sender, requests: str, target: str) -> Sent:
 
 def _stands(sidecar: Sidecar, requests: str) -> tuple[str, str]:
     """State of the topic's one shard, and why."""
-    said = postdate("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    said = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
     (row,) = [row for row in map(json.loads, said.splitlines()) if row["requests"] == requests]
     return row["state"], row["why"]
 

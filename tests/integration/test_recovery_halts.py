@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import pytest
 from confluent_kafka import Producer
 
 from postdate.connectors.kafka.client import ConfluentKafka
@@ -35,9 +34,10 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.bed import Bed
-from support.command import run_postdate
+from support.command import run_postdate, said_by
 from support.oracle import Sender, Sent, gather
-from support.sidecars import Sidecar, postdate, wait_until
+from support.patience import PATIENCE_S
+from support.sidecars import Sidecar, wait_until
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
 _READ = _SOON + _LATER + _STORED
@@ -111,7 +111,7 @@ class Play:
     def write_into_log(self, value: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.bed.bootstrap})
         producer.produce(self.log.topic, value, partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(PATIENCE_S) == 0
 
 
 def _lose_requests(play: Play, sidecar: Sidecar) -> None:
@@ -156,7 +156,7 @@ def _truncate_log(play: Play, sidecar: Sidecar) -> None:
 def _recreate_topics(play: Play, sidecar: Sidecar) -> None:
     play.admin.delete_topics(sorted(play.own.names()))
     wait_until(lambda: not play.admin.describe(play.own.names()), "the topics are gone")
-    postdate(
+    said_by(
         *("topics", "create", "-b", play.bed.bootstrap, "--requests", play.requests),
         *("--partitions", "1", "--replication-factor", "1"),
     )
@@ -214,7 +214,6 @@ def _last(play: Play) -> tuple[int, int]:
     return end - 1, end
 
 
-@pytest.mark.timeout(600)
 def test_each_halt_names_its_loss_and_ends_when_a_person_says_so_while_others_deliver(bed: Bed) -> None:
     sender = bed.sender()
     admin = ConfluentKafka(KafkaSettings(bed.bootstrap)).admin()
@@ -233,7 +232,7 @@ def test_each_halt_names_its_loss_and_ends_when_a_person_says_so_while_others_de
         case.damage(plays[name], sidecar)
     sidecar.start()
     halted = [name for name, case in _CASES.items() if case.reason]
-    wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}", 120)
+    wait_until(lambda: _halted(sidecar) == len(halted), f"{len(halted)} shards halt: {sidecar.directory}")
     sidecar.wait_for_shards(1)
     _check_told(sidecar, plays)
     _deliver_anew(bed, plays["nothing"])
@@ -264,13 +263,13 @@ def _fill(bed: Bed, plays: dict[str, Play]) -> None:
         play.stored = [play.ask(now_ms + _STORED_MS) for _ in range(_STORED)]
         play.sender.flush()
     stores = bed.reader(*(play.own.store for play in plays.values()))
-    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored", 60)
+    stores.until(lambda: len(stores.records) == _STORED * len(plays), "the late ones are stored")
     stores.close()
     bed.wait_for_ends(_SOON * len(plays))
 
 
 def _rows(sidecar: Sidecar) -> list[dict[str, Any]]:
-    said = postdate("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
+    said = said_by("shard", "status", "--data", str(sidecar.data_dir), "--output", "json")
     return [json.loads(line) for line in said.splitlines()]
 
 
@@ -311,15 +310,15 @@ def _end_halts(sidecar: Sidecar, plays: dict[str, Play], names: list[str]) -> No
         play = plays[name]
         shard = f"{play.requests}/0"
         if name == "topics created anew":
-            postdate("shard", "rebuild", shard, "--yes", *where)
+            said_by("shard", "rebuild", shard, "--yes", *where)
         elif play.range:
             if name == names[0]:
                 refused = run_postdate("shard", "resume", shard, *where)
                 assert (refused.returncode, f"--accept-loss {play.range}" in refused.stderr) == (_USAGE, True), refused
                 assert run_postdate("shard", "resume", shard, "--accept-loss", "0-1000000", *where).returncode == _USAGE
-            postdate("shard", "resume", shard, "--accept-loss", play.range, *where)
+            said_by("shard", "resume", shard, "--accept-loss", play.range, *where)
         else:
-            postdate("shard", "resume", shard, *where)
+            said_by("shard", "resume", shard, *where)
 
 
 def _fill_up(play: Play) -> None:
@@ -334,7 +333,7 @@ def _deliver_anew(bed: Bed, play: Play) -> None:
     play.delivered += [play.ask(1) for _ in range(2)]
     play.sender.flush()
     reader = bed.reader(play.target)
-    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come", 60)
+    reader.until(lambda: len(reader.records) >= len(play.delivered), f"{play.name}: new ones come")
     reader.close()
 
 
@@ -349,7 +348,7 @@ def _deliver_rest(bed: Bed, plays: dict[str, Play]) -> None:
         play.sender.flush()
     wanted = sum(len(play.delivered) for play in plays.values())
     reader = bed.reader(*(play.target for play in plays.values()))
-    reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes", 90)
+    reader.until(lambda: len(reader.records) >= wanted, "everything that is held comes")
     reader.close()
 
 

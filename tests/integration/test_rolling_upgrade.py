@@ -112,7 +112,6 @@ class _Place:
         self.start(release)
 
 
-@pytest.mark.timeout(600)
 def test_old_and_new_hand_over_to_each_other_and_back(bed: Bed, tmp_path_factory: pytest.TempPathFactory) -> None:
     old, new = install_earlier(tmp_path_factory.mktemp("earlier")), None
     requests = bed.new_requests(_PARTITIONS)

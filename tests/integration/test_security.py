@@ -20,7 +20,7 @@ import pytest
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Isolation, Operation, Partition
+from postdate.connectors.kafka.seam import Admin, Isolation, Operation, Partition
 from postdate.connectors.kafka.secrets import SecretFile
 from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
@@ -35,8 +35,10 @@ from support.bed import Bed
 from support.command import run_postdate
 from support.http_steps import Client, free_port
 from support.oracle import Reader, Sent
+from support.patience import PATIENCE_S
+from support.rounds import LONGER, expect, first_kept
 from support.secured_broker import CLIENT_SECRET, KEY_PASSWORD, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
-from support.sidecars import PATIENCE_S, Sidecar, wait_until
+from support.sidecars import Sidecar, wait_until
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105
 _SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, CLIENT_SECRET, _TOKEN)
@@ -151,26 +153,32 @@ def test_each_way_in_finds_nothing_missing(quiet: Place, way: str) -> None:
 def test_who_gets_no_token_and_whose_token_is_for_others_stays_outside(
     quiet: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refusal(secret: str) -> str:
-        config = quiet.config(quiet.broker.oauth(quiet.directory, secret))
-        kafka = ConfluentKafka(_settings(config, admin_timeout_s=3.0))
-        with closing(kafka.admin()) as admin, pytest.raises(KafkaFault) as refused:
-            admin.cluster_id()
-        return f"{refused.value} {kafka.complaint(lambda: False)}"
+    def refuse(secret: str, words: str) -> None:
+        """Asks until it is told so, which it must be before it gives up."""
+
+        def play(slower: int) -> None:
+            config = quiet.config(quiet.broker.oauth(quiet.directory, secret))
+            kafka = ConfluentKafka(_settings(config, admin_timeout_s=3.0 * slower))
+            with closing(kafka.admin()) as admin, pytest.raises(KafkaFault) as refused:
+                admin.cluster_id()
+            why = f"{refused.value} {kafka.complaint(lambda: False)}"
+            assert secret not in why
+            expect(words in why, why)
+
+        first_kept(play, LONGER)
 
     tokens = quiet.broker.tokens
     refused = tokens.refused
-    why = refusal("not-the-secret")
-    assert "Failed to acquire SASL OAUTHBEARER token" in why
-    assert "not-the-secret" not in why
+    refuse("not-the-secret", "Failed to acquire SASL OAUTHBEARER token")
     assert tokens.refused > refused
     granted = tokens.granted
     monkeypatch.setattr(tokens, "audience", "somebody-else")
-    assert "invalid_token" in refusal(CLIENT_SECRET)
+    refuse(CLIENT_SECRET, "invalid_token")
     assert tokens.granted > granted
 
 
-def test_each_missing_acl_is_named_and_no_other(quiet: Place) -> None:
+def test_each_missing_acl_is_named_and_no_other(quiet: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SILENCE_S", 0.2)  # of readers that are refused in silence, one for each right to read
     config = quiet.config(quiet.scram())
     for right in quiet.needed:
         quiet.broker.revoke(right)
@@ -201,13 +209,19 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
     common = quiet.broker.sasl("PLAIN", quiet.directory, "not-the-password")
     file = Path(common.pop("sasl.password.file"))
     common["sasl.password"] = SecretFile(file.read_text().strip(), file)
-    kafka = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0))
-    admin = kafka.admin()
-    with pytest.raises(KafkaFault) as refused:
-        admin.describe([quiet.requests])
-    why = kafka.complaint(lambda: False)
-    assert "Authentication failed" in why, "a wrong password is told as such"
-    assert "not-the-password" not in f"{refused.value} {why}"
+
+    def outside(slower: int) -> Admin:
+        """A client that has been told that its password is wrong."""
+        kafka = ConfluentKafka(KafkaSettings(quiet.broker.sasl_servers, common, admin_timeout_s=1.0 * slower))
+        admin = kafka.admin()
+        with pytest.raises(KafkaFault) as refused:
+            admin.describe([quiet.requests])
+        why = kafka.complaint(lambda: False)
+        assert "not-the-password" not in f"{refused.value} {why}"
+        expect("Authentication failed" in why, f"a wrong password is told as such, not as: {why}")
+        return admin
+
+    admin = first_kept(outside, LONGER)
     file.write_text(PASSWORD)
 
     def is_let_in() -> bool:

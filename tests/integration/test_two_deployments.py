@@ -48,7 +48,7 @@ def test_of_two_deployments_one_goes_on_and_the_other_says_why_it_stops(bed: Bed
     sending.start()
     newer.start()
     try:
-        wait_until(lambda: older.is_alive() != newer.is_alive(), "one of the two stops", 90)
+        wait_until(lambda: older.is_alive() != newer.is_alive(), "one of the two stops")
     finally:
         over.set()
         sending.join()

@@ -64,7 +64,7 @@ def exact_due(when: dict[str, Any], request: Request) -> None:
     assert timedelta() <= late < timedelta(milliseconds=1) or request.due_ms == 1
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(
     partitions,
     st.one_of(st.just("orders"), texts),
@@ -108,7 +108,7 @@ def test_a_schedule_is_accepted_and_means_the_call(
         assert {topic.cancel(id=id).partition, topic.reschedule(id=id, level=0).partition} == {record.partition}
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     partitions,
     st.booleans(),
@@ -143,7 +143,6 @@ def test_a_control_is_accepted_and_means_the_call(
         exact_due(when, request)
 
 
-@settings(deadline=None)
 @given(spans, ids)
 def test_an_ordinary_call_is_never_refused(delay: timedelta, id: str | bytes) -> None:
     """The other two would pass if everything were refused."""

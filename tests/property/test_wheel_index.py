@@ -237,4 +237,4 @@ class IndexAgainstHeap(RuleBasedStateMachine):
 
 
 TestIndexAgainstHeap = IndexAgainstHeap.TestCase
-TestIndexAgainstHeap.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
+TestIndexAgainstHeap.settings = settings(max_examples=40, stateful_step_count=20)

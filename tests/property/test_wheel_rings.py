@@ -71,7 +71,7 @@ def check_first(rings: Rings, model: HeapTimer) -> None:
     assert hint <= top[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data(), geometry=st.sampled_from(GEOMETRIES), short_max=st.sampled_from((0, 32)))
 def test_counts_agree_with_a_heap(data: st.DataObject, geometry: Geometry, short_max: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

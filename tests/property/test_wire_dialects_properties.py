@@ -63,7 +63,7 @@ def outcome(
         return refused.reason, refused.detail
 
 
-@settings(deadline=None, max_examples=600)
+@settings(max_examples=600)
 @given(
     st.one_of(anything, of_one_dialect()),
     keys,
@@ -94,7 +94,6 @@ def test_a_request_or_a_reason(headers: Headers, key: bytes | None, is_tombstone
         assert bool(request.id) != (request.acts_on >= 0)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(EXAMPLES), st.data())
 def test_the_order_of_headers_and_what_stands_between_them_change_nothing(
     example: Example, data: st.DataObject
@@ -111,7 +110,6 @@ def test_the_order_of_headers_and_what_stands_between_them_change_nothing(
     assert request.headers == [header for header in headers if header in more or header in example.delivered]
 
 
-@settings(deadline=None)
 @given(anything, keys)
 def test_what_is_no_dialects_means_what_it_means_without_dialects(headers: Headers, key: bytes | None) -> None:
     own = [header for header in headers if header[0] not in MARKS]

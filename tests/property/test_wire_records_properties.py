@@ -59,7 +59,6 @@ def records(draw: st.DrawFn) -> DispatchRecord:
     )
 
 
-@settings(deadline=None)
 @given(records())
 def test_a_record_reads_back_and_is_json_for_others_too(record: DispatchRecord) -> None:
     value = encode_record(record)
@@ -68,7 +67,6 @@ def test_a_record_reads_back_and_is_json_for_others_too(record: DispatchRecord) 
     assert b"\n" not in value
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(max_size=60), texts.map(str.encode)))
 @example(b"")
 def test_any_bytes_are_a_record_or_a_format_error(value: bytes) -> None:
@@ -76,7 +74,7 @@ def test_any_bytes_are_a_record_or_a_format_error(value: bytes) -> None:
         decode_record(value)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(records(), st.data())
 def test_a_damaged_record_is_another_record_or_a_format_error(record: DispatchRecord, data: st.DataObject) -> None:
     value = bytearray(encode_record(record))
@@ -93,7 +91,6 @@ def test_a_damaged_record_is_another_record_or_a_format_error(record: DispatchRe
 headers = st.lists(st.tuples(texts, st.one_of(st.none(), st.binary(max_size=9))), max_size=5)
 
 
-@settings(deadline=None)
 @given(headers, naturals, naturals, st.binary(max_size=5), st.text(max_size=2_000))
 def test_outgoing_headers_begin_with_those_that_came(
     came: Headers, offset: int, due_ms: int, identifier: bytes, detail: str
@@ -111,7 +108,6 @@ def test_outgoing_headers_begin_with_those_that_came(
     assert (dict(dead)["postdate-dead-detail"] or b"").decode() is not None
 
 
-@settings(deadline=None)
 @given(st.sampled_from(Verdict), texts, naturals, st.one_of(st.none(), naturals), naturals)
 def test_a_verdict_is_json_for_others(
     verdict: Verdict, identifier: str, offset: int, of: int | None, at_ms: int

@@ -53,7 +53,7 @@ def outcome(rules: RequestRules, timestamp_ms: int, key: bytes | None, headers: 
         return refused.reason, refused.detail
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(
     st.one_of(arbitrary, likely()),
     st.one_of(st.integers(-1, INTEGER_END - 1), st.integers(1_767_225_600_000, 1_800_000_000_000)),
@@ -86,7 +86,6 @@ def test_a_request_or_a_reason(headers: Headers, timestamp_ms: int, key: bytes |
         assert bool(request.id) != (request.acts_on >= 0)
 
 
-@settings(deadline=None)
 @given(likely())
 def test_left_over_headers_never_change_what_is_asked(headers: Headers) -> None:
     request = outcome(SHARED, 1_795_258_284_000, b"k", headers)
@@ -100,7 +99,6 @@ def test_left_over_headers_never_change_what_is_asked(headers: Headers) -> None:
         assert request == bare
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.text(max_size=3), st.none(), st.booleans()), max_size=12))
 def test_headers_taken_apart_anywhere_come_back(marked: list[tuple[str, None, bool]]) -> None:
     sent: Headers = [(name, value) for name, value, _ in marked]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 from math import ceil
 
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from postdate.connectors.wire.delivered import record_size_bytes
@@ -30,7 +30,6 @@ fractions = st.one_of(st.just(""), st.from_regex(r"\.[0-9]{1,9}", fullmatch=True
 timelike = st.text(alphabet="0123456789.-+:TZPWDHMSdhmstz ٣²", max_size=30)
 
 
-@settings(deadline=None)
 @given(st.tuples(counts, counts, counts, counts, counts), fractions, st.booleans())
 def test_a_duration_is_the_sum_of_its_components_rounded_up(
     parts: tuple[int | None, ...], fraction: str, iso: bool
@@ -49,13 +48,11 @@ def test_a_duration_is_the_sum_of_its_components_rounded_up(
     assert parse_duration_ms(text) == ceil(exact)
 
 
-@settings(deadline=None)
 @given(st.integers(0, INTEGER_END - 1))
 def test_plain_milliseconds_read_back(number: int) -> None:
     assert parse_duration_ms(str(number)) == parse_duration_ms(f"{number}ms") == parse_instant_ms(str(number)) == number
 
 
-@settings(deadline=None)
 @given(
     st.datetimes(datetime(1970, 1, 2), datetime(9999, 12, 30)),
     st.integers(-23 * 60 - 59, 23 * 60 + 59),
@@ -66,7 +63,6 @@ def test_an_instant_agrees_with_datetime(moment: datetime, offset_minutes: int) 
     assert parse_instant_ms(moment.isoformat()) == -(-microseconds // 1000)
 
 
-@settings(deadline=None)
 @given(st.one_of(timelike, st.text(max_size=80)))
 def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
     for parse in (parse_duration_ms, parse_instant_ms):
@@ -78,14 +74,12 @@ def test_any_text_is_a_time_or_a_value_error(text: str) -> None:
         assert text.isascii()
 
 
-@settings(deadline=None)
 @given(st.from_regex(r"[a-zA-Z0-9._-]{1,40}", fullmatch=True), st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
 def test_an_origin_reads_back(topic: str, partition: int, offset: int) -> None:
     assume(is_topic_name(topic))
     assert parse_origin(format_origin(topic, partition, offset)) == (topic, partition, offset)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.binary(max_size=30), st.from_regex(rb"[a-z.]{1,4}/[0-9]{1,12}/[0-9]{1,21}", fullmatch=True)))
 def test_what_reads_as_an_origin_has_no_second_text(text: bytes) -> None:
     try:
@@ -121,7 +115,6 @@ def java_murmur2(data: bytes) -> int:
     return h - 2**32 if h & 0x80000000 else h
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=70), st.integers(1, 1_000))
 def test_the_hash_is_that_of_java(key: bytes, partitions: int) -> None:
     assert murmur2(key) == java_murmur2(key)
@@ -152,7 +145,6 @@ def record_batch_size_bytes(key: bytes | None, value: bytes | None, headers: Hea
 contents = st.one_of(st.none(), st.binary(max_size=100), st.just(b"x" * 70_000))
 
 
-@settings(deadline=None)
 @given(contents, contents, st.lists(st.tuples(st.text(st.characters(codec="utf-8"), max_size=9), contents), max_size=5))
 def test_a_size_is_never_below_the_truth_and_close_to_it(
     key: bytes | None, value: bytes | None, headers: Headers

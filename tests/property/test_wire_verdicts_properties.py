@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from postdate.connectors.wire.errors import FormatError
@@ -20,7 +20,6 @@ origins = st.builds(format_origin, st.just("postdate.requests"), st.integers(0, 
 ids = st.text(st.characters(codec="utf-8"), max_size=60).map(str.encode).filter(lambda id: len(id) <= ID_BYTES_MAX)
 
 
-@settings(deadline=None)
 @given(st.sampled_from(Verdict), origins, ids, st.one_of(st.just(b""), origins), naturals)
 def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> None:
     key, value = encode_verdict(verdict, origin, id, of, at_ms)
@@ -30,7 +29,6 @@ def test_a_verdict_there_and_back(verdict: Verdict, origin: bytes, id: bytes, of
     )
 
 
-@settings(deadline=None)
 @given(
     st.sampled_from(Verdict), origins, ids, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=3)
 )

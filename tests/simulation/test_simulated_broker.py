@@ -36,7 +36,7 @@ def kafka() -> SimKafka:
 
 
 def _values(kafka: SimKafka) -> list[bytes | None]:
-    return [record.value for record in read_committed(kafka, PART)]
+    return [record.value for record in read_committed(kafka, PART, beside_open=True)]
 
 
 def _cut(kafka: SimKafka, for_ms: float, answers_only: bool = False) -> None:

@@ -15,11 +15,10 @@ from confluent_kafka.cimpl import NewTopic
 
 from postdate.connectors.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
+from support.command import said_by
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
-from support.sidecars import QUICK_SESSION, Sidecar, postdate
-
-#: s. How long after the last due time everything must have been delivered, killed processes included.
-CATCH_UP_S = 90.0
+from support.patience import PATIENCE_S
+from support.sidecars import QUICK_SESSION, Sidecar
 
 
 @dataclass
@@ -32,6 +31,12 @@ class Bed:
     requests: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
     sidecars: list[Sidecar] = field(default_factory=list)
+    others: list[Bed] = field(default_factory=list)
+
+    def another(self) -> Bed:
+        """A bed beside this one, with which it ends: for a play that begins anew."""
+        self.others.append(Bed(self.bootstrap, self.directory / f"bed-{len(self.others)}"))
+        return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
         """Creates a request topic with the topics beside it, as an operator would."""
@@ -42,7 +47,7 @@ class Bed:
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
         size = ("--partitions", str(partitions), "--replication-factor", "1")
-        postdate("topics", "create", "-b", self.bootstrap, *named, *size, *options)
+        said_by("topics", "create", "-b", self.bootstrap, *named, *size, *options)
         self.requests += names
         return names
 
@@ -50,7 +55,7 @@ class Bed:
         name = unique_name("target")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(PATIENCE_S)
         self.targets.append(name)
         return name
 
@@ -87,7 +92,7 @@ class Bed:
         """A read_committed reader of these topics, or of all targets and dead letters."""
         return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
 
-    def wait_for_ends(self, count: int, timeout_s: float = CATCH_UP_S) -> None:
+    def wait_for_ends(self, count: int, timeout_s: float = PATIENCE_S) -> None:
         """Returns when `count` different requests have ended, by what the dispatch logs say."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
         ended: set[tuple[str, int, int]] = set()
@@ -112,6 +117,8 @@ class Bed:
     def close(self) -> None:
         for sidecar in self.sidecars:
             sidecar.kill()
+        for other in self.others:
+            other.close()
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from uuid import uuid4
 
 from postdate.connectors.kafka.dev.local import LocalBroker
 from support.containers import container_broker
+from support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def local_broker(**properties: str) -> Iterator[LocalBroker]:
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         broker = LocalBroker(0, Path(directory), properties=settings)
-        broker.start()
+        broker.start(PATIENCE_S)
         try:
             yield broker
         finally:

@@ -15,10 +15,9 @@ from pathlib import Path
 from select import select
 from typing import Any
 
+from support.patience import PATIENCE_S
 from support.programs import need_program
 
-#: s. A browser that starts on a busy machine takes a while; each answer after that much less.
-_PATIENCE_S = 60.0
 _FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -64,7 +63,7 @@ class Page:
 
     def wait_for(self, script: str, what: str) -> None:
         """Returns when an expression is true."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while not self.run(script):
             assert time.monotonic() < deadline, f"{what}; the page says: {self.text('body')}; {self.complaints}"
             time.sleep(0.05)
@@ -107,7 +106,7 @@ class Page:
 
     def _read(self) -> dict[str, Any]:
         while b"\0" not in self._rest:
-            ready, _, _ = select([self._answers], [], [], _PATIENCE_S)
+            ready, _, _ = select([self._answers], [], [], PATIENCE_S)
             assert ready, "the browser does not answer"
             piece = os.read(self._answers, 1 << 20)
             assert piece, "the browser has ended"
@@ -140,5 +139,5 @@ def browser_page(directory: Path) -> Iterator[Page]:
             process.wait(10)
         except subprocess.TimeoutExpired:
             process.kill()
-            process.wait(10)
+            process.wait(PATIENCE_S)
         os.close(answers)

@@ -10,9 +10,10 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from postdate.connectors.kafka.dev.docker import node_environment
-from postdate.connectors.kafka.dev.local import START_TIMEOUT_S, free_port
+from postdate.connectors.kafka.dev.local import free_port
 from postdate.connectors.kafka.dev.readiness import wait_until_ready
 from postdate.connectors.kafka.errors import DevBrokerFailed
+from support.patience import PATIENCE_S
 from support.programs import need_kafka_image
 
 _HOST = "127.0.0.1"
@@ -43,5 +44,5 @@ def container_broker() -> Iterator[ContainerBroker]:
             raise DevBrokerFailed(f"the container of {image} has ended:\n{container.get_wrapped_container().logs()!r}")
 
     with container:
-        wait_until_ready(_HOST, port, START_TIMEOUT_S, check_alive)
+        wait_until_ready(_HOST, port, PATIENCE_S, check_alive)
         yield ContainerBroker(f"{_HOST}:{port}", f"container:{container.get_wrapped_container().id}")

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from postdate.connectors.kafka.dev.jars import kafka_libs
 from support.foreign_clients import fetch_kafkajs
+from support.patience import PATIENCE_S
 from support.programs import need_go, need_program
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +26,6 @@ LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
 """By the last part of a program's name."""
 
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-#: s. Longer than compiling the Go client from nothing on a slow machine takes, and the longest wait of an example.
-_RUN_TIMEOUT_S = 240.0
 
 
 def programs() -> list[str]:
@@ -69,7 +68,7 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
         start_new_session=True,
     ) as started:
         try:
-            output, errors = started.communicate(timeout=_RUN_TIMEOUT_S)
+            output, errors = started.communicate(timeout=PATIENCE_S)
         except subprocess.TimeoutExpired as late:
             os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
             said = (late.stdout or b"") + (late.stderr or b"")

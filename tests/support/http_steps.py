@@ -11,6 +11,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from support.patience import PATIENCE_S
+
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -42,7 +44,7 @@ class Client:
 
     def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         """Raises OSError: nobody listens."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
             connection.request(method, path, body, {**given, **headers})

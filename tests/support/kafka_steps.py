@@ -19,9 +19,8 @@ from postdate.connectors.kafka.seam import (
 )
 from support.broker import unique_name
 from support.kafka_clock import now_s
-
-#: s. Nothing here takes a tenth of it on a machine that has nothing else to do.
-PATIENCE_S = 60.0
+from support.patience import PATIENCE_S
+from support.rounds import LIGHTER, expect, first_kept
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
@@ -47,6 +46,17 @@ def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[
     for value in values:
         producer.produce(topic, value, None, [], partition)
     producer.commit()
+
+
+def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> None:
+    """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
+    several, each with the same value."""
+
+    def play(_: int) -> None:
+        commit_values(producer, topic, [value])
+        expect(producer.settle(), "the end of the transaction took long")
+
+    first_kept(play, LIGHTER)
 
 
 def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
@@ -81,25 +91,28 @@ def append(
     return reported[0]
 
 
-def read_to_end(kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0) -> tuple[list[Record], int]:
-    """Everything from `offset` to the end that this isolation has now, and the position reached."""
-    admin = kafka.admin()
-    end = admin.end_offsets([part], isolation)[part]
-    admin.close()
-    reader = kafka.log_reader(part, offset, isolation)
+def read_to_end(
+    kafka: Kafka, part: Partition, isolation: Isolation, offset: int = 0, *, beside_open: bool = False
+) -> tuple[list[Record], int]:
+    """Everything from `offset` to the end of the log, and the position reached; `beside_open`: to the end that this
+    isolation has now, where a transaction is open. One that was ended just now may be open still: the broker answers
+    before it has written its markers."""
+    admin, reader = kafka.admin(), kafka.log_reader(part, offset, isolation)
+    bound = isolation if beside_open else Isolation.READ_UNCOMMITTED
     try:
         records: list[Record] = []
         deadline = now_s(kafka) + PATIENCE_S
-        while reader.position() < end:
+        while reader.position() < (end := admin.end_offsets([part], bound)[part]):
             assert now_s(kafka) < deadline, f"{part} stays at {reader.position()} of {end}"
             records += reader.read(100, 0.2)
         return records, reader.position()
     finally:
         reader.close()
+        admin.close()
 
 
-def read_committed(kafka: Kafka, part: Partition) -> list[Record]:
-    return read_to_end(kafka, part, Isolation.READ_COMMITTED)[0]
+def read_committed(kafka: Kafka, part: Partition, *, beside_open: bool = False) -> list[Record]:
+    return read_to_end(kafka, part, Isolation.READ_COMMITTED, beside_open=beside_open)[0]
 
 
 @dataclass

@@ -21,6 +21,7 @@ from postdate.connectors.wire.dispatch_log import DEAD, DELIVERED, FINAL, Dispat
 from postdate.connectors.wire.headers import DEAD_REASON, DUE, ID, ORIGIN, PREFIX, Headers
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.topics import OwnTopics
+from support.patience import PATIENCE_S
 
 #: How many violations a failed test shows of each kind.
 _SHOWN = 10
@@ -103,7 +104,7 @@ class Sender:
         return sent
 
     def flush(self) -> None:
-        assert self._producer.flush(30) == 0, "requests were not acknowledged"
+        assert self._producer.flush(PATIENCE_S) == 0, "requests were not acknowledged"
         assert not self.failures, self.failures[:3]
 
 
@@ -123,7 +124,7 @@ class Reader:
             }
         )
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        known = self._admin.list_topics(timeout=15).topics
+        known = self._admin.list_topics(timeout=PATIENCE_S).topics
         self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
@@ -144,20 +145,20 @@ class Reader:
         passed, self.records = self.records, []
         return passed
 
-    def until(self, condition: Callable[[], bool], what: str, timeout_s: float) -> None:
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
         """Reads until the condition holds; fails with `what` where it does not come to hold in time."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({self.taken} seen)"
             self.take()
 
-    def to_end(self, timeout_s: float = 30.0) -> list[Seen]:
+    def to_end(self, timeout_s: float = PATIENCE_S) -> list[Seen]:
         """Reads on to the present end of every partition; returns everything read since the beginning."""
         reached = self._end()
         self.until(reached, "the ends of all partitions are reached", timeout_s)
         return self.records
 
-    def passing(self, timeout_s: float = 30.0) -> Iterator[Seen]:
+    def passing(self, timeout_s: float = PATIENCE_S) -> Iterator[Seen]:
         """Each record up to the present end of its partition, one after the other; none is kept."""
         reached, deadline = self._end(), time.monotonic() + timeout_s
         while not reached():
@@ -167,7 +168,9 @@ class Reader:
 
     def _end(self) -> Callable[[], bool]:
         """Whether the ends that the partitions have now are reached."""
-        ends = {part: self._consumer.get_watermark_offsets(TopicPartition(*part), 15)[1] for part in self._parts}
+        ends = {
+            part: self._consumer.get_watermark_offsets(TopicPartition(*part), PATIENCE_S)[1] for part in self._parts
+        }
 
         def reached() -> bool:
             positions = self._consumer.position([TopicPartition(*part) for part in self._parts])

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
-from io import BytesIO
 from pathlib import Path
 
 from support.programs import need_commit
@@ -24,8 +22,8 @@ def install_earlier(directory: Path) -> Path:
     history does not reach back to it. Takes some seconds and no network."""
     need_commit(EARLIER)
     archive = subprocess.run(["git", "-C", str(_ROOT), "archive", EARLIER], capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=BytesIO(archive)) as files:
-        files.extractall(directory / "source", filter="data")
+    (directory / "source").mkdir()
+    subprocess.run(["tar", "-x", "-C", directory / "source"], input=archive, check=True)
     _run("build", "--wheel", "--no-isolation", "--outdir", str(directory), str(directory / "source"))
     (wheel,) = directory.glob("*.whl")
     release = directory / "installed"

@@ -29,6 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
+from support.patience import PATIENCE_S
 from support.sidecars import wait_until
 from support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint, token_endpoint
 
@@ -152,25 +153,25 @@ class SecuredBroker:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(USER, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(30)
+            future.result(PATIENCE_S)
 
     def grant(self, rights: list[Right]) -> None:
         bindings = [_binding(right) for right in rights]
         for future in self.admin.create_acls(bindings).values():
-            future.result(30)
+            future.result(PATIENCE_S)
         self._wait_for_acls(bindings, there=True)
 
     def revoke(self, right: Right) -> None:
         binding = _binding(right)
         for future in self.admin.delete_acls([_filter(binding)]).values():
-            assert len(future.result(30)) == 1, f"there was no ACL for {right}"
+            assert len(future.result(PATIENCE_S)) == 1, f"there was no ACL for {right}"
         self._wait_for_acls([binding], there=False)
 
     def _wait_for_acls(self, bindings: list[AclBinding], *, there: bool) -> None:
         """The authorizer reads what the controller has written, a moment later."""
         for binding in bindings:
             wait_until(
-                lambda binding=binding: bool(self.admin.describe_acls(_filter(binding)).result(30)) is there,  # type: ignore[misc]
+                lambda binding=binding: bool(self.admin.describe_acls(_filter(binding)).result(PATIENCE_S)) is there,  # type: ignore[misc]
                 f"{binding} is {'there' if there else 'gone'}",
             )
 
@@ -204,7 +205,7 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
         broker = LocalBroker(port, directory / "broker", properties=properties)
         with pytest.MonkeyPatch.context() as patch:  # Kafka fetches keys from nowhere that is not named so
             patch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.jwks}")
-            broker.start()
+            broker.start(PATIENCE_S)
         try:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             servers = (f"127.0.0.1:{sasl_port}", f"127.0.0.1:{tls_port}")

@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.patience import PATIENCE_S
+
 _ROOT = Path(__file__).resolve().parents[2]
 _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
 
-#: s. Longer than a member that died is waited for (6 s here) and a takeover together, on a slow machine.
-PATIENCE_S = 60.0
 #: The shortest session time-out that a broker accepts by default: a member that was killed is missed soon.
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
@@ -137,13 +137,13 @@ class Sidecar:
         paths = [self._log(number) for number in range(1, self.starts + 1)]
         return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
-    def stop(self, timeout_s: float = 30.0) -> int:
+    def stop(self, timeout_s: float = PATIENCE_S) -> int:
         """SIGTERM; returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
 
-    def wait(self, timeout_s: float = 30.0) -> int:
+    def wait(self, timeout_s: float = PATIENCE_S) -> int:
         """Waits until it has ended by itself; returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.wait(timeout_s)
@@ -152,7 +152,7 @@ class Sidecar:
         """SIGKILL: what it was doing stays half done. Nothing happens where it does not run."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(30)
+            self._process.wait(PATIENCE_S)
 
     def pause(self) -> None:
         """SIGSTOP: no thread of it runs, and its connections stay open."""

@@ -18,6 +18,7 @@ from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
 from postdate.sidecar.silence import told_of_silence
 from support.command_bed import SimBed
+from support.patience import PATIENCE_S
 
 
 @contextmanager
@@ -54,7 +55,7 @@ def test_who_waits_is_told_why() -> None:
         was_told.set()
 
     with told_of_silence(lambda over: "refused" if not over() else "", tell):
-        assert was_told.wait(60)
+        assert was_told.wait(PATIENCE_S)
     assert told == ["no answer from Kafka yet, still trying: refused"]
 
 

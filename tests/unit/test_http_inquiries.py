@@ -18,6 +18,7 @@ from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
+from support.patience import PATIENCE_S
 from support.timer_indexes import open_index
 
 
@@ -41,12 +42,15 @@ def elsewhere() -> Iterator[ThreadPoolExecutor]:
 
 
 def ask(
-    elsewhere: ThreadPoolExecutor, inquiries: Inquiries, question: Callable[[TimerIndex], int], timeout_s: float = 60.0
+    elsewhere: ThreadPoolExecutor,
+    inquiries: Inquiries,
+    question: Callable[[TimerIndex], int],
+    timeout_s: float = PATIENCE_S,
 ) -> Future[int]:
     """Asks on another thread; returns once the shard would have been woken."""
     woken = threading.Event()
     future = elsewhere.submit(inquiries.ask, question, woken.set, timeout_s)
-    assert woken.wait(60)
+    assert woken.wait(PATIENCE_S)
     return future
 
 
@@ -59,7 +63,7 @@ def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: T
 
     future = ask(elsewhere, inquiries, question)
     inquiries.serve(index, 0.0)
-    assert future.result(60) == 1
+    assert future.result(PATIENCE_S) == 1
     assert threads == [threading.current_thread()]
 
 
@@ -68,7 +72,7 @@ def test_a_mistake_in_a_question_is_the_askers_alone(index: TimerIndex, elsewher
     future = ask(elsewhere, inquiries, lambda _: 1 // 0)
     inquiries.serve(index, 0.0)
     with pytest.raises(ZeroDivisionError):
-        future.result(60)
+        future.result(PATIENCE_S)
 
 
 def test_damage_that_a_question_meets_is_the_shards_affair_too(
@@ -83,7 +87,7 @@ def test_damage_that_a_question_meets_is_the_shards_affair_too(
     with pytest.raises(Corrupt):
         inquiries.serve(index, 0.0)
     with pytest.raises(Corrupt):
-        future.result(60)
+        future.result(PATIENCE_S)
 
 
 def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
@@ -99,10 +103,10 @@ def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
 def test_who_has_given_up_is_not_answered_any_more(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
     inquiries, answered = Inquiries(), list[int]()
     with pytest.raises(Unanswered, match=r"within 0\.01 s"):
-        ask(elsewhere, inquiries, noting(answered, 1), 0.01).result(60)
+        ask(elsewhere, inquiries, noting(answered, 1), 0.01).result(PATIENCE_S)
     future = ask(elsewhere, inquiries, noting(answered, 2))
     inquiries.serve(index, 0.0)
-    assert future.result(60) == 2
+    assert future.result(PATIENCE_S) == 2
     assert answered == [2]
 
 
@@ -113,7 +117,7 @@ def test_one_question_a_turn(index: TimerIndex) -> None:
         for turn in range(1, 4):
             inquiries.serve(index, 0.0)
             assert answered == [*range(turn)]
-        assert [future.result(60) for future in futures] == [0, 1, 2]
+        assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
 
 
 def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:

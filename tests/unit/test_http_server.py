@@ -70,7 +70,7 @@ class Scene:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file)
         self.stack.enter_context(running(HttpServer(self.process(config), claim(config))))
         client = Client(config.port)
-        wait_until(client.listens, "the server listens", 30)
+        wait_until(client.listens, "the server listens")
         return client
 
     def hold(self, part: Partition, state: State, why: str = "", since_s: float = 0.0) -> None:
@@ -297,7 +297,7 @@ def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(
         http: AbstractContextManager[None] = running(HttpServer(scene.process(config), claim(config)))
         scene.stack.enter_context(http)
         assert f"port {config.port} of 127.0.0.1 is taken: this process delivers" in caplog.text
-    wait_until(Client(config.port).listens, "the server has the port", 30)
+    wait_until(Client(config.port).listens, "the server has the port")
 
 
 def test_an_address_that_is_not_this_machines_is_a_mistake() -> None:
@@ -311,4 +311,4 @@ def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
         http.start()
         ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
         http.stop()
-        wait_until(ended, "the thread has ended", 30)
+        wait_until(ended, "the thread has ended")

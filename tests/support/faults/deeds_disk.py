@@ -30,7 +30,7 @@ def disk_full(scene: Scene) -> str:
         if not alive:
             scene.wrong.append(f"{extra.name} died of a full disk:\n{extra.log_text()[-2000:]}")
         else:
-            wait_until(lambda: extra.shards() > 0, f"{extra.name} delivers again", 60.0)
+            wait_until(lambda: extra.shards() > 0, f"{extra.name} delivers again")
             extra.stop()
         return disk.means
 
@@ -66,7 +66,7 @@ def fill_until_it_says(member: Sidecar, disk: SmallDisk) -> None:
             disk.fill(member.pid)
         return bool(damage_said(member))
 
-    wait_until(said, f"{member.name} says that the disk is full", 60.0)
+    wait_until(said, f"{member.name} says that the disk is full")
 
 
 def damage_said(member: Sidecar) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from postdate.sidecar.failpoints import NAMES
 from support.faults import damage
 from support.faults.deed import fault
-from support.faults.scene import PARTITIONS, STEP_PATIENCE_S, Scene
+from support.faults.scene import PARTITIONS, Scene
+from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
 
 _SAYS_WHY = re.compile(r"fenced|lost to another member")
@@ -34,7 +35,7 @@ def kill_at_a_step(scene: Scene) -> str:
     """A process that kills itself at a named step of the protocol."""
     member, step, at = _armed(scene, "kill", _steps(scene))
     try:
-        wait_until(lambda: not member.is_alive(), f"{member.name} reaches {step}", STEP_PATIENCE_S)
+        wait_until(lambda: not member.is_alive(), f"{member.name} reaches {step}")
     finally:
         member.failpoints = ""
     scene.fault_ends()
@@ -46,7 +47,7 @@ def kill_at_a_step(scene: Scene) -> str:
 def stopped_at_a_step(scene: Scene) -> str:
     """A process that stops at a named step, for less or more than its session."""
     member, step, at = _armed(scene, "stop", ("takeover.fenced", "takeover.bounded", "dispatch.flushed", *_COMMITTED))
-    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}", STEP_PATIENCE_S)
+    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     scene.wait(seconds := scene.chance.uniform(0.5, 12.0))
     member.failpoints = ""
     member.resume()
@@ -81,7 +82,7 @@ def paused(scene: Scene) -> str:
     member.resume()
     scene.fault_ends()
     if shards:
-        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > said, f"{member.name} says why it stopped", 60.0)
+        wait_until(lambda: len(_SAYS_WHY.findall(member.log_text())) > said, f"{member.name} says why it stopped")
     return f"{seconds:.1f} s with {shards} shards"
 
 
@@ -137,7 +138,7 @@ def joining_and_leaving(scene: Scene) -> str:
 def joining_in_mid_recovery(scene: Scene) -> str:
     """A member is stopped behind its fence, and others join and leave meanwhile."""
     member, step, _ = _armed(scene, "stop", ("takeover.bounded", "takeover.record-applied"))
-    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}", STEP_PATIENCE_S)
+    wait_until(lambda: is_stopped(member), f"{member.name} stops at {step}")
     scene.extras[0].start()
     scene.wait(scene.chance.uniform(1.0, 4.0))
     member.failpoints = ""
@@ -174,7 +175,7 @@ def is_stopped(member: Sidecar) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def wait_for_all_shards(scene: Scene, timeout_s: float = STEP_PATIENCE_S) -> None:
+def wait_for_all_shards(scene: Scene, timeout_s: float = PATIENCE_S) -> None:
     """Returns when the members that live deliver for all partitions between them: none was left paused or unowned."""
 
     def served() -> bool:

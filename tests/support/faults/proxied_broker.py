@@ -16,6 +16,7 @@ from pathlib import Path
 
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from support.faults.proxy import Proxy
+from support.patience import PATIENCE_S
 
 
 @dataclass
@@ -66,7 +67,7 @@ def proxied_broker(count: int, chance: random.Random | None = None) -> Iterator[
         broker = LocalBroker(port, Path(directory), properties=properties)
         for proxy, at in zip(proxies, inner, strict=True):
             proxy.serve(at)
-        broker.start()
+        broker.start(PATIENCE_S)
         try:
             yield ProxiedBroker(broker, proxies)
         finally:

@@ -22,15 +22,14 @@ from support.faults.follower import Follower
 from support.faults.load import Load, Plan
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.faults.proxy import Proxy
-from support.sidecars import PATIENCE_S, Sidecar
+from support.patience import PATIENCE_S
+from support.sidecars import Sidecar
 
 PARTITIONS = 4
 #: s. What the coordinator gives a transaction by default, and the group a member here.
 TRANSACTION_S, SESSION_S = 10.0, 6.0
 #: What no fault may make a sidecar say.
 _NEVER = re.compile(r"^.*(?:HALTED|Traceback|a mistake of Postdate's own).*$", re.MULTILINE)
-#: s. A long cut, the transactions that it left open, a session time-out and a takeover, on a machine that is busy.
-RECOVERY_S = 300.0
 _LOOK_S = 0.2
 #: ms. Long delays begin early here, so that some of the load passes through the store.
 STORE_AFTER_MS = 12_000
@@ -105,7 +104,7 @@ class Scene:
                 self.wrong.append(f"{member.name} had ended: {member.log_text()[-1000:]}")
                 member.start()
 
-    def recover(self, timeout_s: float = RECOVERY_S) -> None:
+    def recover(self, timeout_s: float = PATIENCE_S) -> None:
         """Returns when all that was due has ended, and what came after the fault goes on to."""
         since = self.ended_ms
 
@@ -131,7 +130,7 @@ class Scene:
                 found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
         return found
 
-    def finish(self, timeout_s: float = RECOVERY_S) -> list[int]:
+    def finish(self, timeout_s: float = PATIENCE_S) -> list[int]:
         """Stops the load, waits until all has ended and been read, stops the members; returns their exit codes."""
         self.mend()
         self.load.stop()
@@ -200,7 +199,3 @@ def new_scene(
         finally:
             bed.close()
             follower.close()
-
-
-#: s. For a process to come to a step of the protocol; a takeover may wait for a session and a transaction to time out.
-STEP_PATIENCE_S = PATIENCE_S

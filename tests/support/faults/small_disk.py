@@ -7,6 +7,7 @@ Its log is a file, too, which is why the limit is not nothing. `means` says whic
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -20,6 +21,8 @@ SIZE_MIB = 24
 #: Larger than the log of a process that has just started, smaller than a timer log is after some seconds of load.
 LIMIT_BYTES = 256 * 1024
 _BALLAST = "ballast"
+#: A process takes room while it is measured now and then, and not so often.
+_TRIES_MAX = 200
 
 
 @dataclass
@@ -32,13 +35,23 @@ class SmallDisk:
     def fill(self, pid: int | None, left_bytes: int = 0) -> None:
         """Leaves this much room. `pid`: the process that shall feel it, where the means is a limit."""
         if self.means == "tmpfs":
-            disk = os.statvfs(self.directory)
-            ballast = self.directory / _BALLAST
-            size = ballast.stat().st_size if ballast.exists() else 0
-            with ballast.open("ab") as file:
-                os.posix_fallocate(file.fileno(), 0, size + disk.f_bavail * disk.f_frsize - left_bytes)
+            assert any(self._filled(left_bytes) for _ in range(_TRIES_MAX)), "somebody writes to it all the time"
         elif pid is not None:
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (LIMIT_BYTES + left_bytes, resource.RLIM_INFINITY))
+
+    def _filled(self, left_bytes: int) -> bool:
+        """False where a process has taken of the room while it was measured."""
+        disk = os.statvfs(self.directory)
+        ballast = self.directory / _BALLAST
+        size = ballast.stat().st_size if ballast.exists() else 0
+        with ballast.open("ab") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, size + disk.f_bavail * disk.f_frsize - left_bytes)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                return False
+        return True
 
     def free(self, pid: int | None) -> None:
         if self.means == "tmpfs":

@@ -17,7 +17,7 @@ VALUE_SIZE_BYTES = 256
 COPY_BATCH_RECORDS = 2_000
 """Records of one transaction of the raw copy: beyond it, it gets no faster."""
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 """s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer."""
 
 FILL_PER_S_MIN = 10_000

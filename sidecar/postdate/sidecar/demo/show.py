@@ -25,9 +25,9 @@ from postdate.sidecar.demo.verdict import audit_agrees, read_audit, tell_account
 from postdate.sidecar.errors import PostdateError
 
 #: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
-_START_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 180.0
 #: s. How long after the last due time everything must have arrived, the takeover from the killed one included.
-_CATCH_UP_S = 45.0
+_CATCH_UP_S = 180.0
 #: ms. How long the readers go on after the last arrival: a repeat would come when somebody takes over.
 _LISTEN_ON_MS = 1_500
 #: ms. How long after the burst is due the kill comes: its messages are in open transactions then.

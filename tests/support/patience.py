@@ -1,0 +1,8 @@
+"""How long tests wait for what must happen: a bound on hanging. Claims about speed are made in rounds (`rounds.py`)."""
+
+from __future__ import annotations
+
+#: s. Nothing that is waited for takes a tenth of it on this project's own machines; other machines are several times
+#: slower, and do other things as well. Less than the five minutes after which Kafka's clients look at everything anew
+#: by themselves, for then what nobody told them would be found all the same.
+PATIENCE_S = 240.0
