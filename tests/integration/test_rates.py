@@ -22,7 +22,7 @@ from support.rounds import LONGER, expect, first_kept
 
 _PARTITIONS = 2
 _PER_SECOND = 60
-_LIMITED, _OTHERS = 600, 200
+_LIMITED, _BURST, _OTHERS = 600, 500, 200
 #: When the process is killed: all others may have ended by then, and a third of the limited ones at least has not.
 _ENDED_AT_KILL = _OTHERS + _LIMITED // 3
 #: ms. Rates are kept by the process's clock and judged by the broker's, both in whole milliseconds here.
@@ -40,8 +40,9 @@ def _limited(bed: Bed, per_second: int) -> None:
     sidecar.start()
     sidecar.wait_for_shards(_PARTITIONS)
     due_ms, sender = int(time.time() * 1000) + 1_500, bed.sender()
-    # A burst within three milliseconds, in another order than that of its requests.
-    asked = [_send(sender, requests, limited, number, due_ms + number * 7 % 3) for number in range(_LIMITED)]
+    # A burst within three milliseconds, in another order than that of its requests, and more while it waits.
+    later = [number * 7 % 3 if number < _BURST else 20 * (number - _BURST) for number in range(_LIMITED)]
+    asked = [_send(sender, requests, limited, number, due_ms + later[number]) for number in range(_LIMITED)]
     beside = [_send(sender, requests, others[number % 2], number, due_ms + 10 * number) for number in range(_OTHERS)]
     sender.flush()
     bed.wait_for_ends(_ENDED_AT_KILL)
