@@ -10,19 +10,15 @@ import pytest
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.session import spark_session
-from support.broker import RunningBroker, running_broker
 from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """PySpark leaves the sockets through which results come to the garbage collector, which warns of each. Planning
-    takes long where a machine is busy, and these tests run beside all others."""
+    """PySpark leaves the sockets through which results come to the garbage collector, which warns of each."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")
@@ -30,13 +26,6 @@ def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
     with spark_session("local[2]", sized_spark(), lambda line: print(line, file=sys.stderr)) as session:
         yield session
-
-
-@pytest.fixture(scope="session")
-def broker() -> Iterator[RunningBroker]:
-    """A real broker."""
-    with running_broker() as running:
-        yield running
 
 
 @pytest.fixture(scope="session")
