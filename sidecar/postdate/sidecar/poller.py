@@ -34,6 +34,9 @@ _POSITION_INTERVAL_S: Final = 0.2
 
 _MEMBER_INTERVAL_S: Final = 1.0
 
+# A round goes through all shards at most this often: it may come for one record, and they may be many.
+_ATTEND_INTERVAL_S: Final = 0.01
+
 
 class Poller:
     """Shards by partition, and the group consumer that feeds them. It is the consumer's `GroupListener`."""
@@ -53,6 +56,7 @@ class Poller:
         self._committed: dict[Partition, int] = {}
         self._look_at: dict[Partition, float] = {}
         self._commit_at = 0.0
+        self._attend_at = 0.0
         self._reported = -1
         self._stopping = False
         self.turned_at = time.monotonic()
@@ -149,10 +153,12 @@ class Poller:
         for fault_part, fault in self._consumer.errors():
             self._partition_error(fault_part, fault)
         self.holds.serve(self._consumer, self.shards)
-        for part, thread in list(self.shards.items()):
-            self._attend(part, thread)
-        self._tell()
         self.turned_at = now = time.monotonic()
+        if now >= self._attend_at:
+            self._attend_at = now + _ATTEND_INTERVAL_S
+            for part, thread in list(self.shards.items()):
+                self._attend(part, thread)
+            self._tell()
         if now >= self._ask_member_at:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
             self.is_member = bool(self.shards or self._consumer.member_id())  # asking waits for the library's thread

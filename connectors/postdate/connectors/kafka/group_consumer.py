@@ -10,7 +10,8 @@ The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_p
 - Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
   fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
   (librdkafka issues 2961, 5591).
-- `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting.
+- `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting,
+  but for the rest of `GATHER_INTERVAL_S` since the batch before it.
 
 All of it runs on the poll thread.
 """
@@ -57,6 +58,7 @@ class ConfluentGroupConsumer:
         self._started: dict[Partition, int] = {}
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._listener: GroupListener | None = None
+        self._taken_at = 0.0
         conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
         conf |= {"error_cb": self._on_error, "on_commit": _on_commit, "stats_cb": self._on_statistics}
@@ -86,7 +88,10 @@ class ConfluentGroupConsumer:
             first = consumer.poll(timeout_s)
             if first is None:
                 return []
-            grouped, errors = group_records([first, *consumer.consume(records_max - 1, 0)])
+            gather_s = max(self._taken_at + limits.GATHER_INTERVAL_S - time.monotonic(), 0.0)
+            messages = consumer.consume(records_max - 1, gather_s)
+            self._taken_at = time.monotonic()
+            grouped, errors = group_records([first, *messages])
         except KafkaException as error:
             raise classify(error, "poll") from error
         for message_error in errors:

@@ -34,6 +34,10 @@ FETCHED_AHEAD_KB_MAX = 32_768
 #: that is faster.
 FETCH_QUEUE_BACKOFF_MS = 20
 
+#: s. A member takes what has come this often: single records a thousand times a second would each cost a round of their
+#: own. Whoever comes after a pause of that length is taken at once.
+GATHER_INTERVAL_S = 0.01
+
 #: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
