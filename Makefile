@@ -16,8 +16,8 @@ demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, au
 # What does not wait for one another is checked and made ready at the same time. A Docker engine that was started for the
 # tests ends with them; one that ran before goes on.
 test: java ## lint, types, and every test
-	@$(MAKE) --no-print-directory --jobs=4 lint types jars tools engine
-	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; scripts/run-tests
+	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
+	  $(MAKE) --no-print-directory --jobs=4 lint types jars tools engine && scripts/run-tests
 
 SEED ?= 1
 SEEDS ?= 1000

@@ -35,6 +35,8 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
             timeout=900,
             env={**os.environ, "PYTHONPATH": paths},
         )
+        assert "Traceback" not in done.stderr
+        assert "ended by itself" not in done.stderr
         expect(done.returncode == 0, done.stderr)
         return done.stdout
 

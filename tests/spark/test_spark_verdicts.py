@@ -17,12 +17,13 @@ from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
 from support.history import TARGET, Headers, History
 from support.judging import judged, sieve_of, sifted, spans_of
-from support.verdict_cases import DUE, HOUR_MS, T, all_cases
+from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, T, all_cases
 
 CASES = all_cases()
 SPANS = (
     *("sound", "one ahead", "no fate", "no record", "two fates", "two records", "another value", "swapped dues"),
     *("another header", "another partition", "another's record twice", "a letter", "not asked for", "early"),
+    *("a second record due now", "a second fate due now"),
 )
 # Cases of their own: test_spark_answers.
 UNDECIDED = {"pending", "pending within the slack", "the partition asked for"}
@@ -108,6 +109,10 @@ def _add_to_span(history: History, first: int, place: int, name: str) -> None:
     said = DUE + swapped if name == "swapped dues" else at
     for _ in range({"no fate": 0, "one ahead": 0, "two fates": 2}.get(name, 1)):
         history.commit([offset, said, "delivered"], at_ms=said - 1 if name == "early" else T + HOUR_MS - 1)
+    if name == "a second fate due now":
+        history.commit([offset, SNAPSHOT, "delivered"], at_ms=SNAPSHOT)
+    if name == "a second record due now":
+        history.deliver(offset, key=key, headers=sent, partition=partition_for(key, 4), due_ms=SNAPSHOT)
     if name == "a letter":
         history.bury(offset)
     of = offset + 1 if name == "another's record twice" else offset

@@ -36,7 +36,8 @@ FRACTION_DIGITS_MAX: Final = 25
 # thousand rows of sums, and a request that is not plain has a thousand others looked at more closely.
 SPAN_BITS: Final = 10
 
-# From when a request counts as overdue, so long it may be delivered or not while an audit reads; looked at one by one.
+# From when a request counts as overdue, so long it may be delivered or not while an audit reads: its span is looked at
+# one by one.
 UNDECIDED_MS: Final = 600_000
 
 # Where more of the requests than this are in spans that are not whole, looking for the others saves nothing.

@@ -101,7 +101,7 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
             for name, verdict in (("asked", "delivered"), ("ahead", "pending"))
         ),
         F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
-        F.coalesce(F.sum(F.col("apart") + F.when(is_whole, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
+        F.coalesce(F.sum(F.when(is_whole, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
         F.count_if(~is_whole).alias("broken"),
     ).collect()[0]
     if found["left"] > how.left_share_max * found["requests"]:
@@ -109,15 +109,14 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
         return judged_each(history, how)
     lateness = spans.lateness(history.fates, broken)
     plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
-    if not found["broken"] and not found["left"]:
+    if not found["broken"]:
         return Judged(None, (sums,), plain)
-    never = F.lit(None).cast("bigint")
     left = History(
-        spans.left_of(history.understood, F.col("due_ms"), broken),
-        spans.left_of(history.messages, F.col("due_ms"), broken),
-        spans.left_of(history.fates, F.col("fate.first_due_ms"), broken),
-        spans.left_of(history.letters, never, broken),
-        spans.left_of(sound, never, broken),
+        spans.left_of(history.understood, broken),
+        spans.left_of(history.messages, broken),
+        spans.left_of(history.fates, broken),
+        spans.left_of(history.letters, broken),
+        spans.left_of(sound, broken),
     ).sides()
     judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
     return replace(judged, kept=(sums, *judged.kept), plain=plain)

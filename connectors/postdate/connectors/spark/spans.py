@@ -12,8 +12,8 @@ secret of 128 bits that each audit draws for itself, so nobody who writes record
 a fate, which is two numbers, of xxHash64 with 128 secret bits. A span that is not whole passes for one by chance only,
 once in 2**128.
 
-What is due while the audit is under way may be delivered or not. It is left out on all sides, each by the due time that
-it names itself, and comes to the sieve. Times are epoch milliseconds.
+What is due while the audit is under way may be delivered or not: a span in which anything names such a due time is not
+whole. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from postdate.connectors.spark.mismatches import expected_headers
 from postdate.connectors.spark.murmur2 import positive_murmur2
 
 SPAN: Final = (*PARTITION, "span")
-_COUNTS: Final = ("requests", "asked", "ahead", "apart", "fates", "records", "others")
+_COUNTS: Final = ("requests", "asked", "ahead", "fates", "records", "others")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
@@ -61,26 +61,22 @@ class Spans:
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & F.col("target").isNotNull()
         kind = (
-            F.when(~F.coalesce(is_plain, F.lit(False)), "others")
-            .when(self._is_undecided(F.col("due_ms")), "apart")
+            F.when(~F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False)), "others")
             .when(F.col("due_ms") >= self.overdue_before_ms, "ahead")
             .otherwise("asked")
         )
         rows = understood.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms"))]
-        return self._folded(rows, hashed, ("asked", "ahead", "apart", "others"), "asked", "target").withColumn(
-            "requests", F.col("asked") + F.col("ahead") + F.col("apart") + F.col("others")
+        return self._folded(rows, hashed, ("asked", "ahead", "others"), "asked", "target").withColumn(
+            "requests", F.col("asked") + F.col("ahead") + F.col("others")
         )
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
         """What they have of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
         is_plain = (fate.fate_name == "delivered") & ~fate.late & (fate.at_ms >= fate.first_due_ms)
-        kind = (
-            F.when(~F.coalesce(is_plain, F.lit(False)), "others")
-            .when(self._is_undecided(fate.first_due_ms), "apart")
-            .otherwise("fates")
-        )
+        is_sound = is_plain & self._is_decided(fate.first_due_ms)
+        kind = F.when(F.coalesce(is_sound, F.lit(False)), "fates").otherwise("others")
         rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), kind.alias("kind"))
         return self._folded(rows, self._fate(F.col("offset"), F.col("due_ms")), ("fates", "others"), "fates")
 
@@ -90,11 +86,8 @@ class Spans:
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
         is_own = F.col("own_headers") == expected_headers(F.col("id"))
-        kind = (
-            F.when(~F.coalesce(is_in_place & is_own & F.col("due_ms").isNotNull(), F.lit(False)), "others")
-            .when(self._is_undecided(F.col("due_ms")), "apart")
-            .otherwise("records")
-        )
+        is_sound = is_in_place & is_own & self._is_decided(F.col("due_ms"))
+        kind = F.when(F.coalesce(is_sound, F.lit(False)), "records").otherwise("others")
         placed = messages.join(F.broadcast(sizes), "target", "left")
         rows = placed.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
         return self._folded(rows, self._message(), ("records", "others"), "records").where("topic is not null")
@@ -122,27 +115,25 @@ class Spans:
         cancels_out = reduce(Column.__and__, (F.col(name) == 0 for name in (*_MESSAGE, *_FATE)))
         return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out).alias("is_whole"))
 
-    def left_of(self, rows: DataFrame, due_ms: Column, broken: DataFrame) -> DataFrame:
-        """Of rows with an origin those that the spans say nothing of: in spans that are `broken`, or undecided."""
+    def left_of(self, rows: DataFrame, broken: DataFrame) -> DataFrame:
+        """Of rows with an origin those that the spans say nothing of: in spans that are `broken`."""
         marks = broken.select(*(F.col(name).alias(f"broken_{name}") for name in SPAN))
         # A partition that no topic can have is null, and still belongs to something.
         same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"broken_{name}")) for name in SPAN))
-        found = rows.withColumn("span", self._span()).join(F.broadcast(marks), same, "left")
-        is_left = F.col("broken_topic").isNotNull() | F.coalesce(self._is_undecided(due_ms), F.lit(False))
-        return found.where(is_left).select(*rows.columns)
+        found = rows.withColumn("span", self._span()).join(F.broadcast(marks), same, "left_semi")
+        return found.select(*rows.columns)
 
     def lateness(self, fates: DataFrame, broken: DataFrame) -> DataFrame:
         """`lateness_ms` of each message that was delivered in a span that is whole; `fates` as for `of_fates`."""
         fate = F.col("fate")
         whole = fates.withColumn("span", self._span()).join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti")
-        decided = whole.where(~self._is_undecided(fate.first_due_ms))
-        return decided.select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+        return whole.select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
 
     def _span(self) -> Column:
         return F.shiftright("offset", self.bits)
 
-    def _is_undecided(self, due_ms: Column) -> Column:
-        return (due_ms >= self.overdue_before_ms) & (due_ms < self.overdue_before_ms + UNDECIDED_MS)
+    def _is_decided(self, due_ms: Column) -> Column:
+        return (due_ms < self.overdue_before_ms) | (due_ms >= self.overdue_before_ms + UNDECIDED_MS)
 
     def _message(self) -> list[Column]:
         """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
