@@ -113,9 +113,8 @@ class TestOutcome:
     def test_a_quick_end_settles_and_the_next_may_begin(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = open_producer(kafka)
-        for number in range(5):
-            commit_until_settled(producer, topic, b"%d" % number)
-        assert {r.value for r in read_committed(kafka, Partition(topic, 0))} == {b"%d" % number for number in range(5)}
+        committed = [value for number in range(5) for value in commit_until_settled(producer, topic, b"%d" % number)]
+        assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
         producer.destroy()
 
     def test_an_empty_transaction_commits_and_aborts(self, kafka: Kafka) -> None:

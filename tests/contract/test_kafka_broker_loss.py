@@ -131,7 +131,7 @@ def test_a_commit_that_hangs_ends_as_an_abort_or_unknown(own: LocalBroker, kafka
 def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
     topic = new_topic(kafka)
     producer = open_producer(kafka)
-    commit_until_settled(producer, topic, b"before")
+    committed = commit_until_settled(producer, topic, b"before")
     read_committed(kafka, Partition(topic, 0))  # returns when the markers are written, too
     own.kill()
     try:
@@ -143,7 +143,7 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
         own.start()
     assert not producer.settle()  # that the broker is back does not mend it
     producer.destroy()
-    assert {r.value for r in read_committed(kafka, Partition(topic, 0))} == {b"before"}
+    assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
 
 
 def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:

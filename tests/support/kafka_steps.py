@@ -48,15 +48,18 @@ def commit_values(producer: TransactionalProducer, topic: str, values: Sequence[
     producer.commit()
 
 
-def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> None:
+def commit_until_settled(producer: TransactionalProducer, topic: str, value: bytes) -> list[bytes]:
     """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
-    several, each with the same value."""
+    several, each with the same value. What was committed, in order."""
+    committed: list[bytes] = []
 
-    def play(_: int) -> None:
+    def play(_: int) -> list[bytes]:
         commit_values(producer, topic, [value])
+        committed.append(value)
         expect(producer.settle(), "the end of the transaction took long")
+        return committed
 
-    first_kept(play, LIGHTER)
+    return first_kept(play, LIGHTER)
 
 
 def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
