@@ -7,7 +7,7 @@ too, so a rule that always or never speaks fails.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -22,9 +22,10 @@ from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, T, all_cases
 CASES = all_cases()
 SPANS = (
     *("sound", "one ahead", "no fate", "no record", "two fates", "two records", "another value", "swapped dues"),
-    *("another header", "another partition", "another's record twice", "a letter", "not asked for", "early"),
+    *("another header", "another partition", "another's record twice", "not asked for", "early"),
     *("a second record due now", "a second fate due now"),
 )
+ODD = ("a letter", "cancelled", "cancelled and delivered", "moved and delivered")
 # Cases of their own: test_spark_answers.
 UNDECIDED = {"pending", "pending within the slack", "the partition asked for"}
 ABOUT_ANSWERS = {"false-verdict", "unanswered"}
@@ -79,7 +80,7 @@ def test_a_span_is_whole_where_its_one_request_is_plain(spark: SparkSession) -> 
 def test_whole_spans_and_what_is_left_of_them_are_what_the_rules_say(
     spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
 ) -> None:
-    found = sifted(spark, CASES)
+    found = sifted(spark, CASES, bits=1)
     nothing = spark.createDataFrame([], "place string")
     assert found.rows is not None
     assert found.plain is not None
@@ -92,12 +93,35 @@ def test_whole_spans_and_what_is_left_of_them_are_what_the_rules_say(
 
 def test_a_span_of_many_is_broken_by_one_thing_that_differs(spark: SparkSession) -> None:
     """Each span has four requests, all of them plain but for what its name says of one."""
+    history = _spans((*SPANS, *ODD))
+    found = {row["span"]: row for row in spans_of(spark, history, bits=2).collect()}
+    whole = [name for number, name in enumerate((*SPANS, *ODD)) if found[number]["is_whole"]]
+    assert whole == ["sound", "one ahead", *ODD]
+    left_out = [4 - found[len(SPANS) + number]["requests"] for number in range(len(ODD))]
+    assert left_out == [1] * len(ODD)
+
+
+def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: SparkSession) -> None:
+    history = _spans(ODD)
+    by_rules = {row["offset"]: row for row in judged(spark, history)[0].collect()}
+    found = sifted(spark, history, bits=2)
+    assert found.rows is not None
+    assert found.plain is not None
+    assert found.plain.counts == {"delivered": 3 * len(ODD), "pending": 0}
+    assert found.plain.lateness.count() == 3 * len(ODD)
+    assert {row["offset"]: row for row in found.rows.collect()} == {
+        offset: by_rules[offset] for offset in range(0, 4 * len(ODD), 4)
+    }
+    found.forget()
+
+
+def _spans(names: Sequence[str]) -> History:
+    """For each name a span of four."""
     history = History(T)
-    for number, name in enumerate(SPANS):
+    for number, name in enumerate(names):
         for place in range(4):
             _add_to_span(history, 4 * number, place, name if place == 0 or name.startswith("swapped") else "")
-    found = {row["span"]: row["is_whole"] for row in spans_of(spark, history, bits=2).collect()}
-    assert [name for number, name in enumerate(SPANS) if found[number]] == ["sound", "one ahead"]
+    return history
 
 
 def _add_to_span(history: History, first: int, place: int, name: str) -> None:
@@ -107,6 +131,12 @@ def _add_to_span(history: History, first: int, place: int, name: str) -> None:
     if name != "not asked for":
         history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % at), key=key, headers=sent)
     said = DUE + swapped if name == "swapped dues" else at
+    if name == "moved and delivered":
+        history.commit([offset, at, "moved", at + 1, offset + 1_000], at_ms=at - 1)
+    if name.startswith("cancelled"):
+        history.commit([offset, at, "cancelled"], at_ms=at - 1)
+        if name == "cancelled":
+            return
     for _ in range({"no fate": 0, "one ahead": 0, "two fates": 2}.get(name, 1)):
         history.commit([offset, said, "delivered"], at_ms=said - 1 if name == "early" else T + HOUR_MS - 1)
     if name == "a second fate due now":

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
 from postdate.connectors.spark.history import PARTITIONS, TARGETS
@@ -24,7 +25,7 @@ from postdate.connectors.spark.sifting import History as Read
 from postdate.connectors.spark.sifting import Judged, Sifting, judged_history, judged_sides
 from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.spans import Spans
+from postdate.connectors.spark.spans import Spans, even, less, odd_origins
 from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT
@@ -105,8 +106,14 @@ def spans_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
     """The spans of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, Bounds()))
     spans, targets = Spans(SNAPSHOT - 60_000, bits), _targets(spark)
-    asked, records = spans.of_requests(read.understood), spans.of_records(read.messages, targets)
-    return spans.together(asked, spans.of_fates(read.fates), records, [read.letters, read.answers], targets)
+    odd = odd_origins(read.fates, [read.letters, read.answers]).localCheckpoint()
+    fates, messages = even(read.fates, odd), even(read.messages, odd)
+    asked = less(spans.of_requests(read.understood), spans.of_requests(_of(read.understood, odd)))
+    return spans.together(asked, spans.of_fates(fates), spans.of_records(messages, targets), targets)
+
+
+def _of(rows: DataFrame, odd: DataFrame) -> DataFrame:
+    return rows.join(odd, list(ORIGIN), "left_semi")
 
 
 def sifted(spark: SparkSession, history: History, bits: int = 0) -> Judged:

@@ -19,6 +19,7 @@ _COMPILED_HEADERS = 4
 
 # So many headers of Postdate's own does a request or a delivery have, all but the rare ones.
 _OWN_COUNTS = (2, 3, 4)
+_LAST_OWN = 3
 _PREFIX = names.PREFIX
 
 EMPTY_HEADERS = "array<struct<key:string,value:binary>>"
@@ -71,9 +72,17 @@ def first_value(headers: Column, name: str) -> Column:
 
 
 def last_value(headers: Column, name: str) -> Column:
-    """The value of the last header of this name, which is the one that counts in a record that Postdate has written."""
+    """The value of the last header of this name, which is the one that counts in a record that Postdate has written.
+
+    Postdate writes its own at the end, and few: there it is looked for first.
+    """
     place = F.array_position(F.reverse(_names(headers)), name).cast("int")
-    return F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))
+    found = F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))
+    found = F.when(has(headers, name), found)
+    for back in reversed(range(1, _LAST_OWN + 1)):
+        header = F.get(headers, F.size(headers) - back)
+        found = F.when(header.key == name, header.value).otherwise(found)
+    return found
 
 
 def has(headers: Column, name: str) -> Column:

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from postdate.connectors.spark.digests import digest, headers_digest, joined_names, last_value, present, untouched
 from postdate.connectors.spark.expressions import natural
-from postdate.connectors.spark.request_rows import parsed_origin
+from postdate.connectors.spark.request_rows import parsed_origin, with_parsed_origin
 from postdate.connectors.wire import headers as names
 
 # What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
@@ -36,20 +36,26 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
         F.col("offset").alias("record_offset"),
         *("key", "value", present(headers).alias("headers")),
     )
-    # No `where`: Spark would look up and parse the origin a second time to answer it.
+    # Each text is looked up once, in a step of its own; so is what is made of it: what a later step names more than
+    # once, Spark leaves where it is, and what it writes for one step stays short enough for the JVM to compile.
     split = read.select(
         *read.columns,
-        parsed_origin(last_value(headers, names.ORIGIN).cast("string")).alias("origin"),
         untouched(headers).alias("data"),
-    )
-    count = F.size(headers) - F.size("data")
-    is_ours = F.col("origin.topic").isin(*requests)
-    return split.select(
-        *(F.when(is_ours, F.col(f"origin.{name}")).alias(name) for name in ("topic", "partition", "offset")),
-        *("target", "place", "record_offset", "key", "value", "data"),
-        natural(last_value(headers, names.DUE).cast("string")).alias("due_ms"),
+        last_value(headers, names.ORIGIN).cast("string").alias("origin_text"),
+        last_value(headers, names.DUE).cast("string").alias("due_text"),
         last_value(headers, names.ID).alias("id"),
-        joined_names(F.slice(headers, F.size("data") + 1, count)).alias("own_headers"),
+    )
+    own_names = F.slice(headers, F.size("data") + 1, F.size(headers) - F.size("data"))
+    named = split.select(
+        *("target", "place", "record_offset", "key", "value", "data", "id", "origin_text"),
+        natural(F.col("due_text")).alias("due_ms"),
+        joined_names(own_names).alias("own_headers"),
+    )
+    found = with_parsed_origin(named, "origin_text", ("origin_topic", "origin_partition", "origin_offset"))
+    ours = found.withColumn("is_ours", F.col("origin_topic").isin(*requests))
+    return ours.select(
+        *(F.when(F.col("is_ours"), F.col(f"origin_{name}")).alias(name) for name in ("topic", "partition", "offset")),
+        *("target", "place", "record_offset", "key", "value", "data", "due_ms", "id", "own_headers"),
     )
 
 

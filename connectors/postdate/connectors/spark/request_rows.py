@@ -58,17 +58,46 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
 
 def parsed_origin(text: Column) -> Column:
     """An origin's text as a struct of topic, partition, offset, each null where the text is no origin."""
-    topic = F.substring_index(text, "/", 1)
-    partition = F.substring_index(F.substring_index(text, "/", 2), "/", -1).try_cast("int")
-    offset = F.substring_index(text, "/", -1).try_cast("bigint")
-    # A pattern, which takes ten times as long, is looked for only where this does not tell.
-    is_spelled = (F.concat_ws("/", topic, partition, offset) == text) & (topic != "") & (partition >= 0) & (offset >= 0)
-    is_sound = F.coalesce(is_spelled, F.lit(False)) | text.rlike(_ORIGIN)
+    topic, partition, offset = _origin_parts(text)
+    is_sound = _is_origin(text, topic, partition, offset)
     return F.struct(
         F.when(is_sound, topic).alias("topic"),
         F.when(is_sound, partition).alias("partition"),
         F.when(is_sound, offset).alias("offset"),
     )
+
+
+def with_parsed_origin(rows: DataFrame, text: str, names: Sequence[str]) -> DataFrame:
+    """The rows with the parts of the origin that the column `text` spells as columns of these names, in place of it.
+
+    In steps, each of which names what the one before has made: the same as `parsed_origin` at half the cost, for Spark
+    works out what is named several times in one step as often.
+    """
+    given = [name for name in rows.columns if name != text]
+    parts = rows.select(
+        *rows.columns,
+        *(part.alias(f"{text}_{name}") for name, part in zip(names, _origin_parts(F.col(text)), strict=True)),
+    )
+    made = [F.col(f"{text}_{name}") for name in names]
+    judged = parts.select(*given, *made, _is_origin(F.col(text), *made).alias(text))
+    return judged.select(
+        *given, *(F.when(F.col(text), part).alias(name) for name, part in zip(names, made, strict=True))
+    )
+
+
+def _origin_parts(text: Column) -> tuple[Column, Column, Column]:
+    topic = F.substring_index(text, "/", 1)
+    partition = F.substring_index(F.substring_index(text, "/", 2), "/", -1).try_cast("int")
+    return topic, partition, F.substring_index(text, "/", -1).try_cast("bigint")
+
+
+def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -> Column:
+    """Whether `text`, of which these are the parts, is an origin.
+
+    A pattern, which takes ten times as long, is looked for only where this does not tell.
+    """
+    is_spelled = (F.concat_ws("/", topic, partition, offset) == text) & (topic != "") & (partition >= 0) & (offset >= 0)
+    return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
 
 
 def _split(records: DataFrame) -> DataFrame:

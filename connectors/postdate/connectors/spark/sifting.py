@@ -22,7 +22,7 @@ from postdate.connectors.spark.record_rows import digested_records
 from postdate.connectors.spark.request_rows import digested_requests
 from postdate.connectors.spark.sides import Sides, narrowed
 from postdate.connectors.spark.sieve import asked_rows, kin, plain_rows, sieved
-from postdate.connectors.spark.spans import Spans
+from postdate.connectors.spark.spans import Spans, even, less, odd_origins
 from postdate.connectors.spark.summary import Plain
 from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 
@@ -88,11 +88,18 @@ class History:
 def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFrame) -> Judged:
     """What `history` amounts to; `asked` is what the spans have of its requests, and kept.
 
-    Where most spans are not whole, each origin goes through the sieve, and has a row.
+    Where most spans are not whole, or most origins odd, each origin goes through the sieve, and has a row.
     """
     sound = history.answers.where(~F.col("malformed"))
-    folded = (asked, spans.of_fates(history.fates), spans.of_records(history.messages, how.targets))
-    sums = _kept(spans.together(*folded, [history.letters, sound], how.targets))
+    odd = odd_origins(history.fates, [history.letters, sound]).localCheckpoint()
+    odd_count = odd.count()
+    if odd_count > how.sifted_max:
+        return judged_each(history, how)
+    odd_ones = _with(history.understood, odd, odd_count)
+    even_asked = less(asked, spans.of_requests(odd_ones)) if odd_count else asked
+    even_fates, even_messages = (even(rows, odd) if odd_count else rows for rows in (history.fates, history.messages))
+    folded = (even_asked, spans.of_fates(even_fates), spans.of_records(even_messages, how.targets))
+    sums = _kept(spans.together(*folded, how.targets))
     is_whole = F.col("is_whole")
     broken = sums.where(~is_whole)
     found = sums.agg(
@@ -104,22 +111,26 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
         F.coalesce(F.sum(F.when(is_whole, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
         F.count_if(~is_whole).alias("broken"),
     ).collect()[0]
-    if found["left"] > how.left_share_max * found["requests"]:
+    if found["left"] + odd_count > how.left_share_max * (found["requests"] + odd_count):
         sums.unpersist()
         return judged_each(history, how)
-    lateness = spans.lateness(history.fates, broken)
+    lateness = spans.lateness(even_fates, broken, odd)
     plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
-    if not found["broken"]:
+    if not found["broken"] and not odd_count:
         return Judged(None, (sums,), plain)
     left = History(
-        spans.left_of(history.understood, broken),
-        spans.left_of(history.messages, broken),
-        spans.left_of(history.fates, broken),
-        spans.left_of(history.letters, broken),
-        spans.left_of(sound, broken),
+        spans.left_of(history.understood, broken, odd) if found["broken"] else odd_ones,
+        *(spans.left_of(rows, broken, odd) for rows in (history.messages, history.fates, history.letters, sound)),
     ).sides()
     judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
     return replace(judged, kept=(sums, *judged.kept), plain=plain)
+
+
+def _with(rows: DataFrame, odd: DataFrame, count: int) -> DataFrame:
+    """Of rows with an origin those of the `odd`, kept."""
+    if not count:
+        return rows.where(F.lit(False))
+    return rows.join(F.broadcast(odd), list(ORIGIN), "left_semi").localCheckpoint()
 
 
 def judged_each(history: History, how: Sifting) -> Judged:
