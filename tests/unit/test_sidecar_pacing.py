@@ -5,8 +5,13 @@ Method: the pace of one shard, told what a broker answered; times are numbers of
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
+import pytest
+
 from postdate.sidecar.limits import LARGE_TRANSACTION_FATES, MADE_TO_WAIT_MS, PACE_MS_MAX, PACE_MS_MIN
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
+from support.patience import PATIENCE_S
 
 _QUICK_MS = 4.0
 
@@ -51,3 +56,34 @@ def test_shards_of_one_process_share_its_budget() -> None:
     second.note(1_000.0, 1, _QUICK_MS)
     assert first.wait_ms(1_000.0) == 10.0
     assert second.wait_ms(1_000.0) == 20.0
+
+
+def test_large_transactions_take_turns_and_small_ones_do_not() -> None:
+    turns = LargeTurns(at_once=1)
+    with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0) as first:
+        assert first
+        with turns.turn(LARGE_TRANSACTION_FATES - 1, timeout_s=PATIENCE_S), _at_once(turns) as second:
+            assert not second
+    with _at_once(turns) as again:
+        assert again
+
+
+def test_a_turn_ends_with_its_transaction_however_that_ends() -> None:
+    turns = LargeTurns(at_once=1)
+    with pytest.raises(ValueError, match="aborted"), turns.turn(LARGE_TRANSACTION_FATES):
+        raise ValueError("aborted")
+    with _at_once(turns) as again:
+        assert again
+
+
+def test_whose_turn_does_not_come_goes_all_the_same_and_takes_nobody_elses() -> None:
+    turns = LargeTurns(at_once=1)
+    with turns.turn(LARGE_TRANSACTION_FATES):
+        with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.01):
+            pass
+        with _at_once(turns) as another:
+            assert not another
+
+
+def _at_once(turns: LargeTurns) -> AbstractContextManager[bool]:
+    return turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0)

@@ -29,7 +29,7 @@ from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.serving import serving
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
 from postdate.sidecar.poller import Poller
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
 from postdate.sidecar.rate_rules import shadowed
@@ -135,6 +135,7 @@ class ShardFactory:
         self._cluster_id = cluster_id
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
+        self._turns = LargeTurns()
         self.counts: dict[Partition, ShardCounts] = {}
         """What each shard has done that this process ever held."""
 
@@ -157,6 +158,7 @@ class ShardFactory:
             beat_interval_ms=_beat_interval_ms(self._retentions[part.topic]),
             retention_ms=self._retentions[part.topic],
             counts=self.counts.setdefault(part, ShardCounts()),
+            turns=self._turns,
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
 

@@ -288,7 +288,7 @@ class Dispatcher:
         report = self._isolating or alone >= 0
         low_water = tenure.low_water_of(index)
         try:
-            with self._ctx.counts.transaction(self._ctx.clock):
+            with self._ctx.turns.turn(len(batch.fates)), self._ctx.counts.transaction(self._ctx.clock):
                 offset = tenure.run(
                     batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
                 )

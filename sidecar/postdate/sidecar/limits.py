@@ -111,12 +111,11 @@ TARGET_PROBE_MS_MAX: Final = 10_000
 
 # A full transaction that took longer makes the next ones smaller: everybody who reads committed records waits for it.
 HELD_BACK_MS_MAX: Final = 100.0
-HELD_BACK_AIM_MS: Final = 70.0
+HELD_BACK_AIM_MS: Final = 40.0
 
 # What a transaction is shrunk to at most, as a share of what the configuration allows: because it was slow, and because
-# it could not be finished at all. Measured: below 2,000 messages one is hardly quicker, and a backlog takes twice as
-# long.
-SLOW_BATCH_SHARE_MIN: Final = 0.2
+# it could not be finished at all. Below 1,000 messages one is hardly quicker, and takes no turns (see there).
+SLOW_BATCH_SHARE_MIN: Final = 0.1
 BATCH_SHARE_MIN: Final = 1 / 65_536
 
 # A backlog of more than so many full transactions is worth a second cursor. What that looks at in one step: some 100
@@ -218,6 +217,12 @@ DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
 
 # From this many fates on, a transaction is dominated by its messages, and a pause behind it only costs throughput.
 LARGE_TRANSACTION_FATES: Final = 1_000
+
+# Of these so many at once in a process, whose one core they share: measured with four shards, as many messages a second
+# as with all of them at once, and transactions that are open for half as long. One whose brokers do not answer does not
+# keep the others for longer than this.
+LARGE_TRANSACTIONS_AT_ONCE: Final = 1
+TURN_TIMEOUT_S: Final = 0.2
 
 # A transaction whose records are acknowledged only after this was made to wait for the markers of the one before: the
 # client library waits a fixed 20 ms then, on top of the 3 to 6 ms that a transaction takes at its best.

@@ -5,21 +5,29 @@ broker is still writing the markers of the one before, and the client library th
 5 ms avoids that, how long depends on the broker. So the pause adapts: a transaction that was made to wait lengthens it,
 each that was not shortens it a little, which keeps about one in a hundred waiting. A large transaction needs no pause.
 
-Thread rule: `TransactionBudget` is shared and takes its lock once a transaction; `TransactionPace` belongs to one
-shard.
+An open transaction holds back whoever reads committed records of its partitions. Shards that all have much to deliver
+share the one core of their process, so large transactions take turns, few at once: the same messages a second, and each
+transaction is open for a shorter time.
+
+Thread rule: `TransactionBudget` and `LargeTurns` are shared and take a lock once a transaction; `TransactionPace`
+belongs to one shard.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from postdate.sidecar.limits import (
     LARGE_TRANSACTION_FATES,
+    LARGE_TRANSACTIONS_AT_ONCE,
     MADE_TO_WAIT_MS,
     PACE_DOWN_MS,
     PACE_MS_MAX,
     PACE_MS_MIN,
     PACE_UP_MS,
+    TURN_TIMEOUT_S,
 )
 
 
@@ -61,3 +69,25 @@ class TransactionPace:
                 self.pace_ms = max(self.pace_ms - PACE_DOWN_MS, PACE_MS_MIN)
             pause = self.pace_ms
         self._next_ms = max(self._budget.take(now_ms), now_ms + pause)
+
+
+class LargeTurns:
+    """Lets few large transactions of a process be open at once; small ones go as they come."""
+
+    def __init__(self, at_once: int = LARGE_TRANSACTIONS_AT_ONCE) -> None:
+        self._free = threading.BoundedSemaphore(at_once)
+
+    @contextmanager
+    def turn(self, fates: int, timeout_s: float = TURN_TIMEOUT_S) -> Iterator[bool]:
+        """A transaction of so many fates, which runs inside: waits until it is its turn, or until the time is over;
+        gives whether it has one.
+
+        A turn is only the quicker way, so whose turn does not come goes all the same: a transaction may hang for as
+        long as its brokers do not answer.
+        """
+        has_turn = fates >= LARGE_TRANSACTION_FATES and self._free.acquire(timeout=timeout_s)
+        try:
+            yield has_turn
+        finally:
+            if has_turn:
+                self._free.release()

@@ -17,6 +17,7 @@ from postdate.sidecar.holds import Held
 from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.long_delays import LongDelays
+from postdate.sidecar.pacing import LargeTurns
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class ShardContext:
     counts: ShardCounts = field(default_factory=ShardCounts)
     inquiries: Inquiries = field(default_factory=Inquiries)
     held: Held = field(default_factory=Held)
+    turns: LargeTurns = field(default_factory=LargeTurns)  # one for all shards of a process
 
     @property
     def long_delays(self) -> LongDelays:

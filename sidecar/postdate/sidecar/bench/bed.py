@@ -12,12 +12,16 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
+from prometheus_client.parser import text_string_to_metric_families
+
+from postdate.connectors.kafka.dev.local import free_port
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Kafka, NewTopic
 from postdate.connectors.wire import headers as names
@@ -27,6 +31,7 @@ from postdate.sidecar.bench.limits import (
     BROKER_SETTINGS,
     CASE_TIMEOUT_S,
     COPY_BATCH_RECORDS,
+    HTTP_TIMEOUT_S,
     LOOK_S,
     PARTITIONS,
     START_TIMEOUT_S,
@@ -36,6 +41,8 @@ from postdate.sidecar.bench.limits import (
 from postdate.sidecar.children import Child
 from postdate.sidecar.cluster import admin_of
 from postdate.sidecar.errors import PostdateError
+from postdate.sidecar.http.metrics import TRANSACTION_SECONDS
+from postdate.sidecar.limits import HELD_BACK_MS_MAX
 from postdate.wheel.errors import WheelError
 from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
 
@@ -157,6 +164,7 @@ class Sidecar:
     def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int, member: str) -> None:
         self._bed, self._requests, self._data, self._shards, self._workers = bed, requests, data, shards, workers
         self._member = member
+        self._http_port = 0 if workers > 1 or member else free_port()
         self._child: Child | None = None
         self._starts = 0
 
@@ -164,7 +172,8 @@ class Sidecar:
         """Start the process; does not wait for anything that it does."""
         self._starts += 1
         arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
-        arguments += ["--group-id", self._requests, "--http-port", "0", "--workers", str(self._workers)]
+        arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
+        arguments += ["--workers", str(self._workers)]
         if self._member:
             arguments += ["--instance", self._member]
         elif self._workers == 1:  # several have a name each
@@ -222,6 +231,22 @@ class Sidecar:
         """Processor time that it has used."""
         fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def long_transactions_share(self) -> float:
+        """How many of its transactions, since it was started, held readers back for longer than they should.
+
+        REQUIRES: it runs, alone and without a name.
+        """
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=HTTP_TIMEOUT_S) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        buckets = {
+            sample.labels["le"]: sample.value
+            for family in families
+            if family.name == TRANSACTION_SECONDS.name
+            for sample in family.samples
+            if sample.name.endswith("_bucket")
+        }
+        return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
 
     def disk_bytes(self) -> int:
         """What its data directory takes."""

@@ -208,6 +208,7 @@ def burst(bed: Bed, size: Size) -> Figures:
         late, others = journal.lateness(lambda due: due == due_ms), journal.lateness(lambda due: due != due_ms)
     finally:
         journal.close()
+    long_share = sidecar.long_transactions_share()
     sidecar.stop()
     copy = bed.raw_copy(requests, copied, count)
     rate = count / (float(late.max()) / 1000)
@@ -218,6 +219,7 @@ def burst(bed: Bed, size: Size) -> Figures:
         "drained_after_ms": float(late.max()),
         "others_late_p99_ms": percentiles("x", others)["x_p99_ms"],
         "others_late_most_ms": float(others.max()),
+        "long_transactions_share": long_share,
     }
 
 
@@ -230,11 +232,17 @@ def _rates(
         seconds = journal.seconds()
     finally:
         journal.close()
-    memory_mb = sidecar.memory_mb()
+    memory_mb, long_share = sidecar.memory_mb(), sidecar.long_transactions_share()
     sidecar.stop()
     copy = bed.raw_copy(requests, copied, count)
     rate = count / seconds
-    return {"records_per_s": rate, "copy_per_s": copy, "of_copy_share": rate / copy, "memory_mb": memory_mb}
+    return {
+        "records_per_s": rate,
+        "copy_per_s": copy,
+        "of_copy_share": rate / copy,
+        "memory_mb": memory_mb,
+        "long_transactions_share": long_share,
+    }
 
 
 def _fill_due(bed: Bed, requests: str, target: str, count: int, due_ms: int) -> None:

@@ -27,6 +27,9 @@ due."""
 CASE_TIMEOUT_S = 900.0
 """s. Longer than the slowest case with a million messages takes on two slow cores."""
 
+HTTP_TIMEOUT_S = 10.0
+"""s. A busy process answers a question about its metrics in well under a second."""
+
 LOOK_S = 0.05
 """s. Between two looks at what is going on: how exactly a time without a timestamp of its own is taken."""
 
