@@ -240,6 +240,13 @@ PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 5.0
 
+# Small transactions of one process that may run at a time, on average. The least leaves a process of a few shards
+# alone; at the most, with some ms each, the budget of transactions a second is what bounds them. How often it is
+# measured anew how quick one is, with the least of them at a time.
+WINDOW_MIN: Final = 8.0
+WINDOW_MAX: Final = 64.0
+WINDOW_PROBE_MS: Final = 60_000.0
+
 # A shard at rest says in the dispatch log what has ended since its last record, and looks behind the markers it is at.
 SETTLE_MS: Final = 60_000
 MARKERS_READ_S: Final = 0.2
