@@ -142,3 +142,12 @@ def test_how_quick_one_can_be_is_measured_anew() -> None:
     for number in range(12_000):
         budget.take(60_000 + number * 5.0, 30.0)
     assert budget.window > WINDOW_MAX / 2
+
+
+def test_a_transaction_that_waited_for_a_broker_that_was_away_holds_nobody_up() -> None:
+    budget = TransactionBudget(400)
+    pace = TransactionPace(budget, 3.0)
+    pace.note(1_000.0, 1, 8_000.0)
+    assert pace.wait_ms(1_000.0) < 15
+    pace.note(2_000.0, 1, _QUICK_MS)
+    assert pace.wait_ms(2_000.0) < 10

@@ -30,6 +30,7 @@ from postdate.sidecar.limits import (
     WINDOW_MAX,
     WINDOW_MIN,
     WINDOW_PROBE_MS,
+    WINDOW_TOOK_MS_MAX,
 )
 
 #: Transactions over which their time is averaged: several for each shard, whose slots are taken that far ahead. Over
@@ -50,6 +51,7 @@ class TransactionBudget:
         self.window = WINDOW_MIN
         """How many small transactions may run at a time, on average."""
         self._took_ms = 0.0
+        self._seen = 0
         self._quickest_ms = inf
         self._probe_at = 0.0
 
@@ -66,7 +68,9 @@ class TransactionBudget:
             return self._next_ms
 
     def _learn(self, now_ms: float, took_ms: float) -> None:
-        self._took_ms += (took_ms - self._took_ms) / _REMEMBERED if self._took_ms else took_ms
+        took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
+        self._seen = min(self._seen + 1, _REMEMBERED)
+        self._took_ms += (took_ms - self._took_ms) / self._seen
         if now_ms >= self._probe_at:  # with a few at a time: it tells how quick they can be now
             self._probe_at = now_ms + WINDOW_PROBE_MS
             self.window, self._quickest_ms = WINDOW_MIN, inf
