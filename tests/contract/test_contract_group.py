@@ -241,10 +241,12 @@ class TestOwnership:
         commit_values(producer, topic, [b"a", b"b"])
         abort_values(producer, topic, [b"x"])
         member = join(unique_name("group"), topic, first_offset=None)
-        assert member.consumer.position(part) is None
+        assert not member.consumer.positions([part])
         poll_until([member], lambda: bool(member.events), "an assignment")
         member.consumer.start(part, 0)
-        poll_until([member], lambda: member.consumer.position(part) == 5, "the position behind the abort marker")
+        poll_until(
+            [member], lambda: member.consumer.positions([part]) == {part: 5}, "the position behind the abort marker"
+        )
         assert member.offsets(part) == [0, 1]
         producer.destroy()
 

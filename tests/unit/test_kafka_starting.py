@@ -69,7 +69,7 @@ def test_a_partition_is_started_in_the_end_and_the_refusals_are_reported(
     consumer.start(PART, 70)
     while client.codes:
         assert consumer.poll(10, 0.0) == []
-        assert consumer.position(PART) is None
+        assert not consumer.positions([PART])
     reports = consumer.errors()
     assert {part for part, fault in reports if fault.code == code} == {PART}
     consumer.poll(10, 0.0)

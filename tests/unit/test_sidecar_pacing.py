@@ -5,11 +5,21 @@ Method: the pace of one shard, told what a broker answered; times are numbers of
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import NamedTuple
 
 import pytest
 
-from postdate.sidecar.limits import LARGE_TRANSACTION_FATES, MADE_TO_WAIT_MS, PACE_MS_MAX, PACE_MS_MIN
+from postdate.sidecar.limits import (
+    LARGE_TRANSACTION_FATES,
+    MADE_TO_WAIT_MS,
+    PACE_MS_MAX,
+    PACE_MS_MIN,
+    WINDOW_MAX,
+    WINDOW_MIN,
+)
 from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
 from support.patience import PATIENCE_S
 
@@ -56,6 +66,93 @@ def test_shards_of_one_process_share_its_budget() -> None:
     second.note(1_000.0, 1, _QUICK_MS)
     assert first.wait_ms(1_000.0) == 10.0
     assert second.wait_ms(1_000.0) == 20.0
+
+
+class _Run(NamedTuple):
+    """What shards of one process did: transactions a second, how long one took and how many ran at a time, on average;
+    and how long a shard waited from the end of one to the begin of the next, at most."""
+
+    per_second: float
+    took_ms: float
+    at_a_time: float
+    apart_ms_max: float
+
+
+def _run(shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0) -> _Run:
+    """So many shards that always have something to send, where one of n transactions at a time takes `took_ms(n)`."""
+    budget = TransactionBudget(400)
+    paces = [TransactionPace(budget, 3.0) for _ in range(shards)]
+    events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (when, whose, how long it took; 0: begins)
+    running, count, total_ms, apart_ms_max = 0, 0, 0.0, 0.0
+    while events[0][0] < seconds * 1000:
+        now_ms, number, took = heapq.heappop(events)
+        if not took:
+            running += 1
+            took = took_ms(running)
+            heapq.heappush(events, (now_ms + took, number, took))
+            continue
+        running -= 1
+        if now_ms > 5_000:
+            count, total_ms = count + 1, total_ms + took
+        paces[number].note(now_ms, fates, took)
+        wait_ms = max(paces[number].wait_ms(now_ms), 0.0)
+        apart_ms_max = max(apart_ms_max, wait_ms)
+        heapq.heappush(events, (now_ms + wait_ms, number, 0.0))
+    return _Run(count / (seconds - 5), total_ms / count, total_ms / (seconds - 5) / 1000, apart_ms_max)
+
+
+def test_many_shards_on_a_machine_that_bears_fewer_transactions_run_a_few_at_a_time() -> None:
+    """One takes 5 ms alone, and the machine ends 180 a second: more at a time would only wait for each other."""
+    run = _run(64, lambda running: max(5.0, running / 0.18))
+    assert 150 < run.per_second <= 181
+    assert run.at_a_time < WINDOW_MIN + 2
+    assert run.took_ms < 60
+
+
+def test_many_shards_on_brokers_that_are_far_but_not_busy_use_the_whole_budget() -> None:
+    run = _run(64, lambda _: 40.0)
+    assert run.per_second > 360
+    assert run.took_ms == pytest.approx(40.0)
+
+
+def test_a_few_shards_are_not_slowed_however_busy_the_machine_is() -> None:
+    run = _run(4, lambda running: max(5.0, running / 0.18))
+    alone = _run(4, lambda running: 5.0)
+    assert run.apart_ms_max <= 4 * 5.6
+    assert alone.apart_ms_max <= 10.1
+    assert run.at_a_time > 2
+
+
+def test_large_transactions_have_the_whole_budget_and_tell_nothing_about_small_ones() -> None:
+    budget = TransactionBudget(400)
+    pace = TransactionPace(budget, 3.0)
+    for number in range(100):
+        pace.note(number * 100.0, LARGE_TRANSACTION_FATES, 95.0)
+    assert pace.wait_ms(9_900.0) <= 2.5
+    assert budget.window == WINDOW_MIN
+
+
+def test_how_quick_one_can_be_is_measured_anew() -> None:
+    """Brokers that have become slower for good are not taken for busy ones for ever."""
+    budget = TransactionBudget(400)
+    for number in range(10_000):
+        budget.take(number * 5.0, 4.0)
+    assert budget.window == WINDOW_MAX
+    for number in range(2_000):
+        budget.take(50_000 + number * 5.0, 30.0)
+    assert budget.window < WINDOW_MAX
+    for number in range(12_000):
+        budget.take(60_000 + number * 5.0, 30.0)
+    assert budget.window > WINDOW_MAX / 2
+
+
+def test_a_transaction_that_waited_for_a_broker_that_was_away_holds_nobody_up() -> None:
+    budget = TransactionBudget(400)
+    pace = TransactionPace(budget, 3.0)
+    pace.note(1_000.0, 1, 8_000.0)
+    assert pace.wait_ms(1_000.0) < 15
+    pace.note(2_000.0, 1, _QUICK_MS)
+    assert pace.wait_ms(2_000.0) < 10
 
 
 def test_large_transactions_take_turns_and_small_ones_do_not() -> None:

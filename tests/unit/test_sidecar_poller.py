@@ -6,7 +6,7 @@ test makes the rounds and moves the time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -35,17 +35,22 @@ class _Bench:
         )
         self.looks = 0
         consumer = self.kafka.group_consumer("group")
-        position = consumer.position
+        positions = consumer.positions
 
-        def counted(part: Partition) -> int | None:
-            self.looks += 1
-            return position(part)
+        def counted(parts: Sequence[Partition]) -> dict[Partition, int]:
+            self.looks += len(parts)
+            return positions(parts)
 
-        consumer.position = counted  # type: ignore[method-assign]
-        thread = cast(ShardThread, SimpleNamespace(inbox=self.inbox, shard=self.shard))
+        consumer.positions = counted  # type: ignore[method-assign]
+        self.thread_looks = 0
+        self.thread = SimpleNamespace(inbox=self.inbox, shard=self.shard, look=self._looked, is_resting=False)
+        thread = cast(ShardThread, self.thread)
         self.poller = Poller(consumer, lambda _: thread, lambda _: None)
         consumer.subscribe([self.part.topic], self.poller)
         self.inbox.restart(0)
+
+    def _looked(self) -> None:
+        self.thread_looks += 1
 
     def monotonic(self) -> float:
         return self.kafka.broker.time.now_ms / 1000
@@ -115,3 +120,16 @@ def test_who_holds_shards_is_a_member_and_who_holds_none_asks(bench: _Bench, mon
     bench.rounds_until(lambda: not bench.poller.is_member)
     answer = "member-1"
     bench.rounds_until(lambda: bench.poller.is_member)
+
+
+def test_a_shard_at_rest_is_asked_for_once_a_second(bench: _Bench) -> None:
+    bench.rounds_until(lambda: bench.looks > 0)
+    bench.thread.is_resting = True
+    looks, thread_looks, since = bench.looks, bench.thread_looks, bench.monotonic()
+    bench.rounds_until(lambda: bench.monotonic() > since + 10)
+    assert 8 <= bench.looks - looks <= 11
+    assert 8 <= bench.thread_looks - thread_looks <= 11
+    bench.thread.is_resting = False
+    looks, since = bench.looks, bench.monotonic()
+    bench.rounds_until(lambda: bench.monotonic() > since + 2)
+    assert bench.looks - looks >= 6

@@ -18,7 +18,13 @@ from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import Isolation
 from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
 from postdate.sidecar.instructions import take_instruction
-from postdate.sidecar.limits import INSTRUCTION_INTERVAL_MS, LAG_PAUSE_MS, STATUS_AGE_MS_MAX, STATUS_INTERVAL_MS
+from postdate.sidecar.limits import (
+    INSTRUCTION_INTERVAL_MS,
+    LAG_AGE_MS_MAX,
+    LAG_PAUSE_MS,
+    STATUS_AGE_MS_MAX,
+    STATUS_INTERVAL_MS,
+)
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_status import ShardStatus, read_status, write_status
@@ -39,7 +45,7 @@ class Desk:
         self._opened = False
         self._accepted: tuple[Loss, ...] = ()
         self._told: ShardStatus | None = None
-        self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = 0.0
+        self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = self._lag_until = 0.0
         self._lag: int | None = None
         self.reason: HaltReason | None = None
         self.loss: Loss | None = None
@@ -127,7 +133,9 @@ class Desk:
         self._change_at = steady + STATUS_INTERVAL_MS
         if steady >= self._repeat_at:
             self._repeat_at = steady + STATUS_AGE_MS_MAX
-            self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
+            if self._lag != 0 or steady >= self._lag_until or self._moved(index):
+                self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
+                self._lag_until = steady + LAG_AGE_MS_MAX - STATUS_AGE_MS_MAX / 2
         elif not changed and not at_once and not self._moved(index):
             return
         self._write(msgspec.structs.replace(self._status(state, why, index), served=served))

@@ -180,6 +180,10 @@ class Dispatcher:
             self._rates.begin(index, self._ctx.clock.steady_ms())
         return self._parking.tend(index, now_ms) or moved
 
+    def must_tend(self, index: TimerIndex) -> bool:
+        """True where `tend` should come at its interval: something is parked, or a target fails."""
+        return index.parked_count > 0 or bool(self._suspects) or not self._targets.all_work()
+
     # ---- one batch -------------------------------------------------------------------------------------------------
 
     def _read(self, index: TimerIndex, alone: int, before_ms: int) -> Due:

@@ -3,6 +3,9 @@
 Sync the timer log, move the wheel and confirm it, raise the low-water mark, look after failing targets, pass the
 markers at the end of the requests, give disk space back. None of it is needed for a delivery to be right.
 
+A shard in which nothing changes comes to rest: it has looked after everything some times and found what it knew, so
+the next look would find it again, and comes late. Whatever happens to the shard ends its rest.
+
 Thread rule: the shard's thread.
 """
 
@@ -19,6 +22,8 @@ from postdate.sidecar.limits import (
     MARKERS_QUIET_MS,
     RECLAIM_INTERVAL_MS,
     RECLAIM_QUIET_MS,
+    REST_INTERVAL_MS,
+    REST_LOOKS,
     SETTLE_MS,
     TEND_INTERVAL_MS,
 )
@@ -36,16 +41,37 @@ class Housekeeping:
         self._gate = gate
         self._dispatcher = dispatcher
         self._due_at: dict[str, float] = {}
+        self._changes = -1  # made to the index, at the last look
+        self._quiet_looks = 0
+        self._rests_until = 0.0  # steady ms
+
+    def look_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
+        """Milliseconds until the shard must look after itself, where nothing leaves and nothing comes before.
+
+        `committed_at`: when its last transaction ended, steady ms: the next beat is due that much later.
+        """
+        is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
+        if not is_quiet or not self._inbox.empty or self._dispatcher.must_tend(index):
+            return float(CONFIRM_INTERVAL_MS)
+        steady = self._ctx.clock.steady_ms()
+        beat_in_ms = committed_at + self._ctx.beat_interval_ms - steady
+        look_ms = float(max(min(REST_INTERVAL_MS, beat_in_ms), CONFIRM_INTERVAL_MS))
+        self._rests_until = steady + look_ms
+        return look_ms
 
     def tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
         """Do what is due. `now_ms` is the broker's time, `steady` the local steady clock."""
+        if steady < self._rests_until:  # woken
+            self._quiet_looks, self._rests_until = 0, 0.0
         if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
             index.sync()
             index.advance(now_ms)
         if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
-            index.confirm(now_ms)
+            is_known = index.confirm(now_ms)
             index.forget_endings(self._ctx.clock.wall_ms())
-            index.raise_low_water()
+            is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
+            self._quiet_looks = self._quiet_looks + 1 if is_known else 0
+            self._changes = index.changes_made
         if self._every("tend", TEND_INTERVAL_MS, steady):
             self._dispatcher.tend(index, now_ms)
         at_markers = self._inbox.position_if_empty() > read_up_to(index)

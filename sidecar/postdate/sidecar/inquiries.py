@@ -4,7 +4,8 @@ A RocksDB handle and its iterators belong to the shard's thread, so whoever want
 function of the index, and the shard runs it between two of its steps, one at a time. A question must be short (some
 milliseconds): what is long is asked in slices, and the shard dispatches between them.
 
-Once a second the shard also lays out some `Figures` by itself, so that a scrape of metrics asks nothing.
+Once a second, or when it wakes from its rest, in which they cannot change, the shard also lays out some `Figures` by
+itself, so that a scrape of metrics asks nothing.
 
 Thread rule: `serve` from the shard's thread; `ask` from any other, `figures` from all.
 """

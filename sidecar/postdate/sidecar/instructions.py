@@ -8,6 +8,7 @@ Thread rule: functions. Written by commands, taken by the shard's thread.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
@@ -39,6 +40,11 @@ def instruct(directory: Path, instruction: Instruction) -> Path:
     path = directory / INSTRUCTION_NAME
     write_whole(path, msgspec.json.encode(instruction), durable=True)
     return path
+
+
+def is_instructed(directory: Path) -> bool:
+    """True where an instruction lies there. One system call, some microseconds."""
+    return os.access(f"{directory}/{INSTRUCTION_NAME}", os.F_OK)
 
 
 def take_instruction(directory: Path) -> Instruction | None:

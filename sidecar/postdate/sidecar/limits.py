@@ -170,6 +170,12 @@ TAIL_OFFSETS: Final = 64
 # An idle shard looks whether the wheel is right this often (one bounded seek).
 CONFIRM_INTERVAL_MS: Final = 1_000
 
+# A shard in which so many of these looks have found nothing changed is at rest, and looks after itself only this often:
+# its figures, its status and its wheel would be the same after the next look. Measured: 64 shards that look every
+# second take 4 % of a core.
+REST_LOOKS: Final = 3
+REST_INTERVAL_MS: Final = 10_000
+
 # Directories moved aside are kept for a person, the oldest beyond this many a shard are removed.
 ASIDE_DIRECTORIES_MAX: Final = 3
 
@@ -183,6 +189,9 @@ RECLAIM_QUIET_MS: Final = 5_000
 # What a person reads of a shard: fresh enough to watch, rare enough to cost nothing.
 STATUS_INTERVAL_MS: Final = 2_000
 STATUS_AGE_MS_MAX: Final = 10_000
+
+# A shard at rest without a lag asks for it this often: what comes ends its rest.
+LAG_AGE_MS_MAX: Final = 30_000
 
 # After a question for the lag that Kafka did not answer: it held the shard up for as long as an admin request may take.
 LAG_PAUSE_MS: Final = 600_000
@@ -235,6 +244,17 @@ PACE_UP_MS: Final = 1.0
 PACE_DOWN_MS: Final = 0.01
 PACE_MS_MIN: Final = 1.0
 PACE_MS_MAX: Final = 5.0
+
+# Small transactions of one process that may run at a time, on average. The least leaves a process of a few shards
+# alone; at the most, with some ms each, the budget of transactions a second is what bounds them. How often it is
+# measured anew how quick one is, with the least of them at a time.
+WINDOW_MIN: Final = 8.0
+WINDOW_MAX: Final = 64.0
+WINDOW_PROBE_MS: Final = 60_000.0
+
+# What took longer waited for a broker that was away, and not for other transactions: one such must not hold the next
+# ones up. So the least window lets 80 begin in a second.
+WINDOW_TOOK_MS_MAX: Final = 100.0
 
 # A shard at rest says in the dispatch log what has ended since its last record, and looks behind the markers it is at.
 SETTLE_MS: Final = 60_000

@@ -5,8 +5,13 @@ broker is still writing the markers of the one before, and the client library th
 5 ms avoids that, how long depends on the broker. So the pause adapts: a transaction that was made to wait lengthens it,
 each that was not shortens it a little, which keeps about one in a hundred waiting. A large transaction needs no pause.
 
+A process with many shards may want to run more small transactions than its machine or its brokers bear. Then all of
+them take long, and more of them at a time make none of them quicker; fewer with more messages each do. So the budget
+has a window: so many may run at a time, on average. It grows while transactions take hardly longer than the quickest
+did, and shrinks to a few when they take twice as long. Source: TCP Vegas, and BBR for measuring the quickest anew.
+
 An open transaction holds back whoever reads committed records of its partitions. Shards that all have much to deliver
-share the one core of their process, so large transactions take turns, few at once: the same messages a second, and each
+share the one core of their process, so large transactions take turns: as many messages a second, and each
 transaction is open for a shorter time.
 
 Thread rule: `TransactionBudget` and `LargeTurns` are shared and take a lock once a transaction; `TransactionPace`
@@ -18,6 +23,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import inf
+from typing import Final
 
 from postdate.sidecar.limits import (
     LARGE_TRANSACTION_FATES,
@@ -28,22 +35,58 @@ from postdate.sidecar.limits import (
     PACE_MS_MIN,
     PACE_UP_MS,
     TURN_TIMEOUT_S,
+    WINDOW_MAX,
+    WINDOW_MIN,
+    WINDOW_PROBE_MS,
+    WINDOW_TOOK_MS_MAX,
 )
+
+#: Transactions over which their time is averaged: several for each shard, whose slots are taken that far ahead. Over
+#: fewer, all would slow down and speed up together.
+_REMEMBERED: Final = 512
+#: Times the quickest: slower transactions wait for each other rather than for Kafka.
+_SLOW: Final = 2.0
 
 
 class TransactionBudget:
-    """So many transactions a second for all shards of a process: each takes the next free slot in time."""
+    """So many transactions a second for all shards of a process, and of small ones so many at a time as run as quickly
+    as a few do: each takes the next free slot in time."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000.0 / per_second
         self._next_ms = 0.0
         self._lock = threading.Lock()
+        self.window = WINDOW_MIN
+        """How many small transactions may run at a time, on average."""
+        self._took_ms = 0.0
+        self._seen = 0
+        self._quickest_ms = inf
+        self._probe_at = 0.0
 
-    def take(self, now_ms: float) -> float:
-        """The earliest steady time in ms at which a transaction after this one may begin."""
+    def take(self, now_ms: float, took_ms: float = 0.0) -> float:
+        """The earliest steady time in ms at which a transaction after this one may begin.
+
+        `took_ms`: how long this one took, if it was a small one; 0 where it was not, and says nothing of the others.
+        """
         with self._lock:
-            self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
+            if took_ms > 0:
+                self._learn(now_ms, took_ms)
+            apart_ms = self._took_ms / self.window if took_ms > 0 else 0.0
+            self._next_ms = max(self._next_ms, now_ms) + max(self._interval_ms, apart_ms)
             return self._next_ms
+
+    def _learn(self, now_ms: float, took_ms: float) -> None:
+        took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)
+        self._seen = min(self._seen + 1, _REMEMBERED)
+        self._took_ms += (took_ms - self._took_ms) / self._seen
+        if now_ms >= self._probe_at:  # with a few at a time: it tells how quick they can be now
+            self._probe_at = now_ms + WINDOW_PROBE_MS
+            self.window, self._quickest_ms = WINDOW_MIN, inf
+        self._quickest_ms = min(self._quickest_ms, took_ms)
+        if self._took_ms < _SLOW * self._quickest_ms:
+            self.window = min(self.window + 1 / self.window, WINDOW_MAX)
+        else:
+            self.window = max(self.window - 1 / self.window, WINDOW_MIN)
 
 
 class TransactionPace:
@@ -68,7 +111,7 @@ class TransactionPace:
             else:
                 self.pace_ms = max(self.pace_ms - PACE_DOWN_MS, PACE_MS_MIN)
             pause = self.pace_ms
-        self._next_ms = max(self._budget.take(now_ms), now_ms + pause)
+        self._next_ms = max(self._budget.take(now_ms, took_ms if pause else 0.0), now_ms + pause)
 
 
 class LargeTurns:

@@ -29,7 +29,8 @@ from postdate.sidecar.states import DELIVERING, State
 
 log = logging.getLogger(__name__)
 
-# How far a partition has been read, past markers and aborted records, is asked this often: R follows within it.
+# How far partitions have been read, past markers and aborted records, is asked this often: R follows within it. Of a
+# shard at rest with the next item: what wakes it brings it back here.
 _POSITION_INTERVAL_S: Final = 0.2
 
 _MEMBER_INTERVAL_S: Final = 1.0
@@ -54,7 +55,7 @@ class Poller:
         self._abandoned: list[ShardThread] = []
         self._paused: set[Partition] = set()
         self._committed: dict[Partition, int] = {}
-        self._look_at: dict[Partition, float] = {}
+        self._position_at = 0.0
         self._commit_at = 0.0
         self._attend_at = 0.0
         self._reported = -1
@@ -129,7 +130,6 @@ class Poller:
         for part in parts:
             self._paused.discard(part)
             self._committed.pop(part, None)
-            self._look_at.pop(part, None)
         for thread in threads:
             thread.release()
         deadline = time.monotonic() + wait_s
@@ -154,13 +154,18 @@ class Poller:
             self._partition_error(fault_part, fault)
         self.holds.serve(self._consumer, self.shards)
         self.turned_at = now = time.monotonic()
+        if now >= self._position_at:  # before a partition is started elsewhere: it has no position until the next poll
+            self._position_at = now + _POSITION_INTERVAL_S
+            self._note_positions(of_resting=now >= self._ask_member_at)
         if now >= self._attend_at:
             self._attend_at = now + _ATTEND_INTERVAL_S
-            for part, thread in list(self.shards.items()):
-                self._attend(part, thread)
+            for part in self._paused | {p for p, thread in self.shards.items() if thread.inbox.start_at >= 0}:
+                self._attend(part, self.shards[part])
             self._tell()
         if now >= self._ask_member_at:
             self._ask_member_at = now + _MEMBER_INTERVAL_S
+            for thread in self.shards.values():
+                thread.look()
             self.is_member = bool(self.shards or self._consumer.member_id())  # asking waits for the library's thread
             self.statistics = self._consumer.statistics()
         if now >= self._commit_at:
@@ -181,15 +186,20 @@ class Poller:
                 return
             inbox.started(start_at)
             self._paused.discard(part)
-        elif part in self._paused:
-            if inbox.has_room():
-                self._consumer.resume([part])
-                self._paused.discard(part)
-        elif thread.shard.state in DELIVERING and time.monotonic() >= self._look_at.get(part, 0.0):
-            self._look_at[part] = time.monotonic() + _POSITION_INTERVAL_S
-            position = self._consumer.position(part)
-            if position is not None:
-                inbox.note_position(position)
+        elif part in self._paused and inbox.has_room():
+            self._consumer.resume([part])
+            self._paused.discard(part)
+
+    def _note_positions(self, of_resting: bool) -> None:
+        """Tell the inboxes how far their partitions have been read. One call of the client library for all of them."""
+        read = [
+            part
+            for part, thread in self.shards.items()
+            if thread.shard.state in DELIVERING and part not in self._paused and (of_resting or not thread.is_resting)
+        ]
+        if read:
+            for part, position in self._consumer.positions(read).items():
+                self.shards[part].inbox.note_position(position)
 
     def _partition_error(self, part: Partition | None, fault: KafkaFault) -> None:
         if part is None:

@@ -35,7 +35,6 @@ from postdate.sidecar.instructions import RESUME
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
-    CONFIRM_INTERVAL_MS,
     FENCED_RECHECK_MS,
     INSTRUCTION_INTERVAL_MS,
     SETTLE_MS,
@@ -241,9 +240,10 @@ class Shard(Stateful):
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: how long until something may, bounded by the housekeeping."""
+        look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
         if next_due is None or self.ctx.held.now.delivery or self._gate.before_ms(now_ms) < now_ms:
-            return float(CONFIRM_INTERVAL_MS) if next_due is None or self.ctx.held.now.delivery else 50.0
-        return min(float(CONFIRM_INTERVAL_MS), max(next_due + 1 - now_ms, 0.2))
+            return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
+        return min(look_ms, max(next_due + 1 - now_ms, 0.2))
 
     def _after_transaction(self, tenure: Tenure) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()

@@ -3,7 +3,7 @@
 A thread that is stuck in a commit cannot be stopped from outside. It writes nothing more once `release` was called,
 closes its index when it returns, and the next owner's fence decides what its transaction was.
 
-Thread rule: `release` and `join` from the poll thread; everything else from this thread.
+Thread rule: `release`, `join` and `look` from the poll thread; everything else from this thread.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import threading
 
 from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
+from postdate.sidecar.instructions import is_instructed
+from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
@@ -31,6 +32,7 @@ class ShardThread:
         self.inbox = Inbox()
         self.shard = Shard(ctx, self.inbox, pace)
         self._released = released
+        self._rests_until = 0.0  # steady ms; above 0 while it sleeps for long
         self._thread = threading.Thread(target=self._run, name=f"shard {ctx.name}", daemon=True)
         self._thread.start()
 
@@ -44,6 +46,21 @@ class ShardThread:
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
+    def look(self) -> None:
+        """Wake the shard where it sleeps for long and would have woken up otherwise: for what a person asks of it, and
+        once its time is over. The clock that ends its sleep stands while the machine is suspended. One system call."""
+        until = self._rests_until
+        if until > 0:
+            ctx = self.shard.ctx
+            figures = ctx.inquiries.figures
+            if ctx.clock.steady_ms() > until or (figures is not None and is_instructed(figures.directory)):
+                self.inbox.wake()
+
+    @property
+    def is_resting(self) -> bool:
+        """True while it sleeps for long."""
+        return self._rests_until > 0
+
     def _run(self) -> None:
         shard, released = self.shard, self._released
         try:
@@ -56,7 +73,10 @@ class ShardThread:
                     continue
                 if wait_ms > 0 and not released.is_set():
                     takes = shard.state in DELIVERING and not shard.ctx.held.now.intake
+                    if wait_ms > CONFIRM_INTERVAL_MS:
+                        self._rests_until = shard.ctx.clock.steady_ms() + wait_ms
                     self.inbox.wait(wait_ms / 1000.0, for_records=takes)
+                    self._rests_until = 0.0
         finally:
             shard.close()
 

@@ -93,6 +93,10 @@ class Targets:
             self._look(stale)
         return [self._known[name] for name in failing if self._known[name].works]
 
+    def all_work(self) -> bool:
+        """True where no target fails, as far as is known. O(known)."""
+        return all(target.works for target in self._known.values())
+
     def look_again(self, name: str) -> None:
         """Look at a target now, whenever its next probe is due. Raises as `learn`."""
         self._look([name])

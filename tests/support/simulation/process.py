@@ -98,6 +98,11 @@ class ShardActor(Actor):
                 self.process.wait(100.0)
         return True
 
+    is_resting = False
+
+    def look(self) -> None:
+        """Nothing: no machine is suspended here, and nobody asks for anything."""
+
     def is_due(self, now_ms: float) -> bool:
         """True where it would wake up now: for its deadline, a wake-up, or requests."""
         takes = self.shard.state in DELIVERING and not self.shard.ctx.held.now.intake

@@ -7,7 +7,8 @@ a hint that says when to look. A wrong wheel can make a look superfluous, or lat
 out; it never changes what is delivered. While it is being rebuilt, `next_due_ms` asks the timer log.
 
 Loop of an owner: `write` what came in; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and
-where that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second; `close`.
+where that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and
+rarely where `changes_made` stands; `close`.
 
 Thread rule: one thread owns it; no threads and no clock of its own (`now_ms` is always given). Others use `WheelView`.
 """
@@ -143,6 +144,11 @@ class TimerIndex:
     def parked_count(self) -> int:
         """Entries whose target is failing. Exact."""
         return self._log.position.totals.parked
+
+    @property
+    def changes_made(self) -> int:
+        """RocksDB's count of changes: two equal numbers of one open index mean that nothing was written between."""
+        return self._log.sequence()
 
     @property
     def rebuilding(self) -> bool:

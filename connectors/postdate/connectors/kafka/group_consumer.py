@@ -165,11 +165,12 @@ class ConfluentGroupConsumer:
             offsets[Partition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return offsets
 
-    def position(self, part: Partition) -> int | None:
-        if part not in self._assigned or part in self._starting:
-            return None
-        offset: int = self._open().position(_positions([part]))[0].offset
-        return offset if offset >= 0 else None
+    def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
+        mine = [part for part in parts if part in self._assigned and part not in self._starting]
+        if not mine:
+            return {}
+        found = self._open().position(_positions(mine))
+        return {part: at.offset for part, at in zip(mine, found, strict=True) if at.offset >= 0}
 
     def confirm(self, part: Partition, timeout_s: float) -> bool:
         if part not in self._assigned:

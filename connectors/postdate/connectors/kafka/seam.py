@@ -175,9 +175,9 @@ class GroupConsumer(Protocol):
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
 
-    def position(self, part: Partition) -> int | None:
-        """The offset of the next record that `poll` may return, past markers and aborted records; None before the
-        first fetch, and for a partition that is not assigned. Does not wait."""
+    def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
+        """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
+        of which nothing was fetched yet, and that are not assigned. Does not wait."""
 
     def confirm(self, part: Partition, timeout_s: float) -> bool:
         """True where the coordinator says now that this member holds the partition. Blocks, and takes a connection of

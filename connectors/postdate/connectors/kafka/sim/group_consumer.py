@@ -106,8 +106,8 @@ class SimGroupConsumer:
         except KafkaException as error:
             raise classify(error, "read the group's committed offsets", otherwise=Unreachable) from error
 
-    def position(self, part: Partition) -> int | None:
-        return self._positions[part] if part in self._fetched else None
+    def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
+        return {part: self._positions[part] for part in parts if part in self._fetched}
 
     def confirm(self, part: Partition, timeout_s: float) -> bool:
         if part not in self._assigned:

@@ -1,0 +1,175 @@
+"""Goal: a shard in which nothing changes looks after itself rarely, and is as quick as ever when something happens.
+
+Method: the real `Shard` over the simulated broker and a clock that only waiting moves; for its sleep, the real thread
+over the machine's clock.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, LAG_AGE_MS_MAX, REST_INTERVAL_MS, STATUS_AGE_MS_MAX
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import State
+from support.patience import PATIENCE_S
+from support.shard_bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def _waits(bench: Bench, shard: Shard, for_ms: float) -> list[float]:
+    """Let that time pass, turning whenever the shard wants to; how long it wanted to wait after each turn."""
+    until, waits = bench.time.now_ms + for_ms, []
+    while bench.time.now_ms < until:
+        waits.append(shard.turn())
+        bench.time.wait(max(waits[-1], 1.0))
+    return waits
+
+
+@pytest.mark.parametrize("delay_ms", [None, 3_600_000], ids=["nothing pending", "due in an hour"])
+def test_a_shard_in_which_nothing_changes_comes_to_rest(bench: Bench, delay_ms: int | None) -> None:
+    shard = bench.shard()
+    if delay_ms is not None:
+        bench.schedule(bench.time.now_ms + delay_ms)
+        bench.until(shard, lambda: shard.next_request == 1)
+    waits = _waits(bench, shard, 120_000)
+    resting = [wait for wait in waits if wait > CONFIRM_INTERVAL_MS]
+    assert len(resting) >= 10
+    assert max(resting) == REST_INTERVAL_MS
+    shard.close()
+
+
+def test_what_becomes_due_ends_the_rest_in_time(bench: Bench) -> None:
+    shard = bench.shard()
+    _waits(bench, shard, 20_000)
+    due_ms = bench.time.now_ms + 25_300
+    bench.schedule(due_ms)
+    bench.until(shard, lambda: shard.next_request == 1)
+    while bench.ended() < 1:
+        wait_ms = shard.turn()
+        left_ms = due_ms + 1 - bench.time.now_ms
+        assert wait_ms <= max(left_ms, 0) + 1
+        bench.time.wait(max(wait_ms, 0.2))
+    assert bench.time.now_ms < due_ms + 20
+    shard.close()
+
+
+def test_who_is_woken_looks_every_second_until_nothing_changes_again(bench: Bench) -> None:
+    shard = bench.shard()
+    _waits(bench, shard, 30_000)
+    assert shard.turn() > CONFIRM_INTERVAL_MS
+    bench.time.wait(200)
+    assert shard.turn() <= CONFIRM_INTERVAL_MS
+    bench.time.wait(CONFIRM_INTERVAL_MS)
+    assert shard.turn() <= CONFIRM_INTERVAL_MS
+    shard.close()
+
+
+def test_a_shard_whose_target_fails_does_not_rest(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.ask(("postdate-topic", b"missing"), ("postdate-at", b"1"))
+    bench.until(shard, lambda: bool(shard._index and shard._index.parked_count))
+    assert max(_waits(bench, shard, 30_000)) <= CONFIRM_INTERVAL_MS
+    shard.close()
+
+
+def test_the_beat_of_a_topic_of_short_retention_comes_in_time(bench: Bench) -> None:
+    shard = bench.shard()
+    object.__setattr__(shard.ctx, "beat_interval_ms", 4_000)
+    records = len(bench.log())
+    _waits(bench, shard, 60_000)
+    assert len(bench.log()) - records >= 60_000 // (4_000 + CONFIRM_INTERVAL_MS)
+    shard.close()
+
+
+def test_a_shard_at_rest_says_so_and_asks_rarely_for_a_lag_that_it_has_not(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard, asked = bench.shard(), 0
+    _waits(bench, shard, 60_000)
+    ends = bench.admin.end_offsets
+
+    def counted(*arguments: object) -> object:
+        nonlocal asked
+        asked += 1
+        return ends(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shard.ctx.admin, "end_offsets", counted)
+    ages = []
+    for _ in range(30):
+        bench.time.wait(shard.turn())
+        status = read_status(bench.directory / "0")
+        assert status is not None
+        assert status.lag == 0
+        ages.append(bench.time.now_ms - status.written_ms)
+    assert max(ages) <= STATUS_AGE_MS_MAX + CONFIRM_INTERVAL_MS
+    assert 300_000 // (LAG_AGE_MS_MAX + REST_INTERVAL_MS) <= asked <= 300_000 // LAG_AGE_MS_MAX + 2
+    shard.close()
+
+
+# ---- its thread ----------------------------------------------------------------------------------------------------
+
+
+class _Resting(ShardThread):
+    """The real thread around a shard that wants to rest for an hour, and counts its turns."""
+
+    def __init__(self, directory: Path) -> None:
+        self.inbox, self.turns, self.steady_ms = Inbox(), 0, 0.0
+        self._released = threading.Event()
+        self._rests_until = 0.0
+        figures = SimpleNamespace(directory=directory)
+        clock = SimpleNamespace(steady_ms=lambda: self.steady_ms)
+        held = SimpleNamespace(now=SimpleNamespace(intake=False))
+        ctx = SimpleNamespace(clock=clock, inquiries=SimpleNamespace(figures=figures), held=held)
+        self.shard = cast(Shard, SimpleNamespace(state=State.RUNNING, turn=self._turned, close=lambda: None, ctx=ctx))
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _turned(self) -> float:
+        self.turns += 1
+        return 3_600_000.0
+
+    def after(self, turns: int) -> None:
+        """Wait until it has turned so often and sleeps again."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.turns < turns or not self.is_resting:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+
+
+@pytest.fixture
+def resting(tmp_path: Path) -> Iterator[_Resting]:
+    thread = _Resting(tmp_path)
+    yield thread
+    thread.release()
+    assert thread.join(PATIENCE_S)
+
+
+def test_an_instruction_ends_the_sleep_of_a_shard(resting: _Resting, tmp_path: Path) -> None:
+    resting.after(1)
+    resting.look()
+    assert resting.turns == 1
+    instruct(tmp_path, Instruction(do=RESUME))
+    resting.look()
+    resting.after(2)
+
+
+def test_a_shard_that_slept_with_its_machine_is_woken_when_its_time_is_over(resting: _Resting) -> None:
+    resting.after(1)
+    resting.steady_ms = 3_600_001.0
+    resting.look()
+    resting.after(2)
