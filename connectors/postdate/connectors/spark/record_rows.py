@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.digests import digest, headers_digest, joined_names, last_value, present, untouched
-from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.expressions import natural, remembered
 from postdate.connectors.spark.request_rows import parsed_origin
 from postdate.connectors.wire import headers as names
 
@@ -29,34 +29,43 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
     `own_headers` are the names of the last headers, as many as the record has of Postdate's: where other headers stand
     between or behind them, it differs from what a delivery has.
     """
-    headers = F.col("headers")
-    read = records.select(
-        F.col("topic").alias("target"),
-        F.col("partition").alias("place"),
-        F.col("offset").alias("record_offset"),
-        *("key", "value", present(headers).alias("headers")),
-    )
+    read, split, found = _message_columns(tuple(requests))
     # No `where`: Spark would look up and parse the origin a second time to answer it.
-    split = read.select(
-        *read.columns,
+    return records.select(*read).select(*split).select(*found)
+
+
+@remembered
+def _message_columns(requests: Sequence[str]) -> tuple[list[Column], list[Column], list[Column]]:
+    """The columns of each of three steps: what is named in one is worked out once for the next."""
+    headers = F.col("headers")
+    kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
+    read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
+    split = [
+        *map(F.col, (*kept.values(), "headers")),
         parsed_origin(last_value(headers, names.ORIGIN).cast("string")).alias("origin"),
         untouched(headers).alias("data"),
-    )
+    ]
     count = F.size(headers) - F.size("data")
     is_ours = F.col("origin.topic").isin(*requests)
-    return split.select(
+    found = [
         *(F.when(is_ours, F.col(f"origin.{name}")).alias(name) for name in ("topic", "partition", "offset")),
-        *("target", "place", "record_offset", "key", "value", "data"),
+        *map(F.col, (*kept.values(), "data")),
         natural(last_value(headers, names.DUE).cast("string")).alias("due_ms"),
         last_value(headers, names.ID).alias("id"),
         joined_names(F.slice(headers, F.size("data") + 1, count)).alias("own_headers"),
-    )
+    ]
+    return read, split, found
 
 
 def digested_records(messages: DataFrame) -> DataFrame:
     """Rows as of `delivered_messages`, those that have an origin: it, and a struct `record` with digests instead of the
     message."""
     found = messages.where(F.col("topic").isNotNull() & F.col("offset").isNotNull())
+    return found.select("topic", "partition", "offset", _record())
+
+
+@remembered
+def _record() -> Column:
     record = F.struct(
         "target",
         F.col("place").alias("partition"),
@@ -66,7 +75,7 @@ def digested_records(messages: DataFrame) -> DataFrame:
         headers_digest(F.col("data")).alias("headers_digest"),
         *("due_ms", "id", "own_headers"),
     )
-    return found.select("topic", "partition", "offset", record.alias("record"))
+    return record.alias("record")
 
 
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
@@ -74,10 +83,21 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> Data
 
     `requests_of` gives the request topic of each dead-letter topic.
     """
-    headers = F.col("headers")
     found = records.select(
         "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
-    ).withColumn("origin", parsed_origin(last_value(headers, names.ORIGIN).cast("string")))
+    ).withColumn("origin", _letter_origin())
+    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
+    return _by_origin(found.where(F.col("origin.topic") == F.try_element_at(own, F.col("topic"))), _letter())
+
+
+@remembered
+def _letter_origin() -> Column:
+    return parsed_origin(last_value(F.col("headers"), names.ORIGIN).cast("string"))
+
+
+@remembered
+def _letter() -> Column:
+    headers = F.col("headers")
     as_sent = F.when(
         F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
     )
@@ -91,10 +111,7 @@ def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> Data
         F.col("value").isNull().alias("is_without_value"),
         (F.size(headers) == _DEAD_LETTER_HEADERS).alias("is_without_headers"),
     )
-    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
-    return _by_origin(
-        found.where(F.col("origin.topic") == F.try_element_at(own, F.col("topic"))), letter.alias("letter")
-    )
+    return letter.alias("letter")
 
 
 def _by_origin(found: DataFrame, row: Column) -> DataFrame:
