@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.expressions import remembered
 from postdate.connectors.spark.request_rows import parsed_origin
 
 _JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT"
@@ -30,26 +31,34 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
     requests = F.try_element_at(
         F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
     )
-    read = records.select(
-        requests.alias("topic"),
-        "partition",
+    read, split, found = _answer_columns()
+    return records.select(requests.alias("topic"), *read).select("*", *split).select(*found)
+
+
+@remembered
+def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
+    """The columns of each of three steps: what is named in one is worked out once for the next."""
+    read = [
+        F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),
-        "key",
+        F.col("key"),
         F.from_json(F.col("value").cast("string"), _JSON).alias("said"),
-    ).withColumns({"origin": parsed_origin(F.col("said.origin")), "meant": parsed_origin(F.col("said.of"))})
+    ]
+    split = [parsed_origin(F.col("said.origin")).alias("origin"), parsed_origin(F.col("said.of")).alias("meant")]
     said, origin, meant = F.col("said"), F.col("origin"), F.col("meant")
     is_here = (origin.topic == F.col("topic")) & (origin.partition == F.col("partition")) & origin.offset.isNotNull()
     means_here = (meant.topic == F.col("topic")) & (meant.partition == F.col("partition")) & meant.offset.isNotNull()
     is_whole = (said.v == 1) & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here
     is_sound = is_whole & (said.of.isNull() | means_here) & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
     sound = F.coalesce(is_sound, F.lit(False))
-    return read.select(
-        "topic",
-        "partition",
+    columns = [
+        F.col("topic"),
+        F.col("partition"),
         F.when(sound, origin.offset).alias("offset"),
         F.when(sound, said.verdict).alias("answer"),
         F.when(sound, F.encode(said.id, "UTF-8")).alias("id"),
         F.when(sound, meant.offset).alias("of"),
-        "place",
+        F.col("place"),
         (~sound).alias("malformed"),
-    )
+    ]
+    return read, split, columns

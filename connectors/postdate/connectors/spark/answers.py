@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.expressions import remembered
 from postdate.connectors.spark.known_rows import CONTROLS, is_refused, position_before
 
 
@@ -35,13 +36,18 @@ def judged_answers(known: DataFrame) -> DataFrame:
     )
     given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("said"))
     facts = given.withColumn("meant", F.coalesce("said.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
+    return facts.select(*ORIGIN, _judged_answer())
+
+
+@remembered
+def _judged_answer() -> Column:
     said = F.col("said")
     told = F.concat(said.answer, F.coalesce(F.concat(F.lit(" of "), said.of.cast("string")), F.lit("")))
     answer = F.struct(
         F.concat(told, F.lit(" ("), said.place, F.lit(")")).alias("told"),
         F.when(F.col("action").isNotNull(), _wrong()).alias("wrong"),
     )
-    return facts.select(*ORIGIN, answer.alias("answer"))
+    return answer.alias("answer")
 
 
 def is_about_another(answer: Column) -> Column:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.chain import not_stamped
 from postdate.connectors.spark.claims import CLAIMING
 from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.expressions import one_of
@@ -102,10 +103,7 @@ class AuditSteps(Job[AuditOptions]):
             ),
         ).collect()[0]
         if found["at"] is not None:
-            raise CannotRun(
-                f"The dispatch-log record {found['at']} is not stamped by the broker (LogAppendTime), so nothing can "
-                "be said of early or late: run `postdate topics check`."
-            )
+            raise not_stamped(found["at"])
         return bool(found["claims"])
 
     def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:

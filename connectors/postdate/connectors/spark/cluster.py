@@ -42,7 +42,7 @@ class Cluster:
             "request.timeout.ms": str(ADMIN_TIMEOUT_MS // 2),
             **properties,
         }
-        self._admin: Any = self._asked(lambda: self._package().clients.admin.AdminClient.create(settings))
+        self._admin: Any = self._asked(lambda: self._class("clients.admin.AdminClient").create(settings))
 
     def __enter__(self) -> Self:
         return self
@@ -62,24 +62,25 @@ class Cluster:
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset that each partition still has."""
-        spec = self._package().clients.admin.OffsetSpec.earliest()
+        spec = self._class("clients.admin.OffsetSpec").earliest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
 
     def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
         """The high watermark of each partition, or with `committed` its last stable offset."""
-        spec = self._package().clients.admin.OffsetSpec.latest()
+        spec = self._class("clients.admin.OffsetSpec").latest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
 
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
         """The first record of each partition that is stamped `timestamp_ms` or later; None where there is none."""
-        spec = self._package().clients.admin.OffsetSpec.forTimestamp(timestamp_ms)
+        spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
 
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
         """The value of the setting `name` of each topic, all of which exist."""
-        config = self._package().common.config
-        resources = [config.ConfigResource(config.ConfigResource.Type.TOPIC, topic) for topic in topics]
+        resource = self._class("common.config.ConfigResource")
+        kind = self._class("common.config.ConfigResource$Type").TOPIC
+        resources = [resource(kind, topic) for topic in topics]
         answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
         return {str(resource.name()): str(answers[resource].get(name).value()) for resource in answers}
 
@@ -95,21 +96,22 @@ class Cluster:
         return found
 
     def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
-        package = self._package()
-        wanted = {package.common.TopicPartition(topic, number): spec for topic, number in partitions}
+        place = self._class("common.TopicPartition")
+        wanted = {place(topic, number): spec for topic, number in partitions}
         if not wanted:
             return {}
-        level = package.common.IsolationLevel
+        level = self._class("common.IsolationLevel")
         isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
-        options = package.clients.admin.ListOffsetsOptions(isolation)
+        options = self._class("clients.admin.ListOffsetsOptions")(isolation)
         answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
         return {
             Partition(str(key.topic()), int(key.partition())): Place(int(found.offset()), int(found.timestamp()))
             for key, found in answers.items()
         }
 
-    def _package(self) -> Any:
-        return self._jvm.org.apache.kafka
+    def _class(self, name: str) -> Any:
+        """A class of Kafka's library. In full, or the JVM looks for each package on the way through all jars."""
+        return getattr(self._jvm, f"org.apache.kafka.{name}")
 
     def _asked(self, question: Callable[[], Any]) -> Any:
         try:

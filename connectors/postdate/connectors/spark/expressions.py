@@ -2,10 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
+from functools import wraps
+from typing import Any, TypeVar
 
+from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+Made = TypeVar("Made")
+
+
+def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
+    """`make`, which makes columns of nothing but its arguments, asked once for each of them.
+
+    A column is a tree in the JVM, and each node of it a question to that: a step of an audit that follows would
+    otherwise take longer to name its columns than to work them out. Few different arguments; one thread at a time.
+    """
+    made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
+
+    @wraps(make)
+    def found(*arguments: Hashable) -> Made:
+        gateway = SparkContext._gateway  # columns are of the JVM in which they were made
+        if arguments not in made or made[arguments][0] is not gateway:
+            made[arguments] = (gateway, make(*arguments))
+        return made[arguments][1]
+
+    return found
 
 
 def let(value: Column, body: Callable[[Column], Column]) -> Column:

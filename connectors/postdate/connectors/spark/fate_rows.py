@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.expressions import natural, one_of
+from postdate.connectors.spark.expressions import natural, one_of, remembered
 
 FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
 _KINDS = ("fates", "owner", "beat")
@@ -25,21 +25,28 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
     `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic` and `log_end`, the
     end that was fixed for its dispatch log; records from there on are `late`: only read to settle doubts.
     """
-    parsed = F.from_json(F.col("value").cast("string"), _JSON)
+    placed, found = _log_columns()
     places = fixed_ends.select("topic", "partition", "log_topic", "log_end", "log_is_whole")
-    read = records.select(
+    return records.select(*placed).join(F.broadcast(places), ["log_topic", "partition"]).select(*found)
+
+
+@remembered
+def _log_columns() -> tuple[list[Column], list[Column]]:
+    """The columns of each of two steps: what is named in one is worked out once for the next."""
+    placed = [
         F.col("topic").alias("log_topic"),
-        "partition",
+        F.col("partition"),
         F.col("offset").alias("log_offset"),
         F.unix_millis("timestamp").alias("at_ms"),
         (F.col("timestampType") == 1).alias("is_broker_time"),
-        parsed.alias("record"),
-    ).join(F.broadcast(places), ["log_topic", "partition"])
+        F.from_json(F.col("value").cast("string"), _JSON).alias("record"),
+    ]
     fates = F.when(F.col("record.kind") == "fates", F.col("record.fates")).otherwise(
         F.coalesce(F.col("record.fates"), F.array().cast("array<array<string>>"))
     )
-    return read.select(
-        *("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole"),
+    own = ("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole")
+    found = [
+        *map(F.col, own),
         F.col("record.seq").alias("seq"),
         F.col("record.next_request").alias("next_request"),
         F.col("record.low_water").alias("low_water"),
@@ -49,12 +56,18 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
         (F.col("log_offset") >= F.col("log_end")).alias("late"),
         fates.alias("fates"),
         F.coalesce(_is_whole(F.col("record"), fates), F.lit(False)).alias("parses"),
-    )
+    ]
+    return placed, found
 
 
 def fate_rows(log: DataFrame) -> DataFrame:
     """One row for each fate of the records that parse: the origin, and a struct `fate` that sorts by its place."""
     exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "values"))
+    return exploded.select(*_fate_columns())
+
+
+@remembered
+def _fate_columns() -> list[Column]:
     values = F.col("values")
     fate = F.struct(
         F.col("log_offset"),
@@ -68,7 +81,7 @@ def fate_rows(log: DataFrame) -> DataFrame:
         F.col("late"),
         F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
     )
-    return exploded.select("topic", "partition", _number(values, 0).alias("offset"), fate.alias("fate"))
+    return [F.col("topic"), F.col("partition"), _number(values, 0).alias("offset"), fate.alias("fate")]
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
@@ -81,10 +94,17 @@ def chain_breaks(log: DataFrame) -> DataFrame:
     place = ["topic", "partition", "log_topic", "log_offset"]
     unparsed = log.where(~F.col("parses")).select(*place, F.lit("does not parse").alias("problem"))
     by_offset = Window.partitionBy("topic", "partition").orderBy("log_offset")
+    linked = log.where("parses").withColumn("last", F.lag(F.struct("seq", "takeover", "writer")).over(by_offset))
+    return unparsed.unionByName(linked.select(*place, _problem().alias("problem")).where("problem is not null"))
+
+
+@remembered
+def _problem() -> Column:
+    """What is wrong with a record behind the `last` one; null where nothing is."""
     last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
     before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
     names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
-    problem = (
+    return (
         F.when(before.isNull() & F.col("log_is_whole") & (seq != 1), F.concat(F.lit("begins at seq "), seq))
         .when(seq <= before, F.concat(F.lit("seq "), seq, F.lit(" again, after "), before))
         .when(seq > before + 1, F.concat(F.lit("seq "), seq, F.lit(" leaves a gap after "), before))
@@ -96,8 +116,6 @@ def chain_breaks(log: DataFrame) -> DataFrame:
             F.concat(names_writer, F.lit(", which is that of "), last.writer),
         )
     )
-    linked = log.where("parses").withColumn("last", F.lag(F.struct("seq", "takeover", "writer")).over(by_offset))
-    return unparsed.unionByName(linked.select(*place, problem.alias("problem")).where("problem is not null"))
 
 
 def _number(values: Column, index: int) -> Column:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.audit_picture import audit_picture
@@ -34,11 +34,14 @@ from postdate.connectors.spark.audit_state import (
 )
 from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.carried import CLOSED, OPEN, PART, gathered, state_rows, union_of_runs
+from postdate.connectors.spark.carried import CLOSED, OPEN, PART, STATE_COLUMNS, state_rows, union_of_runs
+from postdate.connectors.spark.chain import Chain
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.compaction import compacted
 from postdate.connectors.spark.errors import JobUsageError
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
+from postdate.connectors.spark.fate_rows import fate_rows
+from postdate.connectors.spark.few_rows import suited
+from postdate.connectors.spark.folded_judging import found_of, judged_folded, placed
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
 from postdate.connectors.spark.history import (
     Causes,
@@ -49,24 +52,16 @@ from postdate.connectors.spark.history import (
     target_table,
 )
 from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.output import Outcome, StateOutcome, range_lines
+from postdate.connectors.spark.output import Outcome, StateOutcome, VerdictRecords, range_lines
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.recall import rows_at, stragglers
 from postdate.connectors.spark.record_rows import digested_records
 from postdate.connectors.spark.request_rows import digested_requests
-from postdate.connectors.spark.sides import Sides, folded, unfolded
-from postdate.connectors.spark.sieve import asked_rows
-from postdate.connectors.spark.sifting import Sifting, judged_sides
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.summary import summarise
+from postdate.connectors.spark.sides import Sides, folded, joined, state_schema
+from postdate.connectors.spark.sifting import Sifting
+from postdate.connectors.spark.summary import Counted, summarise
 from postdate.connectors.spark.unanswered import Mode
 from postdate.connectors.spark.verdicts import VERDICTS
-
-TAIL = (
-    "topic string, partition int, log_topic string, log_offset bigint, seq bigint, takeover bigint, writer string,"
-    " is_owner boolean, log_is_whole boolean, parses boolean"
-)
-"""What the chain needs of the last record that was read of a dispatch log."""
-_TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 
 
 @dataclass(frozen=True)
@@ -74,18 +69,25 @@ class Advance:
     """What one run has found. `open_table` and `closed_table` are written; the state that names them is not.
 
     `fresh` is what is told now, `standing` counts the rows whose violations an earlier run has told. `counts` are those
-    of all that any run has closed, by verdict.
+    of all that any run has closed, by verdict. `told` and `late` count the rows of `fresh` by their verdicts, and those
+    that have a lateness.
     """
 
-    breaks: DataFrame
+    chain: Chain
     fresh: DataFrame
+    told: list[tuple[list[str], int]]
+    late: int
     standing: int
     opened: int
     opened_counts: Counter[str]
     closed: ClosedTable
     open_table: str | None
     counts: dict[str, int]
-    tails: list[list[Any]]
+
+    @property
+    def breaks(self) -> DataFrame:
+        """The breaks of the chains, as rows of `chain_breaks`."""
+        return self.chain.breaks
 
 
 def advance(
@@ -103,44 +105,57 @@ def advance(
     """Judges `new` with all that `state` carries, and writes what the next run needs; nothing of it counts yet.
 
     `log` are the dispatch-log records behind `new.fates`; `partitions` and `targets` as for `judge`. `state.run` is
-    that of the last run.
+    that of the last run. Raises CannotRun where the broker's clock did not stamp the dispatch log.
     """
-    run, spark = state.run + 1, log.sparkSession
-    fresh = store.rows(store.write("fresh", run, folded(new)))
-    opened = store.rows(state.open) if state.open is not None else None
-    now = gathered(fresh, opened, store.closed(state), partitions)
-    sides = unfolded(now.rows)
-    how = Sifting(partitions, targets, now.has_claims, now.has_answers, verdicts, snapshot_ms, slack_ms)
-    judged = judged_sides(asked_rows(sides.requests), sides, how)
-    assert judged.rows is not None, "each origin has a row"
-    found = state_rows(now, judged.rows, partitions, targets, run)
-    name = store.write("rows", run, found, PART)
-    rows = store.rows(name, found.schema)
+    run, how = state.run + 1, Sifting(partitions, targets, False, False, verdicts, snapshot_ms, slack_ms)
+    chain = Chain.of(log, state.tails)
+    schema = state_schema(new)
+    opened = store.rows(state.open, schema) if state.open is not None else None
+    closed = store.closed(state, schema)
+    rows, reopened = _written(store, run, folded(new, opened)), None
+    beside = placed(rows, how)
+    found = found_of(beside)
+    if closed is not None and found.has_stragglers:
+        again = rows_at(closed, stragglers(beside)).persist()
+        if not again.isEmpty():
+            reopened, rows = again, _written(store, run, joined(rows, again))
+            beside = placed(rows, how)
+            found = found_of(beside)
+    how = replace(how, has_claims=found.has_claims, has_answers=found.has_answers)
+    judged, cached = judged_folded(beside, found, closed, how, STATE_COLUMNS)
+    table = state_rows(judged, run)
+    name = store.write("rows", run, table, PART)
+    rows = store.rows(name, table.schema)
     groups = (
         rows.groupBy(PART, "is_told", "verdicts", "topic", "partition")
-        .agg(F.count("*").alias("rows"), F.max("offset").alias("last"))
+        .agg(F.count("*").alias("rows"), F.max("offset").alias("last"), F.count("lateness_ms").alias("late"))
         .collect()
     )
-    closed, left = [row for row in groups if row[PART] == CLOSED], [row for row in groups if row[PART] == OPEN]
+    ended, left = [row for row in groups if row[PART] == CLOSED], [row for row in groups if row[PART] == OPEN]
+    told = [row for row in groups if row["verdicts"] is not None and not row["is_told"]]
     counts = Counter(state.counts)
-    counts.update(_by_verdict(closed))
-    if now.reopened is not None:
-        counts.subtract(_by_verdict(now.reopened.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()))
-    linked = log.select(*_TAIL, "late").unionByName(
-        small_table(spark, [tuple(tail) for tail in state.tails], TAIL).withColumn("late", F.lit(False))
-    )
-    judged.forget()
+    counts.update(_by_verdict(ended))
+    if reopened is not None:
+        counts.subtract(_by_verdict(reopened.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()))
+    for one in cached:
+        one.unpersist()
     return Advance(
-        breaks=_new_breaks(linked, state),
+        chain=chain,
         fresh=rows.where(F.col("verdicts").isNotNull() & ~F.col("is_told")),
+        told=[(row["verdicts"], row["rows"]) for row in told],
+        late=sum(row["late"] for row in told),
         standing=sum(row["rows"] for row in groups if row["is_told"]),
         opened=sum(row["rows"] for row in left),
         opened_counts=_by_verdict(left),
-        closed=_closed_table(f"{name}/{PART}={CLOSED}", closed),
+        closed=_closed_table(f"{name}/{PART}={CLOSED}", ended),
         open_table=f"{name}/{PART}={OPEN}" if left else None,
         counts=dict(counts),
-        tails=_tails(linked),
     )
+
+
+def _written(store: StateStore, run: int, rows: DataFrame) -> DataFrame:
+    """The same rows, read from where they were written: how they came about is forgotten."""
+    return store.rows(store.write("fresh", run, rows), rows.schema)
 
 
 def next_state(state: AuditState, found: Advance, log_starts: Mapping[str, int], **changes: Any) -> AuditState:
@@ -151,7 +166,7 @@ def next_state(state: AuditState, found: Advance, log_starts: Mapping[str, int],
         open=found.open_table,
         closed=[*state.closed, found.closed],
         counts=found.counts,
-        tails=found.tails,
+        tails=found.chain.tails,
         **changes,
     )
     return forgotten(grown, dict(log_starts))
@@ -162,13 +177,22 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
 
     Raises CannotRun, JobUsageError: another state is needed.
     """
-    began_s, options = time.monotonic(), steps.options
+    options = steps.options
     assert options.state is not None, "without a state there is no last run"
     store, settings = StateStore(steps.spark, options.state), settings_of(options)
     state = store.newest() or AuditState(0, 0, settings)
     require_same(state, settings, options.state)
     store.tidy(state)
-    read = _Reading.of(steps, state)
+    with suited(steps.spark) as suit:
+        return _told(steps, store, state, suit)
+
+
+def _told(
+    steps: AuditSteps, store: StateStore, state: AuditState, suit: Callable[[int], None]
+) -> tuple[Outcome, Callable[[], None]]:
+    began_s, options, settings = time.monotonic(), steps.options, settings_of(steps.options)
+    assert options.state is not None, "without a state there is no last run"
+    read = _Reading.of(steps, state, lambda records: suit(records + store.rows_estimated(state)))
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
         found = advance(
             *(store, read.state, read.sides, read.log, read.partitions, target_table(steps.spark, read.effects)),
@@ -176,12 +200,15 @@ def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
             snapshot_ms=read.snapshot_ms,
             slack_ms=options.slack_ms,
         )
-        summary = summarise(found.fresh, found.breaks, read.sides.answers.where("malformed"), options.samples)
+        summary = summarise(
+            *(found.fresh, found.breaks, read.sides.answers.where("malformed"), options.samples),
+            counted=Counted(found.told, found.late, found.chain.broken, read.told.malformed),
+        )
         holes = steps.holes(found.fresh, read.causes.log.values())
         picture = audit_picture(found.fresh) if options.html is not None else None
     grown = read.grown(found, settings)
     outcome = Outcome(
-        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, steps.count(read.sides.answers)),
+        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.told),
         *(holes, None, notes_of(read.causes, read.effects)),
         seconds=time.monotonic() - began_s,
         state=StateOutcome(
@@ -227,33 +254,40 @@ class _Reading:
     sides: Sides
     log: DataFrame
     partitions: DataFrame
+    told: VerdictRecords
 
     @classmethod
-    def of(cls, steps: AuditSteps, state: AuditState) -> _Reading:
-        """Fixes the ends, cause before effect, and reads from where `state` stopped."""
+    def of(cls, steps: AuditSteps, state: AuditState, suit: Callable[[int], None]) -> _Reading:
+        """Fixes the ends, cause before effect, and reads from where `state` stopped; `suit` is told how much."""
         snapshot_ms, options, reporter = time.time_ns() // 1_000_000, steps.options, steps.reporter
         own = options.own_topics()
         fixed = fix_causes(steps.cluster, own, options)
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
         _say(reporter, new_requests, new_log)
+        suit(_records(new_requests, new_log))
         requests = digested_requests(steps.understood(new_requests.values())).persist(StorageLevel.MEMORY_AND_DISK)
-        with reporter.working(steps.spark, "reading requests"):
-            targets = sorted({*state.targets, *steps.targets_of(requests)})
+        targets = state.targets
+        if _any(new_requests):
+            with reporter.working(steps.spark, "reading requests"):
+                targets = sorted({*state.targets, *steps.targets_of(requests)})
         ids = steps.cluster.topic_ids([*targets, *(name for one in own for name in one.names())])
         state = without_renewed(state, ids, {name for one in own for name in one.names()})
         effects, fresh = since_effects(steps.effects(targets), state)
         _say(reporter, *fresh)
+        suit(_records(new_requests, new_log, *fresh))
         causes = Causes(whole_requests, whole_log)
         partitions = partition_table(steps.spark, own, causes, effects)
         log = steps.log(since(by_partition(log_ranges(causes, effects)), state)[1].values(), partitions)
-        with reporter.working(steps.spark, "reading the dispatch log"):
-            steps.has_claims(log)
         delivered = digested_records(steps.messages(fresh[0].values()))
         letters = steps.letters(fresh[1].values())
-        sides = Sides(requests, fate_rows(log), delivered, letters, steps.answers(fresh[2].values()))
+        answers, told = steps.answers(fresh[2].values()), VerdictRecords(options.verdicts, 0, 0)
+        if _any(fresh[2]):
+            with reporter.working(steps.spark, "reading verdict records"):
+                told = steps.count(answers)
+        sides = Sides(requests, fate_rows(log), delivered, letters, answers)
         spans = tuple(span for some in (new_requests, new_log, *fresh) for span in some.values())
-        return cls(state, snapshot_ms, causes, effects, spans, targets, ids, sides, log, partitions)
+        return cls(state, snapshot_ms, causes, effects, spans, targets, ids, sides, log, partitions, told)
 
     def grown(self, found: Advance, settings: dict[str, Any]) -> AuditState:
         """The state that makes the next run begin where this one ended."""
@@ -291,8 +325,14 @@ def _say(reporter: Reporter, *ranges: Mapping[Partition, Range]) -> None:
         reporter.say(line)
 
 
-def _any(rows: DataFrame, condition: Column) -> bool:
-    return not rows.where(condition).isEmpty()
+def _records(*ranges: Mapping[Partition, Range]) -> int:
+    """How many records there are at most to be read."""
+    return sum(span.end - span.start for some in ranges for span in some.values())
+
+
+def _any(ranges: Mapping[Partition, Range]) -> bool:
+    """Whether there is anything to be read."""
+    return any(span.start < span.end for span in ranges.values())
 
 
 def _by_verdict(groups: Iterable[Row]) -> Counter[str]:
@@ -316,18 +356,3 @@ def _closed_table(name: str, groups: Iterable[Row]) -> ClosedTable:
         last[place] = max(last.get(place, -1), group["last"])
         rows += group["rows"]
     return ClosedTable(name, rows, last)
-
-
-def _tails(linked: DataFrame) -> list[list[Any]]:
-    """The last record of each dispatch log that parses and will not be read again."""
-    newest = Window.partitionBy("topic", "partition").orderBy(F.desc("log_offset"))
-    rows = linked.where(F.col("parses") & ~F.col("late")).withColumn("place", F.row_number().over(newest))
-    return [list(row) for row in rows.where("place = 1").select(*_TAIL).orderBy("topic", "partition").collect()]
-
-
-def _new_breaks(linked: DataFrame, state: AuditState) -> DataFrame:
-    """The breaks of the chain at records that are new and will not be read again."""
-    tails = [(tail[0], tail[1], tail[3]) for tail in state.tails]
-    seen = small_table(linked.sparkSession, tails, "topic string, partition int, log_offset bigint")
-    settled = linked.where(~F.col("late"))
-    return chain_breaks(settled).join(F.broadcast(seen), ["topic", "partition", "log_offset"], "left_anti")

@@ -23,7 +23,7 @@ from postdate.connectors.spark.endings import (
     named_fate,
     unended_problems,
 )
-from postdate.connectors.spark.expressions import one_of
+from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.mismatches import mismatch_problems
 from postdate.connectors.spark.verdicts import Problem
@@ -53,6 +53,31 @@ def judge(
     return _judged(facts)
 
 
+def judge_placed(
+    placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int
+) -> DataFrame:
+    """The same of rows that hold all that is known of an origin and of where it belongs: `facts` as in `sides.folded`,
+    the columns of `partitions` and `targets` beside it; all of them in the range read. The columns `kept` are kept.
+
+    Cost: without causes no shuffle.
+    """
+    facts = F.col("facts")
+    rows = placed.withColumns({name: facts[name] for name in ("request", "fates", "records", "letters")})
+    if causes:
+        union = causes[0]
+        for cause in causes[1:]:
+            union = union.unionByName(cause, allowMissingColumns=True)
+        brought = [(one, many) for one, many in _LISTS.items() if one in union.columns]
+        lists = union.groupBy(*ORIGIN).agg(*(F.collect_list(one).alias(many) for one, many in brought))
+        rows = rows.join(lists, list(ORIGIN), "left")
+    present = {
+        _LISTS[one]: F.coalesce(F.col(_LISTS[one]), _none_of(kind)) if _LISTS[one] in rows.columns else _none_of(kind)
+        for one, kind in _OPTIONAL.items()
+    }
+    rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _SORTED})
+    return _judged(_facts(rows, overdue_before_ms), *kept)
+
+
 _OPTIONAL = {
     "claim": "string",
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
@@ -76,11 +101,13 @@ def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
         union = union.unionByName(side, allowMissingColumns=True)
     brought = {many: F.col(one) for one, many in _LISTS.items() if one in union.columns}
     together = by_origin(union, F.col("request"), brought)
-    absent = {
-        _LISTS[one]: F.array().cast(f"array<{kind}>") for one, kind in _OPTIONAL.items() if one not in union.columns
-    }
+    absent = {_LISTS[one]: _none_of(kind) for one, kind in _OPTIONAL.items() if one not in union.columns}
     together = together.withColumns(absent)
     return together.withColumns({many: F.sort_array(many) for many in _SORTED})
+
+
+def _none_of(kind: str) -> Column:
+    return F.array().cast(f"array<{kind}>")
 
 
 def is_in_range(is_request: Column) -> Column:
@@ -98,6 +125,14 @@ def is_in_range(is_request: Column) -> Column:
 
 def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
     """What the rules speak of, by name."""
+    first, second, third = _fact_columns()
+    is_overdue = F.coalesce(F.col("last_due_ms"), F.col("request.request_ms")) < overdue_before_ms
+    return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
+
+
+@remembered
+def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
+    """The columns of each of three steps: what is named in one is worked out once for the next."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
     moves = F.filter("fates", lambda row: row.fate_name == "moved")
     on_target = F.when(
@@ -107,45 +142,45 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
     # The time in a reschedule is that of another request: a control itself is due at once.
     first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
     return (
-        found.withColumns({"finals": finals, "moved": F.try_element_at(moves, F.lit(-1)), "on_target": on_target})
-        .withColumns(
-            {
-                "final": F.get("finals", 0),
-                "first_due_ms": first_due_ms,
-                "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
-                "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
-            }
-        )
-        .withColumns(
-            {
-                "is_request": F.col("request").isNotNull(),
-                "is_ended": F.col("final").isNotNull(),
-                "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
-                "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
-                "is_overdue": F.coalesce(F.col("last_due_ms"), request_ms) < overdue_before_ms,
-                "is_fate_hidden": F.coalesce(
-                    F.col("log_capped") | (request_ms < F.col("fates_lost_before_ms")), F.lit(True)
-                ),
-            }
-        )
+        {"finals": finals, "moved": F.try_element_at(moves, F.lit(-1)), "on_target": on_target},
+        {
+            "final": F.get("finals", 0),
+            "first_due_ms": first_due_ms,
+            "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+            "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
+        },
+        {
+            "is_request": F.col("request").isNotNull(),
+            "is_ended": F.col("final").isNotNull(),
+            "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
+            "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
+            "is_fate_hidden": F.coalesce(
+                F.col("log_capped") | (request_ms < F.col("fates_lost_before_ms")), F.lit(True)
+            ),
+        },
     )
 
 
-def _judged(facts: DataFrame) -> DataFrame:
+def _judged(facts: DataFrame, *kept: str) -> DataFrame:
+    problems, columns = _judgement()
+    return facts.withColumn("problems", problems).select(*columns, *kept)
+
+
+@remembered
+def _judgement() -> tuple[Column, list[Column]]:
+    """What is wrong with a row, and then the columns of what it is judged to be."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
     problems: list[Problem] = [problem for some in rules for problem in some]
     rows = F.array(
         *(F.when(p.holds, F.struct(F.lit(p.verdict).alias("verdict"), p.detail.alias("detail"))) for p in problems)
     )
-    judged = facts.withColumn("problems", F.array_compact(rows))
     state = ended_state()
     is_lost = F.col("is_request") & (F.col("request.request_ms") < F.col("fates_lost_before_ms")) & ~F.col("is_ended")
     verdicts = F.array_distinct(F.transform("problems", lambda problem: problem.verdict))
     is_sound = F.size("problems") == 0
     lateness_ms = F.col("final.at_ms") - F.col("last_due_ms")
-    return judged.select(
-        *ORIGIN,
-        *("target", "first_due_ms", "last_due_ms"),
+    columns = [
+        *map(F.col, (*ORIGIN, "target", "first_due_ms", "last_due_ms")),
         F.col("request.action").alias("action"),
         F.col("request.request_ms").alias("request_ms"),
         F.col("final.fate_name").alias("fate"),
@@ -157,7 +192,8 @@ def _judged(facts: DataFrame) -> DataFrame:
         F.when(is_sound, F.array(state)).otherwise(verdicts).alias("verdicts"),
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform("problems", lambda problem: problem.detail).alias("details"),
-    )
+    ]
+    return F.array_compact(rows), columns
 
 
 def _spelled_place(record: Column) -> Column:

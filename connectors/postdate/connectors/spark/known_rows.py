@@ -25,7 +25,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
-from postdate.connectors.spark.expressions import one_of
+from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.fate_rows import FINAL
 
 CONTROLS: Final = ("cancel", "reschedule")
@@ -59,38 +59,63 @@ def _position(end: Column) -> Column:
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
+    of_requests, of_fates, of_moves, of_answers, of_told, folds, found = _folding()
+    sides = (
+        fates.select(*of_fates),
+        fates.where(F.col("fate.control_offset").isNotNull()).select(*of_moves),
+        answers.select(*of_answers),
+        answers.where("of is not null").select(*of_told),
+    )
+    union = requests.select(*of_requests)
+    for side in sides:
+        union = union.unionByName(side, allowMissingColumns=True)
+    return union.groupBy(*ORIGIN).agg(*folds).select(*found)
+
+
+@remembered
+def _folding() -> tuple[list[Column], ...]:
+    """What is taken of requests, fates, moves, answers, and of answers that tell of another; how they are folded, and
+    what is made of that."""
     request = F.struct("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
-    control = F.col("fate.control_offset")
-    sides = (
-        fates.select(*ORIGIN, fate.alias("fate")),
-        fates.where(control.isNotNull()).select(*PARTITION, control.alias("offset"), F.col("offset").alias("moves")),
-        answers.select(*ORIGIN, F.struct("answer", "id", "of", "place").alias("answer")),
-        answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset"), F.col("answer").alias("told")),
-    )
-    union = requests.select(*ORIGIN, request.alias("request"))
-    for side in sides:
-        union = union.unionByName(side, allowMissingColumns=True)
-    folded = union.groupBy(*ORIGIN).agg(
+    control, offset, answer = F.col("fate.control_offset"), F.col("offset"), F.struct("answer", "id", "of", "place")
+    origin, partition = [*map(F.col, ORIGIN)], [*map(F.col, PARTITION)]
+    folds = [
         F.first("request", ignorenulls=True).alias("request"),
         F.sort_array(F.collect_list("fate")).alias("fates"),
         F.collect_set("moves").alias("moved"),
         F.sort_array(F.collect_list("answer")).alias("answers"),
         F.collect_list("told").alias("told"),
-    )
-    return folded.select(
-        *ORIGIN,
-        *("request.action", "request.id", "request.acts_on", "request.due_ms", "request.grace_ms"),
-        *("request.request_ms", "moved", "answers", "told"),
+    ]
+    asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    found = [
+        *origin,
+        *(F.col(f"request.{name}") for name in asked),
+        *map(F.col, ("moved", "answers", "told")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
+    ]
+    return (
+        [*origin, request.alias("request")],
+        [*origin, fate.alias("fate")],
+        [*partition, control.alias("offset"), offset.alias("moves")],
+        [*origin, answer.alias("answer")],
+        [*partition, F.col("of").alias("offset"), F.col("answer").alias("told")],
+        folds,
+        found,
     )
 
 
 def _with_kin(placed: DataFrame) -> DataFrame:
     """Adds what only the requests of the same id can tell; one without an id is alone."""
+    named, found = _kin_columns()
+    return placed.select("*", *named).select(*placed.columns, *found)
+
+
+@remembered
+def _kin_columns() -> tuple[list[Column], list[Column]]:
     kin = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
     end, offset = F.col("end"), F.col("offset")
     of_id = Window.partitionBy(*PARTITION, "kin")
@@ -101,11 +126,11 @@ def _with_kin(placed: DataFrame) -> DataFrame:
     until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
     undone = (end.fate_name == "cancelled") & ~F.array_contains("told", "cancelled")
     cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
-    return placed.select("*", kin.alias("kin"), end.log_offset.alias("end_offset")).select(
-        *placed.columns,
+    named = [kin.alias("kin"), end.log_offset.alias("end_offset")]
+    return named, [
         F.max(F.when(is_schedule, offset)).over(of_id).alias("later_schedule"),
         F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
         F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
         F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),
         F.last(F.when(is_schedule, F.struct(offset, end)), ignorenulls=True).over(earlier).alias("last_schedule"),
-    )
+    ]

@@ -52,6 +52,15 @@ LOCAL_MEMORY: Final = "2g"
 # Bytes of a method that the JVM still compiles: its own HugeMethodLimit. Spark's default is eight times that.
 COMPILED_METHOD_BYTES_MAX: Final = 8_000
 
+# Classes compiled for plans that Spark keeps. A step of an audit that follows has more than Spark keeps by itself, 100:
+# then it compiles them all anew each time (measured: a quarter of its time).
+COMPILED_CLASSES_KEPT: Final = 2_000
+
+# Rows up to which a plan is interpreted and planned once, and the partitions of its shuffles: some hundred microseconds
+# a row, where compiling takes tens of seconds in a JVM that was just started.
+FEW_ROWS_MAX: Final = 20_000
+FEW_ROWS_PARTITIONS: Final = 2
+
 # Lines of Spark's own output that are kept to explain a start that failed.
 START_LINES_KEPT: Final = 40
 
@@ -102,3 +111,7 @@ QUOTED_CHARACTERS_MAX: Final = 80
 # Origins that are not plain and are read again by themselves, their kin included: sent to every executor, some 100
 # bytes each. Where there are more, all are judged by the rules.
 SIFTED_ROWS_MAX: Final = 1_000_000
+
+# Rows of an audit since the last one up to which causes are looked for among all of them; beyond, their kin are first
+# looked up, which takes as long as going through so many.
+AROUND_ROWS_MAX: Final = 100_000

@@ -42,5 +42,5 @@ def located(spark: SparkSession, path: str) -> tuple[Any, Any]:
     context = spark.sparkContext
     jvm = context._jvm
     assert jvm is not None, "a classic session has a JVM"
-    place = jvm.org.apache.hadoop.fs.Path(path)
+    place = getattr(jvm, "org.apache.hadoop.fs.Path")(path)  # in full, or the JVM looks for each package on the way
     return place, place.getFileSystem(context._jsc.hadoopConfiguration())

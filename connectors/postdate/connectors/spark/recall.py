@@ -10,21 +10,18 @@ has an id or names another, nothing is looked through. All rows are as `sides.fo
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
-from postdate.connectors.spark.sides import linked
 
-_BY_ID = (*PARTITION, "id")
+_KEY = (*PARTITION, "key")
 
 
-def straggling(fresh: DataFrame, opened: DataFrame | None, partitions: DataFrame) -> DataFrame:
-    """The origins that something new tells of, though they are neither new nor open."""
-    ends = partitions.select(*PARTITION, "request_end")
-    told = fresh.where(F.col("facts.request").isNull()).select(*ORIGIN)
-    hit = told.join(F.broadcast(ends), list(PARTITION)).where(F.col("offset") < F.col("request_end")).select(*ORIGIN)
-    return hit if opened is None else hit.join(opened.select(*ORIGIN), list(ORIGIN), "left_anti")
+def stragglers(rows: DataFrame) -> DataFrame:
+    """The origins of which something new tells, though they are neither new nor open; `rows` as of `placed`."""
+    has_no_request = F.col("facts.request").isNull() & ~F.col("was_carried")
+    return rows.where(has_no_request & (F.col("offset") < F.col("request_end"))).select(*ORIGIN)
 
 
 def last_of_each(closed: DataFrame) -> DataFrame:
@@ -38,21 +35,38 @@ def rows_at(closed: DataFrame, origins: DataFrame) -> DataFrame:
     return last_of_each(closed.join(origins, list(ORIGIN), "left_semi"))
 
 
-def context_origins(closed: DataFrame, judged: DataFrame) -> DataFrame:
-    """The origins of `closed` that are needed to judge the rows `judged`, and are not among them.
+def context_rows(closed: DataFrame, judged: DataFrame) -> DataFrame:
+    """The rows of `closed` that are needed to judge the rows `judged`, and are not among them."""
+    origins = kin_origins(closed, judged).join(judged.select(*ORIGIN), list(ORIGIN), "left_anti")
+    return rows_at(closed, origins)
 
-    Cost: three joins with the origins, ids and links of `closed`, which are read alone.
+
+def kin_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
+    """The origins of `some` that are needed to judge the rows `judged`, themselves among them; some more by chance.
+
+    Cost: one join of the origins, ids and links of `some`, which are read alone, with those of `judged`.
     """
-    index = closed.select(*ORIGIN, "id", "links")
-    ids = judged.where(F.col("id").isNotNull()).select(*_BY_ID).distinct()
+    offset, links, has_links = F.col("offset"), F.col("links"), F.size("links") > 0
+    of_id = F.when(F.col("id").isNotNull(), _key("id", F.col("id")))
     # Only what has begun to end can have been named by somebody who is closed.
-    ending = judged.where((F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)).select(*ORIGIN)
-    naming = index.where(F.size("links") > 0).select(*ORIGIN, F.explode("links").alias("named"))
-    named = ending.withColumnRenamed("offset", "named")
-    found = (
-        index.join(ids, list(_BY_ID), "left_semi")
-        .select(*ORIGIN)
-        .unionByName(index.join(linked(judged), list(ORIGIN), "left_semi").select(*ORIGIN))
-        .unionByName(naming.join(named, [*PARTITION, "named"], "left_semi").select(*ORIGIN))
-    )
-    return found.distinct().join(judged.select(*ORIGIN), list(ORIGIN), "left_anti")
+    is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)
+    wanted = judged.select(
+        *PARTITION,
+        _keys(
+            [of_id, _key("at", offset), F.when(is_ending, _key("names", offset))],
+            F.when(has_links, F.transform(links, lambda link: _key("at", link))),
+        ),
+    ).distinct()
+    names = F.when(has_links, F.transform(links, lambda link: _key("names", link)))
+    found = some.select(*ORIGIN, _keys([of_id, _key("at", offset)], names))
+    return found.join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
+
+
+def _key(kind: str, value: Column) -> Column:
+    """A number for something by which an origin is found; two that are different have the same by chance only."""
+    return F.xxhash64(F.lit(kind), value)
+
+
+def _keys(some: list[Column], more: Column) -> Column:
+    none = F.array().cast("array<bigint>")
+    return F.explode(F.array_compact(F.concat(F.array(*some), F.coalesce(more, none)))).alias("key")

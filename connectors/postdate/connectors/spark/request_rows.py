@@ -32,7 +32,7 @@ from postdate.connectors.spark.digests import (
     present,
     untouched,
 )
-from postdate.connectors.spark.expressions import natural
+from postdate.connectors.spark.expressions import natural, remembered
 from postdate.connectors.spark.murmur2 import positive_murmur2
 from postdate.connectors.spark.times import due_ms, duration_ms
 from postdate.connectors.wire import headers as names
@@ -53,7 +53,8 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
     `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
         return read_by_the_parser(records, levels_ms, dialects)
-    return _understood(_texts(_split(records)), levels_ms)
+    split = records.select(*_split_columns())
+    return split.select(*_text_columns()).select(*_understood_columns(tuple(levels_ms)))
 
 
 def parsed_origin(text: Column) -> Column:
@@ -67,22 +68,19 @@ def parsed_origin(text: Column) -> Column:
     )
 
 
-def with_parsed_origin(rows: DataFrame, text: str, names: Sequence[str]) -> DataFrame:
-    """The rows with the parts of the origin that the column `text` spells as columns of these names, in place of it.
+def origin_steps(carried: Sequence[str], text: str, names: Sequence[str]) -> list[list[Column]]:
+    """The columns of three steps by which rows with `carried` and `text`, the text of an origin, become rows with
+    `carried` and its parts by these names, each null where it is none.
 
-    In steps, each of which names what the one before has made: the same as `parsed_origin` at half the cost, for Spark
-    works out what is named several times in one step as often.
+    The same as `parsed_origin` at half the cost: Spark works out what one step names several times as often.
     """
-    given = [name for name in rows.columns if name != text]
-    parts = rows.select(
-        *rows.columns,
-        *(part.alias(f"{text}_{name}") for name, part in zip(names, _origin_parts(F.col(text)), strict=True)),
-    )
-    made = [F.col(f"{text}_{name}") for name in names]
-    judged = parts.select(*given, *made, _is_origin(F.col(text), *made).alias(text))
-    return judged.select(
-        *given, *(F.when(F.col(text), part).alias(name) for name, part in zip(names, made, strict=True))
-    )
+    parts = [part.alias(name) for part, name in zip(_origin_parts(F.col(text)), names, strict=True)]
+    is_origin = _is_origin(F.col(text), *map(F.col, names)).alias(text)
+    return [
+        [*map(F.col, (*carried, text)), *parts],
+        [*map(F.col, (*carried, *names)), is_origin],
+        [*map(F.col, carried), *(F.when(F.col(text), F.col(name)).alias(name) for name in names)],
+    ]
 
 
 def _origin_parts(text: Column) -> tuple[Column, Column, Column]:
@@ -100,18 +98,20 @@ def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -
     return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
 
 
-def _split(records: DataFrame) -> DataFrame:
+@remembered
+def _split_columns() -> list[Column]:
     """The headers of the message apart from Postdate's own."""
     headers = present(F.col("headers"))
-    return records.select(
-        *("topic", "partition", "offset", "key", "value"),
+    return [
+        *map(F.col, ("topic", "partition", "offset", "key", "value")),
         F.unix_millis("timestamp").alias("request_ms"),
         headers.alias("headers"),
         untouched(headers).alias("data"),
-    )
+    ]
 
 
-def _texts(split: DataFrame) -> DataFrame:
+@remembered
+def _text_columns() -> list[Column]:
     """The values that count, as texts; a step of its own so that each is looked up once."""
     headers = F.col("headers")
 
@@ -127,8 +127,8 @@ def _texts(split: DataFrame) -> DataFrame:
     given = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
     times = F.when(own == found, given).otherwise(count_of(headers, names.TIMES))
     target_key = F.when(has(headers, names.KEY), first_value(headers, names.KEY)).otherwise(F.col("key"))
-    return split.select(
-        *("topic", "partition", "offset", "request_ms", "value", "headers", "data"),
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "value", "headers", "data")),
         F.col("key").alias("own_key"),
         target_key.alias("key"),
         F.coalesce(_action(headers), F.lit("schedule")).alias("action"),
@@ -138,7 +138,7 @@ def _texts(split: DataFrame) -> DataFrame:
         text(names.ORIGIN).alias("origin_text"),
         text(names.GRACE).alias("grace_text"),
         first_value(headers, names.ID).alias("id"),
-    )
+    ]
 
 
 def _action(headers: Column) -> Column:
@@ -150,30 +150,36 @@ def _action(headers: Column) -> Column:
     return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
 
 
-def _understood(texts: DataFrame, levels_ms: Sequence[int]) -> DataFrame:
+@remembered
+def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
     acts_on = parsed_origin(F.col("origin_text"))
     is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
     is_control = F.col("action").isin("cancel", "reschedule")
     at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
-    return texts.select(
-        *("topic", "partition", "offset", "request_ms", "action", "target", "id"),
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
         due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
         duration_ms(F.col("grace_text")).alias("grace_ms"),
         F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
         natural(F.col("partition_text")).alias("partition_asked"),
-        *("key", "value", "data", "own_key", "headers"),
-    )
+        *map(F.col, ("key", "value", "data", "own_key", "headers")),
+    ]
 
 
 def digested_requests(understood: DataFrame) -> DataFrame:
     """Rows as of `understood_rows` with digests instead of the message, which is not needed again."""
-    return understood.select(
-        *("topic", "partition", "offset", "request_ms", "action", "target", "id"),
-        *("due_ms", "grace_ms", "acts_on", "partition_asked"),
+    return understood.select(*_digested_columns())
+
+
+@remembered
+def _digested_columns() -> list[Column]:
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
+        *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),
         positive_murmur2(F.col("key")).alias("key_hash"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
         headers_digest(F.col("data")).alias("headers_digest"),
         digest(F.col("own_key")).alias("own_key_digest"),
         headers_digest(F.col("headers")).alias("own_headers_digest"),
-    )
+    ]

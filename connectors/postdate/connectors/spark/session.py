@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -27,11 +28,19 @@ from postdate.connectors.spark.interruption import (
     is_interrupted,
     undisturbed,
 )
-from postdate.connectors.spark.limits import COMPILED_METHOD_BYTES_MAX, LOCAL_MEMORY, LOCAL_SHUFFLE_PARTITIONS
+from postdate.connectors.spark.limits import (
+    COMPILED_CLASSES_KEPT,
+    COMPILED_METHOD_BYTES_MAX,
+    LOCAL_MEMORY,
+    LOCAL_SHUFFLE_PARTITIONS,
+)
 from postdate.connectors.spark.start_output import StartOutput
 
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
+
+# The classes of the JVM through which PySpark makes columns and lists of them.
+_OFTEN_ASKED_FOR = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
 
 Say = Callable[[str], None]
 
@@ -49,6 +58,7 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
     """
     running = SparkSession.getActiveSession()
     if running is not None:
+        remember_classes(running)
         _require_connector(running)
         yield running
         return
@@ -60,6 +70,7 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
         raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
+        remember_classes(spark)
         _require_connector(spark)
         yield spark
     except BaseException:
@@ -69,6 +80,30 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
             spark.stop()
         raise
     spark.stop()
+
+
+class _Members:
+    """A class of the JVM each of whose static members is looked up once."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._found, name)
+        setattr(self, name, member)
+        return member
+
+
+def remember_classes(spark: SparkSession) -> None:
+    """Makes naming a column one question to the JVM instead of three.
+
+    PySpark asks for the class of its functions, then for the function, and then calls it; and a class that is not named
+    in full the JVM looks for in one package after the other, through all jars. A plan names thousands of columns.
+    """
+    view: Any = spark.sparkContext._jvm
+    for name in _OFTEN_ASKED_FOR:
+        if name not in vars(view):
+            setattr(view, name, _Members(getattr(view, name)))
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
@@ -104,9 +139,11 @@ def _submitted_settings() -> dict[str, str]:
     A method above the limit is never compiled by the JVM (it does not look at more than 8,000 bytes of one), so a plan
     that Spark has fused into such a method would be interpreted to its end. Looking for what to compress in kept rows
     costs more than the room it saves, constraints of wide nested plans take longer to infer than to check, and where in
-    a program a column was named, which PySpark asks the JVM for at each one, nobody wants to know.
+    a program a column was named, which PySpark asks the JVM for at each one, nobody wants to know. An audit that
+    follows runs the same plans again and again, so what was compiled for them is kept.
     """
     return {
+        "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES_KEPT),
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX),
         "spark.sql.inMemoryColumnarStorage.compressed": "false",

@@ -179,18 +179,30 @@ def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None 
     return Judged(judged, (*kept, judged))
 
 
+@dataclass(frozen=True)
+class Caused:
+    """What is known of others than the origin that is judged: `causes` as for `judge`, and what was kept for that."""
+
+    causes: list[DataFrame]
+    cached: list[DataFrame]
+
+
+def caused(around: Sides, how: Sifting) -> Caused:
+    """What is known of the origins `around`."""
+    known = _kept(known_rows(around.requests, around.fates, around.answers, how.partitions))
+    causes = [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
+    causes += [judged_answers(known)] if how.has_answers else []
+    causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
+    return Caused(causes, [known])
+
+
 def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) -> DataFrame:
     """`sides` held against the rules, with what is known of those `around`; what is kept for that goes to `kept`."""
-    causes = []
-    if how.needs_known:
-        known = _kept(known_rows(around.requests, around.fates, around.answers, how.partitions))
-        kept.append(known)
-        causes += [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
-        causes += [judged_answers(known)] if how.has_answers else []
-        causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
+    found = caused(around, how) if how.needs_known else Caused([], [])
+    kept += found.cached
     return judge(
         *(sides.requests, sides.fates, sides.delivered, sides.letters),
-        *(causes, how.partitions, how.targets),
+        *(found.causes, how.partitions, how.targets),
         snapshot_ms=how.snapshot_ms,
         slack_ms=how.slack_ms,
     )

@@ -1,8 +1,9 @@
 """Few rows of the driver's as a table that Spark makes by itself.
 
 PySpark's `createDataFrame` has the rows handed over by Python workers, again in each job that reads them and on
-executors of a cluster, which need no Python otherwise. Here they travel as one JSON text in the plan, and a table
-without rows is empty to the optimizer too, which then leaves out whatever hangs on it.
+executors of a cluster, which need no Python otherwise. Here they travel to the driver's JVM as one JSON text, and are a
+part of the plan: no job reads them, and a table without rows is empty to the optimizer too, which then leaves out
+whatever hangs on it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, StructType
 
-_QUERY = "SELECT inline(from_json(:rows, :kind, map('mode', 'FAILFAST')))"
+# The optimizer works out what stands on values of the plan, so this is no job either.
+_QUERY = "SELECT from_json(said, :kind, map('mode', 'FAILFAST')) AS rows FROM VALUES (:rows) AS given(said)"
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
@@ -31,7 +33,10 @@ def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str)
     if not spelled:
         nothing = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in kind)
         return spark.range(1).where("false").selectExpr(*nothing)
-    return spark.sql(_QUERY, {"rows": json.dumps(spelled), "kind": ArrayType(kind).simpleString()})
+    read = spark.sql(_QUERY, {"rows": json.dumps(spelled), "kind": ArrayType(kind).simpleString()})._jdf
+    session: Any = spark._jsparkSession
+    row_kind = read.schema().apply(0).dataType().elementType()
+    return DataFrame(session.createDataFrame(read.head().getList(0), row_kind), spark)
 
 
 def _spelled(value: Any, kind: DataType) -> Any:

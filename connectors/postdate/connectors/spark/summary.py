@@ -48,27 +48,41 @@ class Plain:
     lateness: DataFrame
 
 
+@dataclass(frozen=True)
+class Counted:
+    """What is known already: how many judged rows have which verdicts, and how many a lateness; breaks of the chain,
+    and verdict records that are none."""
+
+    by_verdicts: Sequence[tuple[Sequence[str], int]]
+    late: int
+    breaks: int
+    malformed: int
+
+
 def summarise(
     judged: DataFrame | None,
     breaks: DataFrame,
     malformed: DataFrame,
     samples_max: int,
     plain: Plain | None = None,
+    counted: Counted | None = None,
 ) -> Summary:
     """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict.
 
-    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none.
+    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none. What
+    is `counted` is not counted again.
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
     rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
     if judged is not None:
-        for row in judged.groupBy("verdicts").count().collect():
-            rows += row["count"]
-            for verdict in row["verdicts"]:
-                counts[verdict] += row["count"]
-        lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
-    counts["chain"] = breaks.count()
-    unreadable = malformed.count()
+        for verdicts, count in counted.by_verdicts if counted is not None else _by_verdicts(judged):
+            rows += count
+            for verdict in verdicts:
+                counts[verdict] += count
+        if counted is None or counted.late:
+            lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
+    counts["chain"] = counted.breaks if counted is not None else breaks.count()
+    unreadable = counted.malformed if counted is not None else malformed.count()
     counts["false-verdict"] += unreadable
     samples = {}
     if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
@@ -79,6 +93,12 @@ def summarise(
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
     return Summary(rows, counts, _percentiles(lateness), samples)
+
+
+def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
+    return [
+        (row["verdicts"], row["rows"]) for row in judged.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()
+    ]
 
 
 def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:

@@ -1,0 +1,171 @@
+"""Judging rows that hold all that is known of an origin each, as a state of audits keeps them (`sides.folded`).
+
+What the sieve works out of sums, it can see here: whether an origin is plain is one expression over its row, and the
+rules need no shuffle but for what others have caused. So a step of an audit that follows is a few small plans:
+
+1. `placed`: each row beside where it belongs, and whether it is `plain`, in the sense of `sieve`.
+2. `found_of`: how many are not, and what else decides which of the rules have anything to look at. One job.
+3. `judged_folded`: plain rows as they are, the others by the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.claims import CLAIMING
+from postdate.connectors.spark.expressions import one_of, remembered
+from postdate.connectors.spark.judge import is_in_range, judge_placed
+from postdate.connectors.spark.limits import AROUND_ROWS_MAX
+from postdate.connectors.spark.mismatches import expected_headers
+from postdate.connectors.spark.recall import context_rows, kin_origins
+from postdate.connectors.spark.sides import unfolded
+from postdate.connectors.spark.sifting import Sifting, caused
+
+_JUDGEMENT = {
+    **{"target": "string", "first_due_ms": "bigint", "last_due_ms": "bigint", "action": "string"},
+    **{"request_ms": "bigint", "fate": "string", "lateness_ms": "bigint", "ended_ms": "bigint"},
+    **{"records": "array<string>", "fates": "array<string>", "answers": "array<string>", "verdicts": "array<string>"},
+    **{"is_fate_lost": "boolean", "details": "array<string>"},
+}
+"""What a row is judged to be: the columns of `judge`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is among rows: `rows` of them, `left` of which the rules must judge.
+
+    `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
+    answer; `has_stragglers`: whether anything is told of a request that was read before, and is not among them.
+    """
+
+    rows: int
+    left: int
+    has_kin: bool
+    has_claims: bool
+    has_answers: bool
+    has_stragglers: bool
+
+
+def placed(rows: DataFrame, how: Sifting) -> DataFrame:
+    """`rows` beside the columns of `how.partitions` and `how.targets`, whether each `is_judged` and is not told of
+    before its request was read, and `plain`, its verdict, null where the rules must judge it.
+    """
+    beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
+    beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
+    is_request = F.col("facts.request").isNotNull()
+    return beside.withColumns(
+        {"is_judged": is_in_range(is_request), "plain": _plain(how.snapshot_ms - how.slack_ms, how.owes_all)}
+    )
+
+
+def found_of(beside: DataFrame) -> Found:
+    """What there is among rows as of `placed`. Cost: one job."""
+    has_no_request = F.col("facts.request").isNull() & ~F.col("was_carried")
+    found = beside.agg(
+        F.count("*").alias("rows"),
+        F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
+        F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_kin"),
+        F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
+        F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
+        F.bool_or(has_no_request & (F.col("offset") < F.col("request_end"))).alias("has_stragglers"),
+    ).collect()[0]
+    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+
+
+def judged_folded(
+    beside: DataFrame, found: Found, closed: DataFrame | None, how: Sifting, kept: Sequence[str]
+) -> tuple[DataFrame, list[DataFrame]]:
+    """The rows of `placed` with the columns of `judge`, all null for what is not judged, and those that are `kept`; and
+    what is cached for that.
+
+    `closed` are the closed rows of a state.
+    """
+    is_left = F.col("is_judged") & F.col("plain").isNull()
+    plain = beside.where(~is_left) if found.left else beside
+    rows, cached = plain.select(*ORIGIN, *_plain_judgement(), *kept), list[DataFrame]()
+    if not found.left:
+        return rows, cached
+    left, causes = beside.where(is_left), list[DataFrame]()
+    if how.needs_known:
+        around = _around(beside, left, found, how)
+        if closed is not None and found.has_kin:
+            around = around.unionByName(context_rows(closed, around).select(*around.columns))
+        sides = unfolded(around)
+        known = caused(sides, how)
+        causes += known.causes
+        cached += known.cached
+    judged = judge_placed(left, causes, kept, overdue_before_ms=how.snapshot_ms - how.slack_ms)
+    return rows.unionByName(judged), cached
+
+
+def _around(beside: DataFrame, left: DataFrame, found: Found, how: Sifting) -> DataFrame:
+    """The rows among which causes are looked for."""
+    rows = beside.select(*ORIGIN, "id", "links", "facts")
+    if found.rows <= AROUND_ROWS_MAX or found.left > how.sifted_max:
+        return rows
+    near = kin_origins(rows, left.select(*rows.columns)).localCheckpoint()
+    return rows.join(near, list(ORIGIN), "left_semi")
+
+
+def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
+    request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
+    fates, records = F.size("facts.fates"), F.size("facts.records")
+    others = F.size("facts.letters") + F.size("facts.answers")
+    is_alone = (
+        request.isNotNull()
+        & (others == 0)
+        & (request.action == "schedule")
+        & request.due_ms.isNotNull()
+        & F.col("target_partitions").isNotNull()
+    )
+    place = F.coalesce(request.partition_asked, request.key_hash % F.col("target_partitions"))
+    is_same = (
+        (record.target == request.target)
+        & (record.key_digest == request.key_digest)
+        & (record.value_digest == request.value_digest)
+        & (record.headers_digest == request.headers_digest)
+        & (record["partition"] == place)
+        & (record.due_ms == request.due_ms)
+        & record.id.eqNullSafe(request.id)
+        & (record.own_headers == expected_headers(request.id))
+    )
+    is_ended = (
+        (fate.fate_name == "delivered")
+        & ~fate.late
+        & (fate.first_due_ms == request.due_ms)
+        & (fate.at_ms >= request.due_ms)
+    )
+    is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not owes_all)
+    is_pending = is_alone & (fates == 0) & (records == 0) & (request.due_ms >= overdue_before_ms)
+    return F.when(is_delivered, "delivered").when(is_pending, "pending")
+
+
+@remembered
+def _plain_judgement() -> list[Column]:
+    """The columns of `judge` for a row that is plain; null for one that is not."""
+    request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
+    is_delivered, none = F.col("plain") == "delivered", F.array()
+    spelled = F.concat_ws("/", record.target, record["partition"], record.offset)
+    given = {
+        "target": F.col("target"),
+        "first_due_ms": request.due_ms,
+        "last_due_ms": request.due_ms,
+        "action": F.lit("schedule"),
+        "request_ms": request.request_ms,
+        "fate": F.when(is_delivered, F.lit("delivered")),
+        "lateness_ms": fate.at_ms - request.due_ms,
+        "ended_ms": fate.at_ms,
+        "records": F.when(is_delivered, F.array(spelled)).otherwise(none),
+        "fates": F.when(is_delivered, F.array(F.concat(F.lit("delivered "), fate.log_place))).otherwise(none),
+        "answers": none,
+        "verdicts": F.array("plain"),
+        "is_fate_lost": F.lit(False),
+        "details": none,
+    }
+    is_plain = F.col("plain").isNotNull()
+    return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in _JUDGEMENT.items()]
