@@ -11,10 +11,13 @@ Thread rule: belongs to the shard's thread. Source: the additive and multiplicat
 
 from __future__ import annotations
 
+from typing import Final
+
 from postdate.sidecar.limits import BATCH_SHARE_MIN, HELD_BACK_AIM_MS, HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
 
 _GROWS = 1.25
-_FIRST = 0.2
+FIRST_SHARE: Final = 0.2
+"""What the first transaction may carry, of what the configuration allows."""
 
 
 class BatchLimit:
@@ -30,7 +33,7 @@ class BatchLimit:
         """What the configuration allows at most."""
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
-        self._share = _FIRST
+        self._share = FIRST_SHARE
 
     @property
     def entries(self) -> int:

@@ -291,8 +291,11 @@ class Proxy:
     def _serve_kept(self, link: _Link, kept: tuple[Hold, bytes], readable: bool) -> None:
         hold, frame = kept
         if hold.released and frame:
+            if readable:  # an answer to what was sent before
+                link.broker.recv(_CHUNK_BYTES)
             link.broker.sendall(frame)
             link.kept = (hold, b"")
+            return
         if not readable:
             return
         answer = link.broker.recv(_CHUNK_BYTES)
