@@ -8,7 +8,8 @@ only where the test lets it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -20,6 +21,7 @@ from postdate.connectors.kafka.seam import GroupConsumer, NewTopic, Partition
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
 from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.pacing import LargeTurns
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
@@ -53,6 +55,27 @@ def test_what_is_due_stays_while_delivery_is_held_and_a_cancel_still_works(bench
     shard.ctx.held.now = NOTHING
     bench.until(shard, lambda: bench.ended() == 3)
     assert bench.fates()[-1] == [(kept, "delivered")]
+    shard.close()
+
+
+def test_what_is_held_while_a_transaction_waits_for_its_turn_does_not_leave(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+
+    @contextmanager
+    def hold_meanwhile(turns: LargeTurns, fates: int) -> Iterator[bool]:
+        shard.ctx.held.now = Holds(delivery=True)
+        yield True
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LargeTurns, "turn", hold_meanwhile)
+        kept = bench.schedule(1)
+        pass_ms(bench, shard, 2_000)
+    assert bench.fates() == []
+    shard.ctx.held.now = NOTHING
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert bench.fates() == [[(kept, "delivered")]]
     shard.close()
 
 

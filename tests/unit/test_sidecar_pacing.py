@@ -132,6 +132,16 @@ def test_large_transactions_have_the_whole_budget_and_tell_nothing_about_small_o
     assert budget.window == WINDOW_MIN
 
 
+def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() -> None:
+    budget = TransactionBudget(400)
+    small, large = TransactionPace(budget, 3.0), TransactionPace(budget, 3.0)
+    for _ in range(63):
+        small.note(1_000.0, 1, 90.0)
+    assert small.wait_ms(1_000.0) > 500
+    large.note(1_000.0, LARGE_TRANSACTION_FATES, 40.0)
+    assert large.wait_ms(1_000.0) <= 64 * 2.5
+
+
 def test_how_quick_one_can_be_is_measured_anew() -> None:
     """Brokers that have become slower for good are not taken for busy ones for ever."""
     budget = TransactionBudget(400)

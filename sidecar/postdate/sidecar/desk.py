@@ -133,7 +133,8 @@ class Desk:
         self._change_at = steady + STATUS_INTERVAL_MS
         if steady >= self._repeat_at:
             self._repeat_at = steady + STATUS_AGE_MS_MAX
-            if self._lag != 0 or steady >= self._lag_until or self._moved(index):
+            is_known = self._lag == 0 and steady < self._lag_until and not self._moved(index)
+            if not is_known or index is None or self._ctx.held.now.intake:
                 self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
                 self._lag_until = steady + LAG_AGE_MS_MAX - STATUS_AGE_MS_MAX / 2
         elif not changed and not at_once and not self._moved(index):

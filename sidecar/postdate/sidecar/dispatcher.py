@@ -25,6 +25,7 @@ from postdate.sidecar.batch import BatchBuilder, Refusal, finish
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.batch_limit import BatchLimit
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.holds import Holds
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
@@ -117,7 +118,7 @@ class Dispatcher:
 
         Raises UnknownOutcome, Fenced, FatalClient: drop the tenure. Raises Unreachable: nothing was begun; try later.
         """
-        steady = self._ctx.clock.steady_ms()
+        steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
         if steady < self._retry_at:
             return 0, False
         if self._rates is not None:
@@ -139,7 +140,7 @@ class Dispatcher:
         if not batch.fates:
             finish(draft, batch)
             index.write(draft.changes)
-        elif not self._commit(index, tenure, draft, batch, alone):
+        elif not self._commit(index, tenure, draft, batch, alone, held):
             return 0, True
         else:
             self._limit.committed(due.full and not due.short, tenure.took_ms)
@@ -288,14 +289,22 @@ class Dispatcher:
                 return offset
         return -1
 
-    def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
+    def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int, held: Holds) -> bool:
+        """Run the transaction of a batch that was built while `held` was held; False where nothing of it was committed.
+
+        What a person holds while it waits for its turn does not leave, nor does anything once the shard should let go.
+        """
         report = self._isolating or alone >= 0
         low_water = tenure.low_water_of(index)
         try:
-            with self._ctx.turns.turn(len(batch.fates)), self._ctx.counts.transaction(self._ctx.clock):
-                offset = tenure.run(
-                    batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms, report=report
-                )
+            with self._ctx.turns.turn(len(batch.fates)):
+                if self._ctx.held.now is not held or self._ctx.stopping():
+                    return False
+                with self._ctx.counts.transaction(self._ctx.clock):
+                    offset = tenure.run(
+                        *(batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms),
+                        report=report,
+                    )
         except AbortRequired as fault:
             self._aborted(index, tenure, batch, fault, alone)
             return False

@@ -55,6 +55,7 @@ class TransactionBudget:
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000.0 / per_second
         self._next_ms = 0.0
+        self._next_small_ms = 0.0
         self._lock = threading.Lock()
         self.window = WINDOW_MIN
         """How many small transactions may run at a time, on average."""
@@ -71,9 +72,12 @@ class TransactionBudget:
         with self._lock:
             if took_ms > 0:
                 self._learn(now_ms, took_ms)
-            apart_ms = self._took_ms / self.window if took_ms > 0 else 0.0
-            self._next_ms = max(self._next_ms, now_ms) + max(self._interval_ms, apart_ms)
-            return self._next_ms
+            self._next_ms = max(self._next_ms, now_ms) + self._interval_ms
+            if took_ms <= 0:
+                return self._next_ms
+            # Places of their own: a large one does not queue behind all the small ones that wait.
+            self._next_small_ms = max(self._next_small_ms, now_ms) + self._took_ms / self.window
+            return max(self._next_ms, self._next_small_ms)
 
     def _learn(self, now_ms: float, took_ms: float) -> None:
         took_ms = min(took_ms, WINDOW_TOOK_MS_MAX)

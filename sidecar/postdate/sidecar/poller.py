@@ -56,6 +56,7 @@ class Poller:
         self._paused: set[Partition] = set()
         self._committed: dict[Partition, int] = {}
         self._position_at = 0.0
+        self._resting_position_at = 0.0
         self._commit_at = 0.0
         self._attend_at = 0.0
         self._reported = -1
@@ -156,7 +157,10 @@ class Poller:
         self.turned_at = now = time.monotonic()
         if now >= self._position_at:  # before a partition is started elsewhere: it has no position until the next poll
             self._position_at = now + _POSITION_INTERVAL_S
-            self._note_positions(of_resting=now >= self._ask_member_at)
+            of_resting = now >= self._resting_position_at
+            if of_resting:
+                self._resting_position_at = now + _MEMBER_INTERVAL_S
+            self._note_positions(of_resting)
         if now >= self._attend_at:
             self._attend_at = now + _ATTEND_INTERVAL_S
             for part in self._paused | {p for p, thread in self.shards.items() if thread.inbox.start_at >= 0}:

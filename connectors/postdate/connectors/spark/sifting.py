@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answers import judged_answers
-from postdate.connectors.spark.by_origin import ORIGIN
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.claims import judged_moves, unfounded_ends
-from postdate.connectors.spark.judge import judge
+from postdate.connectors.spark.judge import is_in_range, judge
 from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import LEFT_SHARE_MAX, SIFTED_ROWS_MAX
 from postdate.connectors.spark.record_rows import digested_records
@@ -91,7 +91,7 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
     Where most spans are not whole, or most origins odd, each origin goes through the sieve, and has a row.
     """
     sound = history.answers.where(~F.col("malformed"))
-    odd = odd_origins(history.fates, [history.letters, sound]).localCheckpoint()
+    odd = _in_range(odd_origins(history.fates, [history.letters, sound]), how.partitions).localCheckpoint()
     odd_count = odd.count()
     if odd_count > how.sifted_max:
         return judged_each(history, how)
@@ -124,6 +124,12 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
     ).sides()
     judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
     return replace(judged, kept=(sums, *judged.kept), plain=plain)
+
+
+def _in_range(odd: DataFrame, partitions: DataFrame) -> DataFrame:
+    """Of the odd those that may be judged: around a window there may be any number of others."""
+    placed = odd.join(F.broadcast(partitions), list(PARTITION), "left")
+    return placed.where(is_in_range(F.lit(False))).select(*ORIGIN)
 
 
 def _with(rows: DataFrame, odd: DataFrame, count: int) -> DataFrame:
