@@ -16,7 +16,12 @@ from postdate.connectors.kafka.seam import NewTopic
 from postdate.sidecar import look_ahead
 from postdate.sidecar.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.config import DispatchConfig
-from postdate.sidecar.limits import HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
+from postdate.sidecar.limits import (
+    CONTROL_ENTRIES_MAX,
+    HELD_BACK_MS_MAX,
+    LARGE_TRANSACTION_FATES,
+    SLOW_BATCH_SHARE_MIN,
+)
 from postdate.wheel import changes
 from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, Bench
@@ -129,6 +134,29 @@ def test_a_slow_transaction_makes_the_next_ones_smaller_and_a_quick_one_larger()
     for _ in range(50):
         limit.committed(full=True, took_ms=1_000.0)
     assert limit.entries == 10_000 * SLOW_BATCH_SHARE_MIN
+
+
+def test_what_must_leave_together_gathers_no_more_than_a_transaction_should_have() -> None:
+    limit = BatchLimit(10_000, 16_000_000)
+    assert limit.controls == limit.entries == 10_000 * FIRST_SHARE
+    for _ in range(20):
+        limit.committed(full=True, took_ms=10.0)
+    assert limit.controls == CONTROL_ENTRIES_MAX
+    for _ in range(20):
+        limit.failed()
+    assert limit.controls == LARGE_TRANSACTION_FATES
+
+
+def test_controls_beyond_what_a_transaction_should_have_wait_for_the_next(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BatchLimit, "controls", 3)
+    shard = bench.shard()
+    for number in range(10):
+        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"%d" % number))
+    bench.until(shard, lambda: bench.ended() == 10)
+    assert [len(fates) for fates in bench.fates()] == [3, 3, 3, 1]
+    shard.close()
 
 
 def test_what_cannot_be_finished_is_tried_in_ever_smaller_pieces() -> None:

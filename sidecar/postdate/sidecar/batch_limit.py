@@ -13,7 +13,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from postdate.sidecar.limits import BATCH_SHARE_MIN, HELD_BACK_AIM_MS, HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
+from postdate.sidecar.limits import (
+    BATCH_SHARE_MIN,
+    CONTROL_ENTRIES_MAX,
+    HELD_BACK_AIM_MS,
+    HELD_BACK_MS_MAX,
+    LARGE_TRANSACTION_FATES,
+    SLOW_BATCH_SHARE_MIN,
+)
 
 _GROWS = 1.25
 FIRST_SHARE: Final = 0.2
@@ -39,6 +46,12 @@ class BatchLimit:
     def entries(self) -> int:
         """Entries of the next transaction at most; at least 1."""
         return max(1, int(self._entries_max * self._share))
+
+    @property
+    def controls(self) -> int:
+        """Of those that must all leave together so many may gather: as many as a transaction should have, but no fewer
+        than make a large one: while none can be finished, intake goes on."""
+        return min(max(self.entries, LARGE_TRANSACTION_FATES), CONTROL_ENTRIES_MAX)
 
     @property
     def size_bytes(self) -> int:

@@ -157,6 +157,11 @@ class Dispatcher:
         self._ctx.counts.rated += len(batch.over)
         rates.begin(index, self._ctx.clock.steady_ms())
 
+    @property
+    def controls_max(self) -> int:
+        """How many entries may wait under key 0, where they must all fit one transaction (rule 1)."""
+        return self._limit.controls
+
     def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
         """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
         aborted, or must wait after another abort. Raises as `dispatch`."""
@@ -290,21 +295,17 @@ class Dispatcher:
         return -1
 
     def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int, held: Holds) -> bool:
-        """Run the transaction of a batch that was built while `held` was held; False where nothing of it was committed.
-
-        What a person holds while it waits for its turn does not leave, nor does anything once the shard should let go.
-        """
+        """Run the transaction of a batch; False where nothing was committed. What a person holds while it waits for its
+        turn, so that no longer only `held` is, does not leave, nor does anything once the shard should let go."""
         report = self._isolating or alone >= 0
         low_water = tenure.low_water_of(index)
+        said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
         try:
             with self._ctx.turns.turn(len(batch.fates)):
                 if self._ctx.held.now is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
-                    offset = tenure.run(
-                        *(batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms),
-                        report=report,
-                    )
+                    offset = tenure.run(*said, report=report)
         except AbortRequired as fault:
             self._aborted(index, tenure, batch, fault, alone)
             return False

@@ -30,11 +30,13 @@ def ingest(
     at_ms: int = 0,
     store_after_ms: int = 0,
     counts: ShardCounts | None = None,
+    controls_max: int = CONTROL_ENTRIES_MAX,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
-    offers the rest again after a dispatch. Records below R are passed over. `at_ms`: the present, epoch ms.
+    offers the rest again after a dispatch. `controls_max`: how many may wait there. Records below R are passed over.
+    `at_ms`: the present, epoch ms.
     `store_after_ms`: what is due later than this after its record's timestamp is stored; 0: nothing is. `counts`: where
     what was read is counted.
     """
@@ -47,7 +49,7 @@ def ingest(
     for record in records:
         offset = record.offset
         if offset >= expected:
-            if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if draft.control_count >= controls_max or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
             try:

@@ -202,7 +202,8 @@ class Shard(Stateful):
         records = [] if ctx.held.now.intake else self.inbox.take()
         if records:
             at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
-            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts)
+            most = self._dispatcher.controls_max
+            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts, most)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
                 self._broker_clock.hear(records[used - 1])
