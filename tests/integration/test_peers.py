@@ -139,6 +139,11 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert counted.stderr.count("is UNKNOWN and was not asked") == len(missing)
 
 
+def _are_without_port(asked: Client) -> bool:
+    shards = asked.get("/api/v1/pending?limit=1000").json["not_asked"]
+    return len(shards) == SHARDS // 2 and all(shard["why"].endswith("holds it and serves no port") for shard in shards)
+
+
 def test_a_worker_without_its_port_delivers_and_whoever_has_the_port_is_asked_nothing(bed: Bed) -> None:
     bed.new_requests(SHARDS)
     bed.new_target()
@@ -150,9 +155,7 @@ def test_a_worker_without_its_port_delivers_and_whoever_has_the_port_is_asked_no
         parent.wait_for_shards(SHARDS)
         assert f"port {port + 1} of 127.0.0.1 is taken: this process delivers" in parent.log_text()
         send(bed)
-        page = Client(port).get("/api/v1/pending?limit=1000").json
-        assert len(_named(page)) == SHARDS // 2
-        assert all(shard["why"].endswith("holds it and serves no port") for shard in page["not_asked"])
+        wait_until(lambda: _are_without_port(Client(port)), "the one that has its port knows the group as it is now")
         assert command(bed, "count").stderr.count("holds it and serves no port") == SHARDS // 2
         stranger.setblocking(False)
         with pytest.raises(BlockingIOError):

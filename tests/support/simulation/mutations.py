@@ -24,6 +24,7 @@ from postdate.sidecar.batch import BatchBuilder, finish
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.holds import Holds
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.transaction import Tenure
@@ -56,7 +57,9 @@ def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
 def _delete_before_commit(_: World) -> AbstractContextManager[object]:
     """Entries are deleted locally before their transaction is committed."""
 
-    def commit(self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int) -> bool:
+    def commit(
+        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int, _: Holds
+    ) -> bool:
         finish(draft, batch)
         index.write(draft.changes)
         try:
