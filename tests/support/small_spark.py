@@ -14,6 +14,8 @@ from typing import Final
 #: How many rows a bulk schedule of the tests has.
 BULK_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
 _FEW_ROWS: Final = 100_000
+#: Of a worker of the cluster that the tests start, and of its one executor.
+WORKER_MEMORY, EXECUTOR_MEMORY = ("1g", "600m") if BULK_ROWS <= _FEW_ROWS else ("3g", "2g")
 
 SMALL_SPARK: Final = {
     "spark.sql.shuffle.partitions": "2",

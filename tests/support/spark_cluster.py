@@ -19,7 +19,7 @@ import pyspark
 
 from postdate.connectors.spark.session import connector_package
 from support.sidecars import wait_until
-from support.small_spark import sized_spark
+from support.small_spark import EXECUTOR_MEMORY, WORKER_MEMORY, sized_spark
 
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
 _REGISTERED = "Successfully registered with master"
@@ -36,7 +36,7 @@ ALL_ON_CLUSTER = "POSTDATE_TEST_SPARK_WORKERS" in os.environ
 
 @contextmanager
 def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
-    """The URL of a master with so many workers of one core and 1 GB each."""
+    """The URL of a master with so many workers of one core and WORKER_MEMORY each."""
     with ExitStack() as started:
         log = directory / "master.log"
         at = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -46,7 +46,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
         assert found is not None
         for number in range(workers):
             log = directory / f"worker-{number}.log"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(directory / f"worker-{number}"))
+            size = ("--cores", "1", "--memory", WORKER_MEMORY, "--work-dir", str(directory / f"worker-{number}"))
             started.enter_context(_running("org.apache.spark.deploy.worker.Worker", (*at, *size, found[1]), log))
             wait_until(lambda: _REGISTERED in log.read_text(), f"a worker has found its master, in {log}")  # noqa: B023
         yield found[1]
@@ -54,7 +54,7 @@ def spark_cluster(directory: Path, workers: int) -> Iterator[str]:
 
 def submitted(master: str, program: ModuleType, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A program by PySpark's own `spark-submit`, when it has ended."""
-    settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": "600m"}
+    settings = {**sized_spark(), "spark.driver.host": "127.0.0.1", "spark.executor.memory": EXECUTOR_MEMORY}
     settings |= {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", master]
     command += ["--packages", connector_package()]

@@ -13,8 +13,10 @@ from pathlib import Path
 import pytest
 
 from postdate.connectors.spark import audit_main, bulk_main, submitted
+from postdate.connectors.spark.errors import first_cause
 
 _PACKAGE = Path(submitted.__file__).parent
+_BRIDGE = "An error occurred while calling o9.collect."
 
 
 @pytest.mark.parametrize(
@@ -44,3 +46,16 @@ def test_no_module_has_the_name_of_one_of_python() -> None:
     modules = {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
     assert len(modules) > 40
     assert not modules & (sys.stdlib_module_names | {"py4j", "pyspark", "rich", "msgspec"})
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (f"{_BRIDGE}\n: java.lang.OutOfMemoryError: heap\n\tat x.y(z)", "java.lang.OutOfMemoryError: heap"),
+        (f"{_BRIDGE}\n: org.x.Failed: job\n\tat x\nCaused by: a.B: no room", "Caused by: a.B: no room"),
+        ("[TABLE_NOT_FOUND] there is none", "[TABLE_NOT_FOUND] there is none"),
+        ("", "nothing"),
+    ],
+)
+def test_what_spark_says_is_told_by_the_line_that_names_the_error(said: str, told: str) -> None:
+    assert first_cause(said) == told

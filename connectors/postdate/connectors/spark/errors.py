@@ -30,7 +30,9 @@ class ConnectorMissing(CannotRun):
 
 
 def first_cause(text: str) -> str:
-    """What Spark says went wrong, in one line: the innermost cause of a Java traceback, else its first line."""
+    """What Spark says went wrong, in one line: the innermost cause of a Java traceback, else the line that names its
+    error, else the first. The bridge from Python puts a line of its own first, which says nothing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return (causes[-1] if causes else lines[0] if lines else "nothing")[:500]
+    named = [line.removeprefix(":").strip() for line in lines[1:2] if line.startswith(":")]
+    return (causes[-1] if causes else (named or lines or ["nothing"])[0])[:500]
