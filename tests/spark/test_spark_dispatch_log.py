@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
 from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.wire.dispatch_log import decode_record
+from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record, encode_record
 from postdate.connectors.wire.errors import FormatError
 from support.history import LOG, REQUESTS, kafka_row, log_value
 
@@ -55,6 +55,19 @@ BAD: dict[str, bytes | None] = {
     "no writer": log_value(1, [[7, 0, "dead"]], instance=None),
     "not UTF-8": log_value(1, [[7, 0, "dead"]]).replace(b"dead", b"de\xffd"),
 }
+WRITTEN = encode_record(
+    DispatchRecord(
+        seq=8,
+        takeover=2,
+        instance="a",
+        group="postdate",
+        at=5,
+        next_request=90,
+        low_water=6,
+        fates=[(7, 1_795_258_283_950, "delivered"), (0, 0, "delivered"), (89, 10**18 - 1, "delivered")],
+    )
+)
+"""A record as the sidecar writes nearly all of them."""
 _PLACES = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 
 
@@ -89,6 +102,62 @@ def test_fates_of_a_record(spark: SparkSession) -> None:
     assert found == [(7, "moved", 1_000, 2_000), (9, "applied", 0, None), (2**63 - 1, "dead", 2**63 - 1, None)]
     assert [row["fate"]["control_offset"] for row in rows] == [9, None, None]
     assert {row["fate"]["at_ms"] for row in rows} == {5_000, 5_002}
+
+
+def test_fates_that_are_cut_out(spark: SparkSession) -> None:
+    """What is cut out of a text is what JSON reads there: of the record as it is, and with blanks, which JSON reads."""
+    log = _log(spark, [WRITTEN, json.dumps(json.loads(WRITTEN)).encode(), _with_fates([[7, 5, "delivered"]])])
+    assert [row["all_delivered"] for row in log.orderBy("log_offset").collect()] == [True, False, True]
+    fates: dict[int, list[tuple[Any, ...]]] = {}
+    for row in fate_rows(log).orderBy("fate.place").collect():
+        said = tuple(row["fate"][name] for name in ("fate_name", "first_due_ms", "new_due_ms", "control_offset"))
+        fates.setdefault(row["fate"]["log_offset"], []).append((row["offset"], *said))
+    dues = {7: 1_795_258_283_950, 0: 0, 89: 10**18 - 1}
+    assert fates[0] == fates[1] == [(offset, "delivered", due_ms, None, None) for offset, due_ms in dues.items()]
+    assert fates[2] == [(7, "delivered", 5, None, None)]
+
+
+def _with_fates(fates: list[Any]) -> bytes:
+    return json.dumps({**json.loads(WRITTEN), "fates": fates}, separators=(",", ":")).encode()
+
+
+def _damaged() -> list[bytes]:
+    """The record with each byte left out, doubled, or another one; and texts that look like it."""
+    found = []
+    for place in range(len(WRITTEN)):
+        before, byte, after = WRITTEN[:place], WRITTEN[place : place + 1], WRITTEN[place + 1 :]
+        found += [before + other + after for other in (b"", 2 * byte, b"0", b",", b"]", b'"', b"x", b" ")]
+    head, fates = WRITTEN.split(b',"fates":')
+    found += [
+        head + b',"x":{"y":1,"fates":' + fates,
+        head + b',"x":{"y":1,"fates":' + fates + b"}",
+        head + b',"fates":[],"x":{"y":1,"fates":' + fates + b"}",
+        head + b',"x":"\\",\\"fates","fates":' + fates,
+        head.replace(b'"a"', b'"a,\\"fates\\":[[1,2,"') + b',"fates":' + fates,
+        WRITTEN + b"]]}",
+        WRITTEN.replace(b'"kind":"fates"', b'"kind":"beat"'),
+        WRITTEN.replace(b'"kind":"fates"', b'"kind":"owner"'),
+        WRITTEN.replace(b"],[", b"],[],["),
+        WRITTEN.replace(b"[7,", b"[07,"),
+        WRITTEN.replace(b"[7,", b"[-7,"),
+        WRITTEN.replace(b"[7,", b"[9223372036854775808,"),
+        WRITTEN.replace(b"[7,", b"[9223372036854775807,"),
+    ]
+    return found
+
+
+def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
+    damaged = _damaged()
+    log = _log(spark, [*damaged])
+    parses = {row["log_offset"]: row["parses"] for row in log.select("log_offset", "parses").collect()}
+    differ = [value for place, value in enumerate(damaged) if parses[place] != _oracle(value)]
+    assert differ == []
+    offsets: dict[int, list[tuple[int, int]]] = {}
+    for row in fate_rows(log).orderBy("fate.place").collect():
+        offsets.setdefault(row["fate"]["log_offset"], []).append((row["offset"], row["fate"]["first_due_ms"]))
+    said = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
+    assert offsets == {place: [(fate[0], fate[1]) for fate in fates] for place, fates in said.items()}
+    assert 100 < len(said) < len(damaged) - 100, "some are as good as before, and most are not"
 
 
 @pytest.mark.parametrize(

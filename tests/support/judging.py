@@ -12,7 +12,7 @@ from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
+from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
 from postdate.connectors.spark.history import PARTITIONS, TARGETS
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.known_rows import known_rows
@@ -106,8 +106,8 @@ def spans_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
     """The spans of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, Bounds()))
     spans, targets = Spans(SNAPSHOT - 60_000, bits), _targets(spark)
-    odd = odd_origins(read.fates, [read.letters, read.answers]).localCheckpoint()
-    fates, messages = even(read.fates, odd), even(read.messages, odd)
+    odd = odd_origins(odd_fate_rows(read.log), [read.letters, read.answers]).localCheckpoint()
+    fates, messages = even(fate_rows(read.log), odd), even(read.messages, odd)
     asked = less(spans.of_requests(read.understood), spans.of_requests(_of(read.understood, odd)))
     return spans.together(asked, spans.of_fates(fates), spans.of_records(messages, targets), targets)
 
@@ -149,7 +149,7 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     return Read(
         understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).localCheckpoint(),
         delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint(),
-        *(found.fates, sides.letters, sides.answers),
+        *(found.log, sides.letters, sides.answers),
     )
 
 

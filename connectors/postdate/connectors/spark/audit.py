@@ -22,7 +22,7 @@ from pyspark.sql import SparkSession
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows
+from postdate.connectors.spark.fate_rows import chain_breaks
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
 from postdate.connectors.spark.jobs import run_job
@@ -103,7 +103,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with reporter.working(spark, "reading verdict records"):
         told = steps.count(answers)
     messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
-    history, breaks = History(understood, messages, fate_rows(log), letters, answers), chain_breaks(log)
+    history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
     how = Sifting(
         *(partitions, target_table(spark, effects)),
         has_claims=has_claims,

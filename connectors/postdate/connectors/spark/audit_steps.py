@@ -18,7 +18,7 @@ from postdate.connectors.spark.chain import not_stamped
 from postdate.connectors.spark.claims import CLAIMING
 from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.expressions import one_of
-from postdate.connectors.spark.fate_rows import log_rows
+from postdate.connectors.spark.fate_rows import fate_name, log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
 from postdate.connectors.spark.jobs import Job
 from postdate.connectors.spark.limits import TARGETS_MAX
@@ -95,7 +95,7 @@ class AuditSteps(Job[AuditOptions]):
 
     def has_claims(self, log: DataFrame) -> bool:
         """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
-        claims = F.exists("fates", lambda values: F.coalesce(one_of(F.get(values, 2), CLAIMING), F.lit(False)))
+        claims = ~F.col("all_delivered") & F.exists("fates", lambda fate: one_of(fate_name(fate), CLAIMING))
         found = log.agg(
             F.bool_or(F.col("parses") & claims).alias("claims"),
             F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(

@@ -53,8 +53,9 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
     `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
         return read_by_the_parser(records, levels_ms, dialects)
-    split = records.select(*_split_columns())
-    return split.select(*_text_columns()).select(*_understood_columns(tuple(levels_ms)))
+    for columns in (_split_columns(), _place_columns(), _text_columns(), _understood_columns(tuple(levels_ms))):
+        records = records.select(*columns)
+    return records
 
 
 def parsed_origin(text: Column) -> Column:
@@ -110,34 +111,52 @@ def _split_columns() -> list[Column]:
     ]
 
 
+# What nearly every request says, and nothing else.
+_USUAL = (names.TOPIC, *names.TIMES, names.ID)
+
+
+@remembered
+def _place_columns() -> list[Column]:
+    """Where the headers of usual requests stand, each looked for once; and whether a request has no others of ours,
+    and none of these twice."""
+    headers = F.col("headers")
+    places = {name: F.array_position(headers.getField("key"), name).cast("int") for name in _USUAL}
+    found = reduce(Column.__add__, ((place > 0).cast("int") for place in places.values()))
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "key", "value", "headers", "data")),
+        *(place.alias(name) for name, place in places.items()),
+        (F.size(headers) - F.size("data") == found).alias("is_usual"),
+    ]
+
+
 @remembered
 def _text_columns() -> list[Column]:
     """The values that count, as texts; a step of its own so that each is looked up once."""
-    headers = F.col("headers")
+    headers, is_usual = F.col("headers"), F.col("is_usual")
 
-    def text(name: str) -> Column:
-        return first_value(headers, name).cast("string")
+    def placed(name: str) -> Column:
+        return F.get(headers.getField("value"), F.col(name) - 1)
 
-    # Where each of ours is another one of these, none is there twice; looking for that takes longer.
-    known = (names.TOPIC, *names.TIMES, names.ID, names.KEY)
-    own, found = (
-        F.size(headers) - F.size("data"),
-        reduce(Column.__add__, (has(headers, name).cast("int") for name in known)),
-    )
-    given = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
-    times = F.when(own == found, given).otherwise(count_of(headers, names.TIMES))
-    target_key = F.when(has(headers, names.KEY), first_value(headers, names.KEY)).otherwise(F.col("key"))
+    def rare(name: str) -> Column:
+        return F.when(~is_usual, first_value(headers, name).cast("string"))
+
+    given = reduce(Column.__add__, ((F.col(name) > 0).cast("int") for name in names.TIMES))
+    times = F.when(is_usual, given).otherwise(count_of(headers, names.TIMES))
+    has_key = ~is_usual & has(headers, names.KEY)
     return [
         *map(F.col, ("topic", "partition", "offset", "request_ms", "value", "headers", "data")),
         F.col("key").alias("own_key"),
-        target_key.alias("key"),
-        F.coalesce(_action(headers), F.lit("schedule")).alias("action"),
-        text(names.TOPIC).alias("target"),
-        *(F.when(times == 1, text(name)).alias(name.removeprefix(names.PREFIX)) for name in names.TIMES),
-        text(names.PARTITION).alias("partition_text"),
-        text(names.ORIGIN).alias("origin_text"),
-        text(names.GRACE).alias("grace_text"),
-        first_value(headers, names.ID).alias("id"),
+        F.when(has_key, first_value(headers, names.KEY)).otherwise(F.col("key")).alias("key"),
+        F.coalesce(F.when(~is_usual, _action(headers)), F.lit("schedule")).alias("action"),
+        placed(names.TOPIC).cast("string").alias("target"),
+        *(
+            F.when(times == 1, placed(name).cast("string")).alias(name.removeprefix(names.PREFIX))
+            for name in names.TIMES
+        ),
+        rare(names.PARTITION).alias("partition_text"),
+        rare(names.ORIGIN).alias("origin_text"),
+        rare(names.GRACE).alias("grace_text"),
+        placed(names.ID).alias("id"),
     ]
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.claims import judged_moves, unfounded_ends
+from postdate.connectors.spark.fate_rows import fate_rows, odd_fate_rows
 from postdate.connectors.spark.judge import is_in_range, judge
 from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import LEFT_SHARE_MAX, SIFTED_ROWS_MAX
@@ -71,18 +72,19 @@ class Sifting:
 
 @dataclass(frozen=True)
 class History:
-    """What one audit reads, as rows: requests and deliveries with their messages, all else as in `Sides`."""
+    """What one audit reads, as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
+    else as in `Sides`."""
 
     understood: DataFrame
     messages: DataFrame
-    fates: DataFrame
+    log: DataFrame
     letters: DataFrame
     answers: DataFrame
 
     def sides(self) -> Sides:
         """The same with digests."""
         requests, delivered = digested_requests(self.understood), digested_records(self.messages)
-        return Sides(requests, self.fates, delivered, self.letters, self.answers)
+        return Sides(requests, fate_rows(self.log), delivered, self.letters, self.answers)
 
 
 def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFrame) -> Judged:
@@ -91,13 +93,13 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
     Where most spans are not whole, or most origins odd, each origin goes through the sieve, and has a row.
     """
     sound = history.answers.where(~F.col("malformed"))
-    odd = _in_range(odd_origins(history.fates, [history.letters, sound]), how.partitions).localCheckpoint()
-    odd_count = odd.count()
+    odd = _in_range(odd_origins(odd_fate_rows(history.log), [history.letters, sound]), how.partitions).localCheckpoint()
+    odd_count, fates = odd.count(), fate_rows(history.log)
     if odd_count > how.sifted_max:
         return judged_each(history, how)
     odd_ones = _with(history.understood, odd, odd_count)
     even_asked = less(asked, spans.of_requests(odd_ones)) if odd_count else asked
-    even_fates, even_messages = (even(rows, odd) if odd_count else rows for rows in (history.fates, history.messages))
+    even_fates, even_messages = (even(rows, odd) if odd_count else rows for rows in (fates, history.messages))
     folded = (even_asked, spans.of_fates(even_fates), spans.of_records(even_messages, how.targets))
     sums = _kept(spans.together(*folded, how.targets))
     is_whole = F.col("is_whole")
@@ -118,10 +120,13 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
     plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
     if not found["broken"] and not odd_count:
         return Judged(None, (sums,), plain)
-    left = History(
-        spans.left_of(history.understood, broken, odd) if found["broken"] else odd_ones,
-        *(spans.left_of(rows, broken, odd) for rows in (history.messages, history.fates, history.letters, sound)),
-    ).sides()
+    requests = spans.left_of(history.understood, broken, odd) if found["broken"] else odd_ones
+    left = Sides(
+        digested_requests(requests),
+        spans.left_of(fates, broken, odd),
+        digested_records(spans.left_of(history.messages, broken, odd)),
+        *(spans.left_of(rows, broken, odd) for rows in (history.letters, sound)),
+    )
     judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
     return replace(judged, kept=(sums, *judged.kept), plain=plain)
 

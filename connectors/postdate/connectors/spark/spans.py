@@ -24,7 +24,7 @@ milliseconds.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Final
@@ -43,13 +43,17 @@ _COUNTS: Final = (*_ASKED, "fates", "records")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
-# Between names and values of headers where they are put into one text, and for a value that is null. Both may stand in
-# a header as well: how the text is divided goes into the hash by itself.
-_BETWEEN, _NULL = "\x01", "\x02"
+# Bytes by which the names of headers, and their values, are told apart where they are put into one text: nobody who
+# writes records knows them.
+_BETWEEN_BYTES: Final = 9
 
 
 def _secret_numbers() -> tuple[int, int]:
     return secrets.randbits(63), secrets.randbits(63)
+
+
+def _secret_texts() -> tuple[str, str]:
+    return secrets.token_urlsafe(_BETWEEN_BYTES), secrets.token_urlsafe(_BETWEEN_BYTES)
 
 
 @dataclass(frozen=True)
@@ -60,31 +64,29 @@ class Spans:
     bits: int = SPAN_BITS
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     secret_numbers: tuple[int, int] = field(default_factory=_secret_numbers, repr=False)
+    secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
 
     def of_requests(self, understood: DataFrame) -> DataFrame:
         """What the spans have of requests, rows as of `understood_rows`; by target, so that those are known too."""
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & F.col("target").isNotNull()
-        kind = (
-            F.when(~F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False)), "others")
-            .when(F.col("due_ms") >= self.overdue_before_ms, "ahead")
-            .otherwise("asked")
-        )
-        rows = understood.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
+        is_known = F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False))
+        is_ahead = F.col("due_ms") >= self.overdue_before_ms
+        kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
+        rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds))
         hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms"))]
-        folded = self._folded(rows, hashed, ("asked", "ahead", "others"), "asked", "target")
+        folded = self._folded(rows, hashed, list(kinds), "asked", "target")
         return folded.withColumnRenamed("named", "requests")
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
         """What they have of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
         is_sound = _is_plain(fate) & (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
-        kind = F.when(F.coalesce(is_sound, F.lit(False)), "fates").otherwise("others")
-        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), kind.alias("kind"))
-        return self._folded(rows, self._fate(F.col("offset"), F.col("due_ms")), ("fates", "others"), "fates").drop(
-            "named"
-        )
+        kinds = _sound_or_not(is_sound, "fates")
+        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), *_flags(kinds))
+        folded = self._folded(rows, self._fate(F.col("offset"), F.col("due_ms")), list(kinds), "fates")
+        return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
         """What they have of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
@@ -93,10 +95,10 @@ class Spans:
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
         is_own = F.col("own_headers") == expected_headers(F.col("id"))
         is_sound = is_in_place & is_own & self._is_decided(F.col("due_ms"))
-        kind = F.when(F.coalesce(is_sound, F.lit(False)), "records").otherwise("others")
+        kinds = _sound_or_not(is_sound, "records")
         placed = messages.join(F.broadcast(sizes), "target", "left")
-        rows = placed.select(*PARTITION, "offset", *_PARTS, kind.alias("kind"))
-        folded = self._folded(rows, self._message(), ("records", "others"), "records")
+        rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds))
+        folded = self._folded(rows, self._message(), list(kinds), "records")
         # A condition on the group itself Spark would ask of each record, and parse its origin twice.
         return folded.where("named > 0").drop("named")
 
@@ -137,15 +139,13 @@ class Spans:
     def _message(self) -> list[Column]:
         """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
         key, value, id_, data = (F.col(name) for name in ("key", "value", "id", "data"))
-        texts = data.getField("value").cast("array<string>")
-        spelled = (
-            F.array_join(data.getField("key"), _BETWEEN).cast("binary"),
-            F.array_join(texts, _BETWEEN, _NULL).cast("binary"),
-        )
-        nothing = F.lit(b"")
-        whole = F.concat(F.lit(self.secret), *(F.coalesce(part, nothing) for part in (key, value, id_)), *spelled)
-        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (key, value, id_))
-        numbers: list[Column | str] = [*PARTITION, "offset", "due_ms", "target", *sizes, F.size(data), data]
+        between, null = self.secret_texts
+        header_names = F.array_join(data.getField("key"), between).cast("binary")
+        header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
+        parts = [*(F.coalesce(part, F.lit(b"")) for part in (key, value, id_)), header_names, header_values]
+        whole = F.concat(F.lit(self.secret), *parts)
+        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (key, value, id_, header_names))
+        numbers: list[Column | str] = [*PARTITION, "offset", "due_ms", "target", *sizes, F.size(data)]
         digest = F.sha2(whole, 256)
         orders: tuple[list[Column | str], ...] = ([digest, *numbers], [*numbers, digest])
         return [F.xxhash64(*columns).alias(name) for name, columns in zip(_MESSAGE, orders, strict=True)]
@@ -160,15 +160,28 @@ class Spans:
     def _folded(
         self, rows: DataFrame, hashes: Sequence[Column], kinds: Sequence[str], hashed: str, *by: str
     ) -> DataFrame:
-        """Counts by kind, and the hashes of those of the kind `hashed`, for each span, and `by` what else; `named` are
-        all that have an origin."""
-        folded = rows.select(*PARTITION, self._span().alias("span"), *by, "kind", *hashes)
+        """How many there are of each kind, a flag each, and the hashes of those of the kind `hashed`, for each span,
+        and `by` what else; `named` are all that have an origin."""
+        folded = rows.select(*PARTITION, self._span().alias("span"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
+        # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
+        mask = F.negate(F.col(hashed))
         return folded.groupBy(*SPAN, *by).agg(
-            *(F.count_if(F.col("kind") == kind).alias(kind) for kind in kinds),
+            *(F.sum(kind).alias(kind) for kind in kinds),
             F.count("topic").alias("named"),
-            *(F.bit_xor(F.when(F.col("kind") == hashed, F.col(name))).alias(name) for name in names),
+            *(F.bit_xor(F.col(name).bitwiseAND(mask)).alias(name) for name in names),
         )
+
+
+def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
+    """Two kinds: those that are sound, by this `name`, and the `others`."""
+    found = F.coalesce(is_sound, F.lit(False))
+    return {name: found, "others": ~found}
+
+
+def _flags(kinds: Mapping[str, Column]) -> list[Column]:
+    """1 for each row of a kind, 0 for the others."""
+    return [is_kind.cast("bigint").alias(kind) for kind, is_kind in kinds.items()]
 
 
 def odd_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:

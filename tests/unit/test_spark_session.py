@@ -1,0 +1,32 @@
+"""The settings of a session that is made here. Goal: what a person chose stands, and Java starts with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from postdate.connectors.spark.session import collector_settings
+
+_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+
+
+@pytest.fixture(autouse=True)
+def nothing_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in _ENVIRONMENT:
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_collector_is_the_parallel_one() -> None:
+    others = {"spark.driver.memory": "4g", "spark.driver.extraJavaOptions": "-XX:+UseStringDeduplication -Dx=y"}
+    assert collector_settings(others) == {"spark.driver.defaultJavaOptions": "-XX:+UseParallelGC"}
+
+
+@pytest.mark.parametrize("name", ["spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"])
+def test_no_second_collector_beside_one_that_was_chosen(name: str) -> None:
+    assert collector_settings({name: "-Dx=y -XX:+UseG1GC"}) == {}
+    assert collector_settings({name: "-XX:+UseZGC -XX:+ZGenerational"}) == {}
+
+
+@pytest.mark.parametrize("name", _ENVIRONMENT)
+def test_nor_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "-Xmx1g -XX:+UseSerialGC")
+    assert collector_settings({}) == {}
