@@ -112,6 +112,15 @@ class Scale:
         sys.stdout.write(f"    {count:,} records\n")
         return took
 
+    def counted_plainly(self, what: str, ranges: Sequence[Range]) -> Took:
+        """The same of the same topics as one who has read Spark's own guide would count them, with its default
+        reader."""
+        topics = ",".join(sorted({span.partition.topic for span in ranges}))
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.fillings[0].bootstrap)
+        took, count = self._timed(what, lambda: reader.option("subscribe", topics).load().count())
+        sys.stdout.write(f"    {count:,} records\n")
+        return took
+
     def expect(self, outcome: Outcome) -> None:
         """An audit has seen everything that was written."""
         pending = sum(-(-one.next_request // PENDING_EVERY) for one in self.fillings)
@@ -139,7 +148,10 @@ def measure(scale: Scale, rows: int, skew: bool, directory: Path, parts: Sequenc
     scale.counted("counting, the first time", outcome.ranges)
     counted = scale.counted("counting", outcome.ranges)
     audited, _ = scale.audited("audit")
-    _ratio("audit ÷ counting", audited, counted, COUNT_TIMES_MAX)
+    scale.counted_plainly("counting with Spark's default reader, the first time", outcome.ranges)
+    plainly = scale.counted_plainly("counting with Spark's default reader", outcome.ranges)
+    _ratio("audit ÷ counting with the audit's own reader", audited, counted, COUNT_TIMES_MAX)
+    _ratio("audit ÷ counting with Spark's default reader", audited, plainly, COUNT_TIMES_MAX)
 
     if "state" in parts:
         _measure_state(scale, rows, skew, str(directory / "state"))

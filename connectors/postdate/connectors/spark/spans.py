@@ -138,14 +138,15 @@ class Spans:
 
     def _message(self) -> list[Column]:
         """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
-        key, value, id_, data = (F.col(name) for name in ("key", "value", "id", "data"))
-        between, null = self.secret_texts
+        data, (between, null) = F.col("data"), self.secret_texts
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
-        parts = [*(F.coalesce(part, F.lit(b"")) for part in (key, value, id_)), header_names, header_values]
-        whole = F.concat(F.lit(self.secret), *parts)
-        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (key, value, id_, header_names))
-        numbers: list[Column | str] = [*PARTITION, "offset", "due_ms", "target", *sizes, F.size(data)]
+        said = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
+        whole = F.concat(
+            F.lit(self.secret), *(F.coalesce(part, F.lit(b"")) for part in said), header_names, header_values
+        )
+        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*said, header_names))
+        numbers: list[Column | str] = ["partition", "offset", "due_ms", *sizes, F.size(data)]
         digest = F.sha2(whole, 256)
         orders: tuple[list[Column | str], ...] = ([digest, *numbers], [*numbers, digest])
         return [F.xxhash64(*columns).alias(name) for name, columns in zip(_MESSAGE, orders, strict=True)]
