@@ -14,8 +14,11 @@ from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.digests import EMPTY_HEADERS, untouched
 from postdate.connectors.spark.expressions import natural
-from postdate.connectors.spark.request_rows import parsed_origin
-from postdate.connectors.spark.sources import read_records
+from postdate.connectors.spark.record_rows import delivered_messages
+from postdate.connectors.spark.request_rows import parsed_origin, understood_rows
+from postdate.connectors.spark.sources import RECORDS, read_records
+from postdate.connectors.wire.headers import Headers
+from support.history import kafka_row
 
 
 def test_numbers_are_plain_digits(spark: SparkSession) -> None:
@@ -62,6 +65,54 @@ def test_untouched_headers_are_those_of_others_wherever_ours_stand(spark: SparkS
     rows = spark.createDataFrame(values, f"headers {EMPTY_HEADERS}")
     found = [[header["key"] for header in row[0]] for row in rows.select(untouched(F.col("headers"))).collect()]
     assert found == [[name for name in one if not name.lower().startswith("postdate-")] for one in lists]
+
+
+def test_what_postdate_added_is_found_wherever_it_stands(spark: SparkSession) -> None:
+    """The last of each counts. A delivery has them at the end; a record of somebody else has none, or any of them."""
+    choice = random.Random(17)
+    names = ["postdate-origin", "postdate-due", "postdate-id", "Postdate-Origin", "postdate-x", "a", "x-postdate-due"]
+    lists = [[choice.choice(names) for _ in range(n % 7)] for n in range(300)]
+    lists += [[*before, *names[:count]] for before in ([], ["a"], ["a", "b"], ["postdate-id"]) for count in range(4)]
+    values: list[Headers] = [[(name, _own_value(name, place)) for place, name in enumerate(one)] for one in lists]
+    rows = [kafka_row("t", offset, 0, b"k", b"v", one) for offset, one in enumerate(values)]
+    read = delivered_messages(spark.createDataFrame(rows, RECORDS), ["r"]).orderBy("record_offset").collect()
+    for one, found in zip(values, read, strict=True):
+        last = dict(one)
+        others = [name for name, _ in one if not name.lower().startswith("postdate-")]
+        origin, due = last.get("postdate-origin"), last.get("postdate-due")
+        assert found["offset"] == (int(origin.split(b"/")[2]) if origin else None), one
+        assert found["due_ms"] == (int(due) if due else None), one
+        assert found["id"] == last.get("postdate-id"), one
+        assert found["own_headers"] == ",".join(name for name, _ in one[len(others) :]), one
+        assert [header["key"] for header in found["data"]] == others, one
+
+
+def test_what_a_request_says_is_found_wherever_it_stands(spark: SparkSession) -> None:
+    """The first of each counts, and a time only where there is one. Most requests have a target, a time, perhaps an id;
+    others have any headers, twice or in other letters."""
+    choice = random.Random(19)
+    usual = ["postdate-topic", "postdate-at", "postdate-id"]
+    names = [*usual, "postdate-delay", "postdate-key", "postdate-partition", "postdate-grace", "Postdate-At", "a"]
+    lists = [[choice.choice(names) for _ in range(n % 6)] for n in range(300)]
+    lists += [[*before, *usual[:count], *more] for count in range(4) for before in ([], ["a"]) for more in ([], ["a"])]
+    lists += [[*usual, more] for more in names] + [[more, *usual] for more in names]
+    values: list[Headers] = [[(name, b"%d" % (100 + place)) for place, name in enumerate(one)] for one in lists]
+    rows = [kafka_row("r", offset, 0, b"k", b"v", one) for offset, one in enumerate(values)]
+    understood = understood_rows(spark.createDataFrame(rows, RECORDS), [])
+    for one, found in zip(values, understood.orderBy("offset").collect(), strict=True):
+        first = dict(reversed(one))
+        times = [name for name, _ in one if name in ("postdate-at", "postdate-delay")]
+        said = {name: first.get(f"postdate-{name}") for name in ("topic", "id", "key", "partition", "grace")}
+        assert found["target"] == (said["topic"].decode() if said["topic"] else None), one
+        assert found["due_ms"] == (int(first[times[0]] or b"") if len(times) == 1 else None), one
+        assert (found["id"], found["key"]) == (said["id"], said["key"] or b"k"), one
+        assert found["partition_asked"] == (int(said["partition"]) if said["partition"] else None), one
+        assert found["grace_ms"] == (int(said["grace"]) if said["grace"] else None), one
+        assert (found["action"], found["own_key"]) == ("schedule", b"k"), one
+
+
+def _own_value(name: str, place: int) -> bytes:
+    return b"r/0/%d" % place if name.lower() == "postdate-origin" else b"%d" % (100 + place)
 
 
 def test_how_kafka_is_read_leaves_the_session_as_it_was(spark: SparkSession) -> None:

@@ -51,7 +51,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     carried = list(kept.values())
     read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
     data, first_own = untouched(headers), _first_own(headers)
-    is_usual = F.coalesce(first_own == F.size(data), F.lit(False))
+    is_usual = F.coalesce(first_own == F.size(data), F.size(headers) == F.size(data))
     split = [
         *map(F.col, (*carried, "headers")),
         data.alias("data"),
@@ -68,7 +68,9 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
             F.when(unusual.isNull(), F.get(values, first + place)).otherwise(unusual.getField(name)).alias(name)
             for place, name in enumerate(_OWN)
         ),
-        F.when(unusual.isNull(), usual_names).otherwise(joined_names(own_names)).alias("own_headers"),
+        F.when(unusual.isNull() & first.isNotNull(), usual_names)
+        .otherwise(joined_names(own_names))
+        .alias("own_headers"),
     ]
     origin, due, id_ = (F.col(name) for name in _OWN)
     named = [
@@ -77,8 +79,7 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
         natural(due.cast("string")).alias("due_ms"),
         id_.alias("id"),
     ]
-    carried += ["id"]
-    carried += ["due_ms", "own_headers"]
+    carried += ["id", "due_ms", "own_headers"]
     ours = [*map(F.col, (*carried, *places)), F.col(places[0]).isin(*requests).alias("is_ours")]
     found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]
     return [
