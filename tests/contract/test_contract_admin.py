@@ -13,6 +13,7 @@ from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import append, new_topic, open_producer
 from support.patience import PATIENCE_S
+from support.sidecars import wait_until
 
 
 class TestOffsets:
@@ -97,9 +98,10 @@ class TestTopics:
         name = new_topic(kafka, retention_ms="5000000")
         admin.add_partitions({name: 3})
         admin.alter_topic_config(name, {"max.message.bytes": "54321"})
-        info = admin.describe([name], ["max.message.bytes", "retention.ms"])[name]
-        assert info.partitions == {0: True, 1: True, 2: True}
-        assert info.config == {"max.message.bytes": "54321", "retention.ms": "5000000"}
+        wanted = {"max.message.bytes": "54321", "retention.ms": "5000000"}
+        # A broker knows of a change a moment after it was taken.
+        wait_until(lambda: admin.describe([name], list(wanted))[name].config == wanted, "the settings are changed")
+        assert admin.describe([name], list(wanted))[name].partitions == {0: True, 1: True, 2: True}
         with pytest.raises(SettingRefused):
             admin.add_partitions({name: 2})
         with pytest.raises(SettingRefused):

@@ -47,6 +47,10 @@ class Client:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
+            connection.connect()
+            # To a port that nobody has, one in some ten thousand connections of this machine gets itself.
+            if connection.sock.getsockname() == connection.sock.getpeername():
+                raise ConnectionRefusedError(f"nobody listens on port {self.port}")
             connection.request(method, path, body, {**given, **headers})
             answer = connection.getresponse()
             return Answer(answer.status, answer.read().decode(), dict(answer.getheaders()))
