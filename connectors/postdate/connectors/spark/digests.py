@@ -48,11 +48,9 @@ def present(headers: Column) -> Column:
 def untouched(headers: Column) -> Column:
     """The headers that are not Postdate's own, in their order.
 
-    Nearly everybody puts a few of Postdate's behind or before all others: then cutting is enough, and compiled. Records
-    of others have none.
+    Nearly everybody puts a few of Postdate's behind or before all others: then cutting is enough, and compiled.
     """
-    has_none = ~F.contains(F.lower(F.array_join(_names(headers), "\n")), F.lit(_PREFIX))
-    found = F.when(has_none, headers).otherwise(F.filter(headers, lambda header: ~is_ours(header)))
+    found = F.filter(headers, lambda header: ~is_ours(header))
     for count in reversed(_OWN_COUNTS):
         rest = F.greatest(F.size(headers) - count, F.lit(0))
         for first, first_own in ((count + 1, F.lit(0)), (1, rest)):

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.digests import digest, headers_digest, joined_names, last_value, present, untouched
-from postdate.connectors.spark.expressions import let, natural, remembered
+from postdate.connectors.spark.expressions import natural, remembered
 from postdate.connectors.spark.request_rows import origin_steps, parsed_origin
 from postdate.connectors.wire import headers as names
-
-# What a delivery adds behind the headers of the message; the last one where that has an id.
-_OWN = (names.ORIGIN, names.DUE, names.ID)
 
 # What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
 _DEAD_LETTER_HEADERS = 3
@@ -50,62 +46,24 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
     carried = list(kept.values())
     read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
-    data, first_own = untouched(headers), _first_own(headers)
-    is_usual = F.coalesce(first_own == F.size(data), F.size(headers) == F.size(data))
     split = [
         *map(F.col, (*carried, "headers")),
-        data.alias("data"),
-        first_own.alias("first_own"),
-        F.when(~is_usual, let(headers, _looked_up)).alias("unusual"),
+        untouched(headers).alias("data"),
+        last_value(headers, names.ORIGIN).cast("string").alias("origin_text"),
+        last_value(headers, names.DUE).cast("string").alias("due_text"),
+        last_value(headers, names.ID).alias("id"),
     ]
-    first, unusual, values = F.col("first_own"), F.col("unusual"), headers.getField("value")
     own_names = F.slice(headers, F.size("data") + 1, F.size(headers) - F.size("data"))
-    usual_names = F.when(F.size(headers) - first == len(_OWN), F.lit(",".join(_OWN))).otherwise(",".join(_OWN[:-1]))
-    carried += ["data"]
-    texts = [
-        *map(F.col, carried),
-        *(
-            F.when(unusual.isNull(), F.get(values, first + place)).otherwise(unusual.getField(name)).alias(name)
-            for place, name in enumerate(_OWN)
-        ),
-        F.when(unusual.isNull() & first.isNotNull(), usual_names)
-        .otherwise(joined_names(own_names))
-        .alias("own_headers"),
-    ]
-    origin, due, id_ = (F.col(name) for name in _OWN)
+    carried += ["data", "id"]
     named = [
-        *map(F.col, (*carried, "own_headers")),
-        origin.cast("string").alias("origin_text"),
-        natural(due.cast("string")).alias("due_ms"),
-        id_.alias("id"),
+        *map(F.col, (*carried, "origin_text")),
+        natural(F.col("due_text")).alias("due_ms"),
+        joined_names(own_names).alias("own_headers"),
     ]
-    carried += ["id", "due_ms", "own_headers"]
+    carried += ["due_ms", "own_headers"]
     ours = [*map(F.col, (*carried, *places)), F.col(places[0]).isin(*requests).alias("is_ours")]
     found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]
-    return [
-        read,
-        split,
-        texts,
-        named,
-        *origin_steps(carried, "origin_text", places),
-        ours,
-        [*found, *map(F.col, carried)],
-    ]
-
-
-def _first_own(headers: Column) -> Column:
-    """Where Postdate's own begin if they are the last ones, as a delivery has them; null where they are not."""
-    found = F.lit(None).cast("int")
-    for count in (len(_OWN), len(_OWN) - 1):
-        first = F.size(headers) - count
-        stand = (F.get(headers, first + place).key == name for place, name in enumerate(_OWN[:count]))
-        found = F.when(reduce(Column.__and__, stand), first).otherwise(found)
-    return found
-
-
-def _looked_up(headers: Column) -> Column:
-    """The last value of each of Postdate's own, wherever it stands."""
-    return F.struct(*(last_value(headers, name).alias(name) for name in _OWN))
+    return [read, split, named, *origin_steps(carried, "origin_text", places), ours, [*found, *map(F.col, carried)]]
 
 
 def digested_records(messages: DataFrame) -> DataFrame:
