@@ -39,6 +39,9 @@ from postdate.connectors.wire import headers as names
 
 _ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
 
+# What nearly every request says, and nothing else.
+_USUAL = (names.TOPIC, *names.TIMES, names.ID)
+
 
 def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
     """The rows described above, one for each record of request topics; `levels_ms` is their level table.
@@ -109,10 +112,6 @@ def _split_columns() -> list[Column]:
         headers.alias("headers"),
         untouched(headers).alias("data"),
     ]
-
-
-# What nearly every request says, and nothing else.
-_USUAL = (names.TOPIC, *names.TIMES, names.ID)
 
 
 @remembered

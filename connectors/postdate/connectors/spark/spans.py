@@ -7,8 +7,8 @@ other request lies ahead, and nothing else was said of any. Requests have differ
 so where each of as many records cancels out one request, each request has exactly one fate and one record, and these
 say what was asked. What is plain in the sense of `sieve` is exactly that. Only spans that are not whole come there.
 
-How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id and a
-secret of 128 bits that each audit draws for itself, so nobody who writes records knows what cancels out what; that of
+How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id, target and
+a secret of 128 bits that each audit draws for itself, so nobody who writes records knows what cancels out what; that of
 a fate, which is two numbers, of xxHash64 with 128 secret bits. A span that is not whole passes for one by chance only,
 once in 2**128.
 
@@ -45,7 +45,7 @@ _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
 # Bytes by which the names of headers, and their values, are told apart where they are put into one text: nobody who
 # writes records knows them.
-_BETWEEN_BYTES: Final = 9
+_BETWEEN_BYTES: Final = 16
 
 
 def _secret_numbers() -> tuple[int, int]:
