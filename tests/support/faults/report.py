@@ -103,6 +103,7 @@ def _outcome(run: Run) -> Iterator[str]:
         "**losses**": found.lost,
         "**early**": found.early,
         "**changed**": found.changed,
+        "messages judged for order, due and delivered between the faults": f"{found.ordered:,}",
         "lateness in ms, faults included": late,
         "lateness in ms between the faults": calm,
         "audit by Spark": run.audit,

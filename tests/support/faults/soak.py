@@ -21,7 +21,7 @@ import numpy as np
 from support.command import run_postdate
 from support.faults.course import Step, run_course
 from support.faults.deed import FAULTS
-from support.faults.judgement import judge
+from support.faults.judgement import Judgement, judge, judge_order
 from support.faults.report import Run, markdown
 from support.faults.scene import Scene, new_scene
 
@@ -82,13 +82,15 @@ def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only:
             wrong.append(f"the end: {error}")
         wrong += scene.look_through_logs()
         found = judge(scene.book)
+        found.ordered, overtaken = judge_order(scene.book, [step.calm_ms for step in steps])
+        wrong += overtaken
         asked = scene.load.acknowledged + scene.strangers
         if found.requests != asked:
             wrong.append(f"{asked} requests were acknowledged and {found.requests} are on the topic")
         verdict = _audit(scene) if audit else "not asked for"
         if audit and not verdict.startswith("clean"):
             wrong.append(f"the audit: {verdict}")
-        wrong += _unreached(scene, steps)
+        wrong += _unreached(scene, steps, found)
         return Run(
             seed,
             minutes,
@@ -130,9 +132,10 @@ def _audit(scene: Scene) -> str:
     return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
 
 
-def _unreached(scene: Scene, steps: list[Step]) -> list[str]:
+def _unreached(scene: Scene, steps: list[Step], found: Judgement) -> list[str]:
     """What a run that proves anything must have seen."""
     reached = {
+        "messages judged for order": found.ordered,
         "takeovers": len(scene.book.owners),
         "transactions": scene.book.kinds["fates"],
         "dead letters": sum(scene.book.reasons.values()),
