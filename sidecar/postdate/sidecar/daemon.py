@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -52,9 +53,8 @@ def run(config: Config) -> int:
     configure_logging(config.log_level)
     bound = claim(config.http)
     address = advertised_address(config) if bound else ""
-    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
     factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
-    poller = Poller(consumer, factory.start, announce)
+    poller = Poller(None, factory.start, announce, _in_background)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         poller.stop()
@@ -68,10 +68,17 @@ def run(config: Config) -> int:
     watch.start()
     clock = SystemClock()
     with serving(Process(config, poller, factory.counts, retentions, kafka, admin, clock), bound):
-        served = poller.run(config.request_topic_names)
+        served = poller.run(
+            config.request_topic_names,
+            lambda: kafka.group_consumer(config.group_id, config.group_instance_id or None, address),
+        )
     ended.set()
     watch.join()
     return Exit.OK if served else Exit.FENCED
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="coordinator", daemon=True).start()
 
 
 def announce(shards: int) -> None:
