@@ -59,6 +59,7 @@ class Scene:
             is_stopping=False,
             is_drained=False,
             failure=None,
+            waits_for="",
             statistics=(),
         )
 
@@ -133,6 +134,14 @@ def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
         answer = client.get(path)
         assert answer.status == 503
         assert "poll loop has not turned for 6" in answer.text
+
+
+def test_a_process_that_waits_for_kafka_is_alive_and_says_what_it_waits_for(scene: Scene) -> None:
+    scene.poller.is_member, scene.poller.waits_for = False, "connection refused"
+    client = scene.serve()
+    assert client.get("/healthz").status == 200
+    answer = client.get("/readyz")
+    assert (answer.status, answer.text.splitlines()[0]) == (503, "waiting for Kafka: connection refused")
 
 
 @pytest.mark.parametrize(("since_s", "alive"), [(5, 200), (61, 503)])

@@ -303,6 +303,11 @@ OPEN_FILES_PER_SHARD: Final = 16
 # this time, and a shard that is not confirmed asks again.
 CONFIRM_TIMEOUT_S: Final = 10.0
 
+# A process that starts while brokers are away pauses this long between two attempts, each of which lasts for 15 s at
+# most. The pause doubles to the most, which is lateness once the brokers are back.
+START_PAUSE_S_MIN: Final = 1.0
+START_PAUSE_S_MAX: Final = 10.0
+
 # A failed client of the group is replaced after this pause, which doubles with each failure in a row. The most is less
 # than CLIENT_STABLE_S: of two processes that fence each other, neither takes the pauses of the other for success.
 CLIENT_PAUSE_S_MIN: Final = 1.0

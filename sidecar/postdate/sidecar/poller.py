@@ -78,6 +78,8 @@ class Poller:
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """What the consumer has last measured about its connections."""
         self._ask_member_at = 0.0
+        self.waits_for = ""
+        """Why this process has not joined yet; empty once Kafka has answered."""
         self.failure: ClientFailure | None = None
         """Why this process has no client, until it has a new one."""
         self.holds = HoldRequests()

@@ -66,6 +66,8 @@ def not_ready(process: Process) -> list[str]:
         reasons.append(dead)
     elif failure is not None:
         reasons.append(f"the group consumer failed, a new one joins soon: {failure.why}")
+    if process.poller.waits_for:
+        reasons.append(f"waiting for Kafka: {process.poller.waits_for}")
     if not process.poller.is_member:
         reasons.append(f"not a member of the group {process.config.group_id}")
     now_ms = process.clock.steady_ms()
