@@ -168,3 +168,12 @@ def poll_for(members: Sequence[Member], seconds: float) -> None:
     while now() < deadline:
         for member in members:
             member.poll(0.05)
+
+
+#: Makes a member: of a group, for a topic, with its first offset (None: it starts nothing) and its static name.
+Join = Callable[..., Member]
+
+
+def confirms(member: Member, part: Partition) -> bool:
+    """Whether the coordinator reports that this member holds the partition."""
+    return member.consumer.confirm([part], 10) == {part}
