@@ -34,7 +34,7 @@ from support.kafka_steps import (
     read_committed,
 )
 from support.patience import PATIENCE_S
-from support.rounds import LIGHTER, expect, first_kept
+from support.rounds import LONGER, expect, first_kept
 from support.sidecars import environment
 
 #: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
@@ -166,7 +166,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
         expect(took_s < limits.SUSPICIOUS_END_S, f"the commit took {took_s:.2f} s, which taints a producer, too")
         return settled
 
-    assert [first_kept(play, LIGHTER) for _ in range(8)] == [True] * 8
+    assert [first_kept(play, LONGER) for _ in range(8)] == [True] * 8
 
 
 def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:
