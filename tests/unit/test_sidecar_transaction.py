@@ -105,11 +105,11 @@ def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
     begun: list[str] = []
     honest = {name: getattr(SimTransactionalProducer, name) for name in ("begin", "commit", "abort", "settle")}
 
-    def begin(self: SimTransactionalProducer) -> None:
+    def begin(self: SimTransactionalProducer, created_ms: int = 0) -> None:
         assert id(self) not in unsettled, "a transaction begins before the last one was settled"
         begun.append("begin")
         unsettled.add(id(self))
-        honest["begin"](self)
+        honest["begin"](self, created_ms)
 
     def settle(self: SimTransactionalProducer) -> bool:
         unsettled.discard(id(self))
