@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar import shard as shard_module
+from postdate.sidecar.ingest import ingest as honest_ingest
 from postdate.sidecar.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.internal_failures import InternalFailures
 from postdate.sidecar.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
@@ -44,12 +45,10 @@ class _Guarded:
 
 
 def _failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], bool]) -> None:
-    honest = shard_module.ingest
-
     def ingest(*given: object) -> int:
         if fails():
             raise ValueError("a rule of ours is broken")
-        return honest(*given)  # type: ignore[arg-type]  # passed on as they came
+        return honest_ingest(*given)  # type: ignore[arg-type]  # passed on as they came
 
     monkeypatch.setattr(shard_module, "ingest", ingest)
 

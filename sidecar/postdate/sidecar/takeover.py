@@ -9,6 +9,7 @@ Thread rule: runs on the thread of its shard, off the poll thread; the request p
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,7 +26,12 @@ from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.errors import HaltReason, Loss
-from postdate.sidecar.limits import FENCE_TIMEOUT_S, PRODUCER_MESSAGE_BYTES_MAX, RECOVERY_RECORDS_MAX
+from postdate.sidecar.limits import (
+    FENCE_TIMEOUT_S,
+    PRODUCER_MESSAGE_BYTES_MAX,
+    RECOVERY_FATES_MAX,
+    RECOVERY_RECORDS_MAX,
+)
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.opening import discard, keep, open_index
 from postdate.sidecar.shard_context import ShardContext
@@ -221,13 +227,37 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
 
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
-    """One local write for these records, at least one; returns what the last of them says."""
-    index = checked.index
-    draft = Draft(index, max(records[-1].timestamp_ms, 0))
-    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
-    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    """Apply these records, at least one, in as few local writes as memory allows; returns the last of them."""
+    said = None
+    for piece in _pieces(ctx, records):
+        _apply_piece(ctx, checked, piece)
+        said = piece[-1][1]
+    assert said is not None, "there is a record"
+    return said
+
+
+def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
+    """The records decoded, in pieces of RECOVERY_FATES_MAX fates; one record alone is never cut."""
+    piece: list[tuple[Record, DispatchRecord]] = []
+    fates = 0
     for record in records:
         said = decode(ctx.log, record)
+        if piece and fates + len(said.fates) > RECOVERY_FATES_MAX:
+            yield piece
+            piece, fates = [], 0
+        piece.append((record, said))
+        fates += len(said.fates)
+    if piece:
+        yield piece
+
+
+def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
+    """One local write for these records."""
+    index = checked.index
+    draft = Draft(index, max(piece[-1][0].timestamp_ms, 0))
+    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
+    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    for record, said in piece:
         if seq != SEQ_UNKNOWN and said.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
         seq, takeover = said.seq, max(takeover, said.takeover)
@@ -235,10 +265,9 @@ def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -
             apply_fate(draft, fate, read_up_to(index))
         _pass_over(ctx, draft, said)
     draft.changes.seq, draft.changes.takeover = seq, takeover
-    draft.changes.next_dispatch = records[-1].offset + 1
+    draft.changes.next_dispatch = piece[-1][0].offset + 1
     index.write(draft.changes)
     failpoints.reached("takeover.record-applied")
-    return said
 
 
 def _pass_over(ctx: ShardContext, draft: Draft, said: DispatchRecord) -> None:
