@@ -82,12 +82,15 @@ class HaltReason(StrEnum):
     NEWER_FORMAT = "newer-format"
     FOREIGN_RECORD = "foreign-record"
     TOPIC_RULES = "topic-rules"
-    RECOVERY_STALLED = "recovery-stalled"
     INTERNAL = "internal"
 
 
 IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
 """Halted so, a shard must keep its index: it alone knows what Kafka has lost, and a rebuild would deliver it again."""
+
+
+EVIDENT = frozenset({HaltReason.SEQ_BROKEN, HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
+"""A record that was read shows it, or it is our own mistake. The others rest on a broker's answer and are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

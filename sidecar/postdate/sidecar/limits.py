@@ -29,11 +29,12 @@ TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
-# A foreign open transaction ends by its time-out (the broker allows 15 min, clients use 1 min): beyond this, say so.
-RECOVERY_STALL_MS_MAX: Final = 180_000
+# A takeover that reads nothing new for so long gives its place to another one, and tries again after a pause: a leader
+# that is away and a foreign open transaction (the broker allows 15 min, clients use 1 min) take as long as they take.
+RECOVERY_STALL_MS_MAX: Final = 20_000
 
-# Said once, so that whoever looks knows what a takeover waits for.
-RECOVERY_SLOW_MS: Final = 10_000
+# Records of one read of a log; what the client has fetched ahead bounds it in bytes.
+READ_RECORDS_MAX: Final = 1_000
 
 # All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
@@ -159,11 +160,29 @@ RATE_RETRY_MS: Final = 50.0
 BACKOFF_MS_MIN: Final = 100
 BACKOFF_MS_MAX: Final = 5_000
 
+# After an unexpected exception a shard begins again, at most so often in a row: some four minutes in all. An hour
+# without one ends the row.
+INTERNAL_ATTEMPTS_MAX: Final = 8
+INTERNAL_BACKOFF_MS_MIN: Final = 1_000
+INTERNAL_BACKOFF_MS_MAX: Final = 60_000
+INTERNAL_CALM_MS: Final = 3_600_000
+
 # A call of init_transactions; the broker's answer waits for the end of the older transaction, 10 s at most.
 FENCE_TIMEOUT_S: Final = 15.0
 
-# Records applied from the dispatch log in one local write: keeps a WriteBatch at some megabytes.
+# Reading the gap between D and the first record of a tenure: with the flush before it, well inside the transaction
+# time-out of 10 s. The gap holds some offsets; only a foreign open transaction, or a leader that is away, takes longer.
+BOUND_CHECK_MS_MAX: Final = 4_000
+
+# A halt that rests on a broker's answer must stand for longer than a deposed broker takes to learn that it is (its
+# session time-out, 9 s by default, and some), and be found more than twice: a machine may have been suspended between.
+HALT_CONFIRM_MS: Final = 20_000
+HALT_FINDINGS_MIN: Final = 3
+
+# Records and fates applied from the dispatch log in one local write. Measured: a fate takes some 350 bytes while it is
+# applied, so a piece stays below 4 MiB, and eight takeovers at once below 32. One record may hold as many fates.
 RECOVERY_RECORDS_MAX: Final = 200
+RECOVERY_FATES_MAX: Final = 10_000
 
 # The last committed dispatch-log record is looked for backwards in steps that double from this many offsets.
 TAIL_OFFSETS: Final = 64

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 
-from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.instructions import is_instructed
 from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVERS_AT_ONCE_MAX
@@ -69,8 +68,7 @@ class ShardThread:
                     wait_ms = self._turn(shard)
                 except Exception as error:
                     log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
-                    shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; report it with the log")
-                    continue
+                    wait_ms = shard.fail(error)
                 if wait_ms > 0 and not released.is_set():
                     takes = shard.state in DELIVERING and not shard.ctx.held.now.intake
                     if wait_ms > CONFIRM_INTERVAL_MS:

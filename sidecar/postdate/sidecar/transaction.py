@@ -9,6 +9,7 @@ Thread rule: a tenure belongs to the thread of its shard.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import UNSET
@@ -18,6 +19,7 @@ from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalP
 from postdate.connectors.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
 from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
+from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.limits import FLUSH_TIMEOUT_S
 from postdate.wheel.index import TimerIndex
@@ -46,6 +48,11 @@ class Tenure:
     group: str
     clock: Clock
     broker_clock: BrokerClock
+    verify: Callable[[int], None] | None = None
+    """What the first transaction asks, with the offset of its dispatch-log record, before its commit; None: verified.
+    Raises UnverifiedBound."""
+    before_commit: Callable[[int], None] | None = None
+    """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
     """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
     blamed: dict[int, KafkaFault] = field(default_factory=dict)
@@ -59,6 +66,8 @@ class Tenure:
     """How long it took from its begin to its commit."""
     reusable: bool = True
     """False while a transaction is open, and after one whose end was not settled cleanly: drop the tenure."""
+    is_refuted: bool = False
+    """True after the bound of the recovery proved wrong: `reusable` is False for good."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -82,6 +91,7 @@ class Tenure:
         is True only if the next transaction may begin on this producer.
 
         Raises AbortRequired (the transaction is aborted, nothing of it is visible; `blamed` and `log_failed` say more),
+        as UnverifiedBound if this was the first transaction and the log holds records that recovery has not read,
         UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
@@ -112,9 +122,15 @@ class Tenure:
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
+            if self.verify is not None:
+                self.verify(self._log_offset)
+                self.verify = None
+            if self.before_commit is not None:
+                self.before_commit(self._log_offset)
             self.producer.commit()
             self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
+            self.is_refuted = isinstance(fault, UnverifiedBound)
             self.producer.abort()
             self._settle()
             if isinstance(fault, AbortRequired):
@@ -173,4 +189,4 @@ class Tenure:
 
     def _settle(self) -> None:
         """The one step that follows every commit and every abort (docs/protocol.md, "Recycle")."""
-        self.reusable = self.producer.settle()
+        self.reusable = self.producer.settle() and not self.is_refuted
