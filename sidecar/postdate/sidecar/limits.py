@@ -107,6 +107,13 @@ TARGETS_KNOWN_MAX: Final = 10_000
 # A target that worked is looked at again this often, so that a deleted topic or a new size limit is noticed.
 TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 
+# A message waits this long for the first look at its target, which takes some milliseconds; then it is parked, and the
+# shard goes on with the others.
+TARGET_LOOK_WAIT_MS: Final = 100.0
+
+# An entry ends for a target that metadata shows as missing only if that was seen a moment ago: two looks of `tend`.
+TARGET_FRESH_MS_MAX: Final = 1_000
+
 # A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
@@ -133,11 +140,36 @@ HEAVY_SHARE: Final = 1 / 8
 # Of fewer messages that the second cursor took each target has a large share, and no share says anything.
 HEAVY_TAKEN_MIN: Final = 20
 
-# Entries that Kafka refused in a batch and that are tried alone: each costs a transaction, and a skip in every scan.
-SUSPECTS_MAX: Final = 1_000
+# Refused entries of a target that are tried again alone: each costs a transaction, and is passed over in every trial.
+REFUSED_MAX: Final = 1_000
 
-# A transaction in which every message is reported by itself, to find the one that is refused.
-ISOLATING_ENTRIES_MAX: Final = 1_000
+# A transaction in which every message reports for itself, to find the one that is refused: a callback for each.
+REPORTED_ENTRIES_MAX: Final = 1_000
+
+# Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
+ISOLATED_MAX: Final = 1_000
+
+# After a trial the next one waits for so many times what it took: the others have three quarters of the time.
+TRIAL_REST: Final = 3.0
+
+# ... and at least this: the broker writes the markers of a trial, and a transaction right behind would wait for them.
+TRIAL_REST_MS_MIN: Final = 20.0
+
+# A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.
+REFUSED_RETRY_MS_MIN: Final = 1_000.0
+REFUSED_RETRY_MS_MAX: Final = 15_000.0
+
+# A target stays isolated for this long after its last fault: one that refuses a record in a hundred, or is slow now and
+# then, would abort or delay the transactions of all others again and again.
+PROBATION_MS: Final = 30_000.0
+
+# A small transaction that took longer makes the next ones report when each topic acknowledged: so many of them. A
+# topic for which two of them in a row waited this long, and longer than for all others, is slow.
+WATCHED_TRANSACTIONS: Final = 20
+SLOW_TOPIC_MS: Final = 50.0
+
+# How soon entries under key 0 are looked at again while they wait for their own topics to recover.
+OWN_RETRY_MS: Final = 10.0
 
 # Parked entries moved back in one local write: some milliseconds, so that dispatch is never held up.
 UNPARK_ENTRIES_MAX: Final = 5_000
@@ -234,6 +266,10 @@ SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024
 # Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
 FLUSH_TIMEOUT_S: Final = 8.0
 
+# Records of a healthy transaction are acknowledged within some 10 ms. After this long the targets of the transaction
+# are looked up: a deleted one would hold everybody up until message.timeout.ms.
+FLUSH_SLICE_S: Final = 0.2
+
 # What the client lets through: above any topic's limit, which is what decides. Its own default is 1 MB, below the limit
 # of the dead letters, and a record that it refused could not leave at all.
 PRODUCER_MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -301,6 +337,9 @@ FENCED_PATIENCE_MS: Final = 10_000
 
 # Failing targets and parked entries are looked after this often; each look is some point reads.
 TEND_INTERVAL_MS: Final = 500
+
+# A duty that Kafka does not answer is tried again after a delay that doubles up to this: each try may take 15 s.
+DUTY_DELAY_MS_MAX: Final = 60_000
 
 # Requests whose age is looked at in one sweep, by some point reads each: some 20 ms twice a second, and only while old
 # requests are pending that are not stored.

@@ -215,8 +215,8 @@ class Shard(Stateful):
     def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
         before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
         next_due = index.next_due_ms()
-        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.rated_in_ms() > 0:
-            return min(self._idle(index, now_ms, next_due), self._dispatcher.rated_in_ms())
+        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.parked_in_ms() > 0:
+            return min(self._idle(index, now_ms, next_due), self._dispatcher.parked_in_ms())
         wait_ms = self._pace.wait_ms(steady)
         if wait_ms > 0:
             return wait_ms
@@ -232,7 +232,7 @@ class Shard(Stateful):
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
-        return min(self._idle(index, now_ms, exact), max(self._dispatcher.rated_in_ms(), 1.0))
+        return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: how long until something may, bounded by the housekeeping."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from msgspec import UNSET
 
@@ -21,7 +22,7 @@ from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_TIMEOUT_S
+from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S
 from postdate.wheel.index import TimerIndex
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
@@ -30,6 +31,28 @@ NOBODY = -1
 #: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
 #: key), key, value, headers. A plain tuple: there is one for every message.
 Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
+
+
+class Reports(Enum):
+    """Which records of a transaction report for themselves: none, the last one for each topic, or all of them."""
+
+    NONE = "none"
+    LAST = "last"
+    ALL = "all"
+
+
+@dataclass(slots=True)
+class TopicOutcome:
+    """What the delivery reports of one transaction say about one topic: how many records were acknowledged, when the
+    last of these was (steady ms), and the faults of refused ones by request offset."""
+
+    acknowledged: int = 0
+    last_at: float = -1.0
+    faults: dict[int, KafkaFault] = field(default_factory=dict)
+
+
+class GivenUp(AbortRequired):
+    """The transaction was aborted because its caller found out that it waits in vain."""
 
 
 class AppendedEarly(AbortRequired):
@@ -55,13 +78,17 @@ class Tenure:
     """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
     """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
-    blamed: dict[int, KafkaFault] = field(default_factory=dict)
+    outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
+    """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
     low_water: int = -1
     """That of the last record of this tenure."""
     low_water_floor: int = 0
     """The highest that was committed before it: an index that comes from an older disk must not take it back."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
+    began_at: float = 0.0
+    """When the last transaction began, and when its log record was acknowledged (-1: it was not); steady ms."""
+    log_acknowledged_at: float = -1.0
     took_ms: float = 0.0
     """How long it took from its begin to its commit."""
     reusable: bool = True
@@ -80,29 +107,32 @@ class Tenure:
         next_request: int,
         low_water: int,
         due_max_ms: int,
-        report: bool = False,
+        reports: Reports = Reports.NONE,
+        must_give_up: Callable[[], bool] | None = None,
     ) -> int:
         """Commit `messages` together with one dispatch-log record; returns the record's offset.
 
         `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
-        (invariant I6). With `report`, each message reports for itself and `blamed` holds those that Kafka refused.
+        (invariant I6). `reports`: which messages report for themselves, in `outcomes`. `must_give_up` is asked while
+        records stay unacknowledged for long: if it returns True, the transaction is aborted at once.
 
         Requires `reusable`. The end of the transaction is settled before this returns or raises: afterwards, `reusable`
         is True only if the next transaction may begin on this producer.
 
-        Raises AbortRequired (the transaction is aborted, nothing of it is visible; `blamed` and `log_failed` say more),
+        Raises AbortRequired (the transaction is aborted, nothing of it is visible; see `outcomes` and `log_failed`),
         as UnverifiedBound if this was the first transaction and the log holds records that recovery has not read,
         UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable = False
-        self.blamed.clear()
+        self.outcomes = {}
         self._log_offset, self._log_appended, self._log_fault = -1, -1, None
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
-        began = self.clock.steady_ms()
+        began = self.began_at = self.clock.steady_ms()
+        self.log_acknowledged_at = -1.0
         try:
-            self._produce(messages, report)
+            self._produce(messages, reports)
             record = DispatchRecord(
                 v=1,
                 seq=self.seq + 1,
@@ -118,7 +148,7 @@ class Tenure:
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
-            left = self.producer.flush(FLUSH_TIMEOUT_S)
+            left = self._flush(must_give_up)
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
@@ -151,31 +181,53 @@ class Tenure:
         """True where the dispatch-log record itself was refused: then no entry is to blame."""
         return self._log_fault is not None
 
-    def _produce(self, messages: list[Message], report: bool) -> None:
-        offset, produce = NOBODY, self.producer.produce
+    def _produce(self, messages: list[Message], reports: Reports) -> None:
+        offset, topic, produce = NOBODY, "", self.producer.produce
         try:
-            if not report:
-                for message in messages:
-                    offset, topic, partition, key, value, headers = message
-                    produce(topic, value, key, headers, partition)
-            else:
+            if reports is Reports.ALL:
                 for offset, topic, partition, key, value, headers in messages:
-                    produce(topic, value, key, headers, partition, self._blame(offset))
+                    produce(topic, value, key, headers, partition, self._report(offset, topic))
+                return
+            last = {message[1]: at for at, message in enumerate(messages)} if reports is Reports.LAST else {}
+            for message in messages if not last else messages[: min(last.values())]:
+                offset, topic, partition, key, value, headers = message
+                produce(topic, value, key, headers, partition)
+            if last:
+                lasts, begin = set(last.values()), min(last.values())
+                for at, (offset, topic, partition, key, value, headers) in enumerate(messages[begin:], begin):
+                    produce(topic, value, key, headers, partition, self._report(offset, topic) if at in lasts else None)
         except RecordRejected as fault:
-            if offset != NOBODY:
-                self.blamed[offset] = fault
+            self.outcomes.setdefault(topic, TopicOutcome()).faults[offset] = fault
             raise
 
-    def _blame(self, offset: int) -> OnDelivery:
+    def _report(self, offset: int, topic: str) -> OnDelivery:
+        outcome = self.outcomes.setdefault(topic, TopicOutcome())
+
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
-            if isinstance(fault, RecordRejected) and offset != NOBODY:
-                self.blamed[offset] = fault
+            if fault is None:
+                outcome.acknowledged += 1
+                outcome.last_at = self.clock.steady_ms()
+            elif isinstance(fault, RecordRejected):
+                outcome.faults[offset] = fault
 
         return delivered
+
+    def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
+        """Wait until every record has its report; returns how many have none."""
+        left_s = FLUSH_TIMEOUT_S
+        while must_give_up is not None and left_s > FLUSH_SLICE_S:
+            left = self.producer.flush(FLUSH_SLICE_S)
+            left_s -= FLUSH_SLICE_S
+            if not left:
+                return 0
+            if must_give_up():
+                raise GivenUp("a transaction is aborted: one of its targets cannot be produced to any more")
+        return self.producer.flush(left_s)
 
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         self._log_offset, self._log_appended, self._log_fault = offset, timestamp_ms, fault
         if fault is None:
+            self.log_acknowledged_at = self.clock.steady_ms()
             self.broker_clock.sample(timestamp_ms, self.clock.steady_ms())
 
     def _check(self, left: int, due_max_ms: int) -> None:

@@ -25,6 +25,7 @@ from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.bound_check import BoundCheck
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.due_reader import Due, DueReader
 from postdate.sidecar.holds import Holds
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.target_rates import TargetRates
@@ -63,7 +64,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
     """Entries are deleted locally before their transaction is committed."""
 
     def commit(
-        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int, _: Holds
+        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, _: Holds
     ) -> bool:
         finish(draft, batch)
         index.write(draft.changes)
@@ -72,7 +73,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(index, tenure, batch, fault, alone)
+            self._aborted(tenure, batch, due, fault)
             return False
         self._write(index, tenure, Draft(index), offset)
         return True
@@ -171,7 +172,7 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
 
 def _controls_apart(_: World) -> AbstractContextManager[object]:
     """Rule 1: a batch limit may separate the end of an entry from the control that ended it."""
-    return patch.object(Dispatcher, "_limits", lambda self, index: (1, 1 << 20))
+    return patch.object(DueReader, "_limits", lambda self, index: (1, 1 << 20))
 
 
 def _decided_early(_: World) -> AbstractContextManager[object]:

@@ -79,6 +79,9 @@ class TopicInfo(NamedTuple):
     writable: bool = True
 
 
+LookedUp = dict[str, TopicInfo] | None  # None: there is no answer yet
+
+
 class Operation(Enum):
     """What an ACL may allow, as far as Postdate asks for it; the value is Kafka's own name."""
 
@@ -334,6 +337,9 @@ class Admin(Protocol):
         A topic that these credentials may not even look at is `TopicInfo(name, "", {}, {}, writable=False)`, also where
         it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
         `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        """Asks as `describe`; the function returned waits so many seconds for the answer, and raises as `describe`."""
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything

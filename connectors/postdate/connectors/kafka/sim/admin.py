@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.classification import classify
 from postdate.connectors.kafka.errors import FatalClient, Unreachable
-from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
+from postdate.connectors.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.sim.answers import code_of
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
@@ -23,6 +23,28 @@ T = TypeVar("T")
 
 #: ms. The pause before a request is repeated.
 _RETRY_MS = 50.0
+
+
+class SimLookUp:
+    """A look-up over the simulated cluster: each poll asks once, and again while it is only a matter of time."""
+
+    def __init__(self, link: Link, deadline_ms: float, request: Callable[[], dict[str, TopicInfo]]) -> None:
+        self._link = link
+        self._deadline_ms = deadline_ms
+        self._request = request
+
+    def poll(self, wait_s: float) -> LookedUp:
+        until_ms = self._link.time.now_ms + wait_s * 1000
+        while True:
+            try:
+                return self._link.ask("admin", self._request)
+            except KafkaException as error:
+                fault = classify(error, "describe topics", otherwise=Unreachable)
+                if not fault.retriable or self._link.time.now_ms >= self._deadline_ms:
+                    raise fault from error
+            if self._link.time.now_ms + _RETRY_MS > until_ms:
+                return None
+            self._link.wait(_RETRY_MS)
 
 
 class SimAdmin:
@@ -52,24 +74,26 @@ class SimAdmin:
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         names, wanted = sorted(set(topics)), sorted(set(config))
-        if not names:
-            return {}
+        return self._ask("describe topics", lambda: self._look(names, wanted)) if names else {}
 
-        def look() -> dict[str, TopicInfo]:
-            known = self._broker.topics
-            return {
-                name: TopicInfo(
-                    name,
-                    known[name].topic_id,
-                    {index: log.has_leader for index, log in enumerate(known[name].logs)},
-                    {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
-                    name not in self._broker.denied,
-                )
-                for name in names
-                if name in known
-            }
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        names, wanted = sorted(set(topics)), sorted(set(config))
+        deadline_ms = self._link.time.now_ms + self._timeout_ms
+        return SimLookUp(self._link, deadline_ms, lambda: self._look(names, wanted)).poll
 
-        return self._ask("describe topics", look)
+    def _look(self, names: list[str], wanted: list[str]) -> dict[str, TopicInfo]:
+        known = self._broker.topics
+        return {
+            name: TopicInfo(
+                name,
+                known[name].topic_id,
+                {index: log.has_leader for index, log in enumerate(known[name].logs)},
+                {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
+                name not in self._broker.denied,
+            )
+            for name in names
+            if name in known
+        }
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         every = frozenset(Operation)
