@@ -28,6 +28,10 @@ TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
+# A takeover without progress for this long gives its slot to one that waits: more than a busy machine needs to connect,
+# so that takeovers do not keep taking slots from each other, and less than a broker that is away.
+TAKEOVER_IDLE_S: Final = 10.0
+
 # A foreign open transaction ends by its time-out (the broker allows 15 min, clients use 1 min): beyond this, say so.
 RECOVERY_STALL_MS_MAX: Final = 180_000
 
