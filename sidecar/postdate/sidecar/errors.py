@@ -58,6 +58,10 @@ class Fenced(PostdateError):
     exit_code = Exit.FENCED
 
 
+class Contradicted(PostdateError):
+    """The dispatch log decided a control otherwise than the index carried it out: rebuild the index from the topics."""
+
+
 class ClientFailed(PostdateError):
     """One client of the group after the other failed; the process ends, and the message names the remedy."""
 

@@ -143,8 +143,8 @@ class GroupConsumer(Protocol):
         Blocks until something is there or `timeout_s` has passed; an empty list is no error. Never returns a record of
         a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
         they wait in `errors`. Raises FatalClient, and Fenced if another client replaced this static member, whichever
-        call or callback met that error. From then on the client holds nothing, every poll raises, and the listener is
-        not called any more: the caller closes it and makes a new one.
+        call or callback met that error. From then on the client holds nothing, every poll raises and the listener is
+        not called: the caller closes it and makes a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -170,8 +170,7 @@ class GroupConsumer(Protocol):
         be kept: this member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
-        """Gives all partitions back during the next polls, and leaves the group, a static member too; `poll` goes on to
-        work and returns nothing more."""
+        """Gives all partitions back during the next polls and leaves the group, as a static member too."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
@@ -233,8 +232,12 @@ class TransactionalProducer(Protocol):
         or aborted. Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
         on the same instance), NotAuthorized, Fenced, FatalClient."""
 
-    def begin(self) -> None:
-        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient."""
+    def begin(self, created_ms: int = 0) -> None:
+        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
+
+        `created_ms`: the CreateTime of its records, epoch ms; 0: the time of the local clock for each. Brokers refuse
+        what is stamped more than `message.timestamp.after.max.ms` ahead of them, since Kafka 4 an hour.
+        """
 
     def produce(
         self,
