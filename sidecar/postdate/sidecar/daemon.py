@@ -26,9 +26,9 @@ from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.http import serving
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.serving import serving
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
@@ -52,6 +52,7 @@ def run(config: Config) -> int:
     kafka = kafka_of(config)
     admin = kafka.admin()
     configure_logging(config.log_level)
+    serving.check(config.http)
     bound = claim(config.http)
     factory = ShardFactory(config, kafka, admin)
     poller = Poller(None, factory.start, announce, _in_background)
@@ -62,7 +63,7 @@ def run(config: Config) -> int:
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
     clock = SystemClock()
-    with serving(Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock), bound):
+    with serving.serving(Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock), bound):
         found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
         if found is None:
             return Exit.OK

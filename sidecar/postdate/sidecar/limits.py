@@ -29,8 +29,12 @@ TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
-# A takeover that reads nothing new for so long gives its place to another one, and tries again after a pause: a leader
-# that is away and a foreign open transaction (the broker allows 15 min, clients use 1 min) take as long as they take.
+# A takeover without progress for this long gives its slot to one that waits: more than a busy machine needs to connect,
+# so that takeovers do not keep taking slots from each other, and less than a broker that is away.
+TAKEOVER_IDLE_S: Final = 10.0
+
+# A takeover that reads nothing new for so long tries again after a pause: a leader that is away and a foreign open
+# transaction (the broker allows 15 min, clients use 1 min) take as long as they take.
 RECOVERY_STALL_MS_MAX: Final = 20_000
 
 # Records of one read of a log; what the client has fetched ahead bounds it in bytes.
