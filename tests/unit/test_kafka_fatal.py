@@ -1,4 +1,5 @@
-"""Goal: a fatal error of the client library is raised, whichever callback met it; an error that passes is not.
+"""Goal: a fatal error of the client library is raised, whichever callback met it; an error that passes is not. An admin
+client that cannot answer is replaced.
 
 Method: the real consumer, with an address at which nobody answers; the test calls its callbacks as the library does.
 """
@@ -82,13 +83,16 @@ def test_a_fatal_event_is_never_taken_for_an_outage() -> None:
     assert isinstance(classify(REPLACED_EVENT, "read", otherwise=Unreachable), Fenced)
 
 
-def test_an_admin_client_that_failed_is_replaced_and_its_caller_may_ask_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [OTHER_EVENT, KafkaError(KafkaError._TIMED_OUT, "waiting for controller")])
+def test_an_admin_client_that_failed_or_got_no_answer_is_replaced_and_its_caller_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
     admin = ConfluentAdmin(KafkaSettings("127.0.0.1:1", admin_timeout_s=0.2))
     failed = Future[object]()
-    failed.set_exception(KafkaException(OTHER_EVENT))
+    failed.set_exception(KafkaException(error))
     first = admin._open()
     monkeypatch.setattr(AdminClient, "describe_cluster", lambda client, **_: failed if client is first else Future())
-    with pytest.raises(Unreachable, match="nobody has seen"):
+    with pytest.raises(Unreachable, match=error.str()):
         admin.cluster_id()
     assert admin._open() is not first
     with pytest.raises(Unreachable, match="no answer in time"):

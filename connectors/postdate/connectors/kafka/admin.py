@@ -250,15 +250,23 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and says why. After a fatal error the next request has a new
-        client."""
+        """As `answer_of`; the library gives up first, and says why. After a fatal error, and after a request without an
+        answer, the next request has a new client: the library sends requests to the broker that it takes for the
+        controller, and as long as that one hangs or is away it looks for no other (librdkafka 2.16,
+        `rd_kafka_broker_controller_async`)."""
         try:
             return answer_of(future, doing, self._timeout_s + 1, absent)
         except FatalClient as fault:
             log.error("the admin client failed, and the next request makes a new one: %s", fault)
-            with self._lock:
-                self._made = None
+            self._replace()
             raise Unreachable(str(fault), fault.code) from fault
+        except Unreachable:
+            self._replace()
+            raise
+
+    def _replace(self) -> None:
+        with self._lock:
+            self._made = None
 
     def _make(self) -> tuple[AdminClient, Renewal]:
         try:
