@@ -237,7 +237,7 @@ def test_an_unknown_target_ends_as_dead_letter_and_holds_nobody_up(bed: Bed) -> 
         reader.close()
         due = {sent.origin: max(sent.due_ms, sent.appended_ms) for sent in asked}
         arrivals = [seen.arrived_ms for seen in reader.records]
-        late_ms = watch.waits().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
+        late_ms = watch.most().undisturbed([due[seen.origin] for seen in reader.records], arrivals)
     bed.wait_for_ends(len(lost) + len(asked))
     outcome = bed.judge(asked, dead=lost)
     assert _reason_of(outcome) == {"unknown-target": 5}
