@@ -89,7 +89,7 @@ class _Play:
         """The lateness of the good targets without and with the bad ones beside them."""
         quiet, disturbed = self.ask(self.good, _RATE), self.ask([*self.good, *self.bad], _RATE)
         self.letters.until(lambda: len(self.letters.records) >= len(self.dead), "the bad ones are dead")
-        waits = watch.waits()
+        waits = watch.most()
         quiet_ms, disturbed_ms = (_p99_ms(self.reader, asked, waits) for asked in (quiet, disturbed))
         assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
 

@@ -5,8 +5,9 @@ core, or waited for a disk) and how much later than asked it woke up itself. Suc
 outside the tree of the test used the machine: load that a test or a sidecar makes excuses nothing, so on a machine with
 nothing else to do the bounds hold as they stand, and a sidecar that burns the processor is not excused for it.
 
-The pressure of a moment is an average over the cores, so a task can have waited for the figure times the number of
-cores. It is not attributed to single processes: the waits are an upper bound of what ours waited for.
+The pressure of a moment is an average over the cores, so a single task can have waited for the figure times the number
+of cores: what takes milliseconds is held against that. What takes seconds is a chain of steps by many programs, and
+is held against the average. Neither is attributed to single programs.
 """
 
 from __future__ import annotations
@@ -56,15 +57,26 @@ class Waits:
     _waited_ms: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(cls, samples: Sequence[Sample], cores: int) -> Waits:
-        """The curve of these samples, in the order of their times."""
+    def most(cls, samples: Sequence[Sample], cores: int) -> Waits:
+        """The most that a single task can have waited: pressure on one core of all, or what the sampler overslept."""
+        return cls._of(
+            samples,
+            [max(b.overslept_ms, cores * (b.pressure_ms - a.pressure_ms)) for a, b in pairwise(samples)],
+        )
+
+    @classmethod
+    def average(cls, samples: Sequence[Sample]) -> Waits:
+        """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting."""
+        return cls._of(samples, [b.pressure_ms - a.pressure_ms for a, b in pairwise(samples)])
+
+    @classmethod
+    def _of(cls, samples: Sequence[Sample], waits_ms: Sequence[float]) -> Waits:
         if not samples:
             return cls()
         waited = [0.0]
-        for before, after in pairwise(samples):
-            wait = max(after.overslept_ms, cores * (after.pressure_ms - before.pressure_ms))
-            wait = min(wait, after.at_ms - before.at_ms) if after.foreign_share >= FOREIGN_SHARE else 0.0
-            waited.append(waited[-1] + wait)
+        for (before, after), wait_ms in zip(pairwise(samples), waits_ms, strict=True):
+            is_disturbed = after.foreign_share >= FOREIGN_SHARE
+            waited.append(waited[-1] + (min(wait_ms, after.at_ms - before.at_ms) if is_disturbed else 0.0))
         return cls(np.array([each.at_ms for each in samples]), np.array(waited))
 
     def between(self, from_ms: NDArray[np.float64], until_ms: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -85,7 +97,7 @@ class Waits:
 
 
 class Watch:
-    """Samples until `waits` is called for the last time; it may be called as often as one likes."""
+    """Samples until it is closed. Its curves may be asked for as often as one likes."""
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
@@ -98,15 +110,22 @@ class Watch:
         assert self._sampler.stdout is not None
         assert self._sampler.stdout.readline() == "sampling\n"
 
-    def waits(self) -> Waits:
-        """The curve up to now."""
+    def most(self) -> Waits:
+        """The most that a single task can have waited, up to now."""
+        return Waits.most(self._taken(), os.cpu_count() or 1)
+
+    def average(self) -> Waits:
+        """What tasks waited on average over the cores, up to now."""
+        return Waits.average(self._taken())
+
+    def _taken(self) -> list[Sample]:
         assert self._sampler.stdin is not None
         assert self._sampler.stdout is not None
         print(file=self._sampler.stdin, flush=True)
         while (line := self._sampler.stdout.readline().strip()) != "end":
             assert line, "the sampler has ended"
             self._samples.append(Sample(*map(float, line.split())))
-        return Waits.of(self._samples, os.cpu_count() or 1)
+        return self._samples
 
     def close(self) -> None:
         self._sampler.kill()

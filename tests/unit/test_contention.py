@@ -28,7 +28,7 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
         Sample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure says
         Sample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
     ]
-    waits = Waits.of(samples, cores=2)
+    waits = Waits.most(samples, cores=2)
     assert waits.undisturbed([1_000, 1_100, 1_200, 1_300, 1_350], [1_100, 1_200, 1_300, 1_400, 1_500]).tolist() == [
         100,
         80,
@@ -37,7 +37,8 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
         100,
     ]
     assert round(waits.share, 3) == 0.375
-    assert Waits.of([], 2).undisturbed([5], [7]).tolist() == [2]
+    assert Waits.average(samples).undisturbed([1_100, 1_200, 1_300], [1_200, 1_300, 1_400]).tolist() == [90, 95, 0]
+    assert Waits.average([]).undisturbed([5], [7]).tolist() == [2]
 
 
 def test_the_load_of_others_is_told_apart_from_that_of_the_test() -> None:
@@ -58,15 +59,15 @@ def test_the_load_of_others_is_told_apart_from_that_of_the_test() -> None:
 
 def test_the_sampler_answers_each_time_and_its_curve_rises() -> None:
     with watch_contention() as watch:
-        first = watch.waits()
+        first = watch.most()
         began_ms = time.time() * 1000
         subprocess.run([sys.executable, "-c", _BURN], check=True)
         ended_ms = time.time() * 1000
-        waits = watch.waits()
+        waits, average = watch.most(), watch.average()
     (undisturbed_ms,) = waits.undisturbed([began_ms], [ended_ms])
     assert 0 <= undisturbed_ms <= ended_ms - began_ms
     assert 0 <= first.share <= 1
-    assert 0 <= waits.share <= 1
+    assert 0 <= average.share <= waits.share <= 1
 
 
 def _runs(pid: int) -> bool:

@@ -14,8 +14,6 @@ from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
 
 _SAYS_WHY = re.compile(r"fenced|lost to another member")
-#: s. How long a process may take to end when it is asked to: its running commits, and the group.
-_STOP_S = 30.0
 _FENCED = 3
 
 
@@ -62,7 +60,7 @@ def terminated(scene: Scene) -> str:
     """SIGTERM while transactions are in flight: it must end in its time, with 0."""
     member = scene.one()
     began = time.monotonic()
-    code = member.stop(_STOP_S)
+    code = member.stop()
     took_s = time.monotonic() - began
     if code != 0:
         scene.wrong.append(f"{member.name} ended with {code} when asked to")
@@ -95,7 +93,7 @@ def two_deployments(scene: Scene) -> str:
     try:
         other.start()
         wait_until(
-            lambda: not other.is_alive() or not all(member.is_alive() for member in scene.base), "one side stops", 90.0
+            lambda: not other.is_alive() or not all(member.is_alive() for member in scene.base), "one side stops"
         )
         if other.is_alive():
             stopped = next(member for member in scene.base if not member.is_alive())
