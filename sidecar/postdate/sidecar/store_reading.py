@@ -8,7 +8,7 @@ Thread rule: the shard's thread. Cost: one pass over what compaction has left, s
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.errors import KafkaFault, Retriable
+from postdate.connectors.kafka.errors import KafkaFault, RecordRejected, Retriable
 from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.wire.errors import FormatError
 from postdate.connectors.wire.stored import BOUND_KEY, decode_stored, stored_offset
@@ -52,8 +52,15 @@ def write_bound(ctx: ShardContext) -> int:
     The question for the end of the log may be answered by a deposed leader; only the true one appends. The record is a
     tombstone under a key that no request has, and every reader passes over it. REQUIRES: the fence. Raises KafkaFault.
     """
+    try:
+        return _write_bound(ctx, created_ms=0)
+    except RecordRejected:  # its timestamp, if the clock of this machine is far ahead: the broker's is not known yet
+        return _write_bound(ctx, created_ms=1)
+
+
+def _write_bound(ctx: ShardContext, created_ms: int) -> int:
     answers: list[tuple[KafkaFault | None, int]] = []
-    producer = ctx.kafka.plain_producer()
+    producer = ctx.kafka.plain_producer(created_ms)
     try:
         producer.produce(
             ctx.store.topic, None, BOUND_KEY, [], ctx.store.index, lambda fault, at, _: answers.append((fault, at))

@@ -152,11 +152,7 @@ class Tenure:
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
-            if self.verify is not None:
-                self.verify(self._log_offset)
-                self.verify = None
-            if self.before_commit is not None:
-                self.before_commit(self._log_offset)
+            self._prepare()
             self.producer.commit()
             self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
@@ -171,6 +167,14 @@ class Tenure:
         self.low_water, self.accepted = low_water, []
         self._settle()
         return self._log_offset
+
+    def _prepare(self) -> None:
+        """Runs between the flush and the commit. Raises UnverifiedBound, WheelError."""
+        if self.verify is not None:
+            self.verify(self._log_offset)
+            self.verify = None
+        if self.before_commit is not None:
+            self.before_commit(self._log_offset)
 
     def low_water_of(self, index: TimerIndex) -> int:
         """L, for the next record."""

@@ -46,8 +46,8 @@ class ConfluentKafka:
     ) -> TransactionalProducer:
         return ConfluentTransactionalProducer(self.settings, transactional_id, message_bytes_max)
 
-    def plain_producer(self) -> PlainProducer:
-        return ConfluentPlainProducer(self.settings)
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        return ConfluentPlainProducer(self.settings, created_ms=created_ms)
 
     def admin(self) -> Admin:
         return ConfluentAdmin(self.settings)

@@ -43,8 +43,11 @@ _RETRY_PAUSE_S = 0.02
 class ConfluentPlainProducer:
     """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
 
-    def __init__(self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX) -> None:
+    def __init__(
+        self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX, created_ms: int = 0
+    ) -> None:
         self._connect(settings, settings.producer_conf(None, message_bytes_max))
+        self._created_ms = created_ms
 
     def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
         self._created_ms = 0

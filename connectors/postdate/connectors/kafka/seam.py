@@ -399,8 +399,8 @@ class Kafka(Protocol):
         """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
         is the largest `max.message.bytes` of the topics that it serves."""
 
-    def plain_producer(self) -> PlainProducer:
-        """An idempotent producer without transactions."""
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        """An idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
 
     def admin(self) -> Admin:
         """A new admin client."""

@@ -49,8 +49,8 @@ class SimKafka:
     ) -> TransactionalProducer:
         return SimTransactionalProducer(self.broker, self.link, self.clock, transactional_id, message_bytes_max)
 
-    def plain_producer(self) -> PlainProducer:
-        return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX)
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX, created_ms)
 
     def admin(self) -> Admin:
         return SimAdmin(self.broker, self.link)

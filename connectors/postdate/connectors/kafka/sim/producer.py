@@ -70,7 +70,9 @@ class _Queued:
 class SimPlainProducer:
     """PlainProducer over the simulated cluster, and what it shares with the transactional one."""
 
-    def __init__(self, broker: SimBroker, link: Link, clock: SimClock, message_bytes_max: int) -> None:
+    def __init__(
+        self, broker: SimBroker, link: Link, clock: SimClock, message_bytes_max: int, created_ms: int = 0
+    ) -> None:
         self._broker = broker
         self._link = link
         self._clock = clock
@@ -78,7 +80,7 @@ class SimPlainProducer:
         self._queue: list[_Queued] = []
         self._destroyed = False
         self._transport_failed = False
-        self._created_ms = 0
+        self._created_ms = created_ms
 
     def produce(
         self,
