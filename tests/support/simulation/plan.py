@@ -40,6 +40,10 @@ BURST = "burst"
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
 _PATIENCE_MS = 25_000
+#: The faults that any schedule may have; the others belong to themes.
+_USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
+#: A setting of topics that keep the stamps of producers: the clocks of machines are wrong by hours in most schedules.
+_ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
 #: Where an ambush may lie: the steps of the protocol, and one that only the simulation knows.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
 #: Target -> its settings, where they are not the usual ones.
@@ -69,6 +73,7 @@ class Plan:
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
         if not self.store_after_ms:
             self.traffic.horizon_ms = RETENTION_MS // 2
+        self.stamps = _ANY_STAMP
         self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
@@ -96,7 +101,7 @@ class Plan:
             world.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
             world.pause_rate = choose.choice([0.0005, 0.003])
-        for name in FAULTS:
+        for name in _USUAL_FAULTS:
             if choose.random() < 0.4:
                 high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied", "added-apart") else 0.03
                 world.faults.rates[name] = choose.uniform(0.0, high)
@@ -195,12 +200,12 @@ class Plan:
         kept = {"retention.ms": str(LOG_RETENTION_MS)}
         create(NewTopic(f"{REQUESTS}.dispatch-log", self.partitions, 1, stamped | kept))
         compacted = {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR_MS // 4)}
-        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted))
+        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted | self.stamps))
         for name in ("dead-letters", "verdicts"):
-            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, {}))
+            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, stamped))
         for name, partitions in TARGETS.items():
             if name != "later":
-                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {})))
+                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {}) | self.stamps))
         self.world.broker.denied.add("secret")
 
     def _config(self, instance: str) -> Config:
@@ -234,7 +239,7 @@ class Plan:
             time.at(max(when, time.now_ms), self.traffic.send)
         if choose.random() < 0.7:
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {})))
+            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps)))
 
     def _plan_holds(self) -> None:
         """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""
