@@ -85,6 +85,7 @@ def run_seed(
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):
                 world.exited(process)
+            world.scheduler.unwind()
     world.reached.update(outcome.reached)
     world.reached.update({f"transactions {name}": count for name, count in world.broker.transactions.decided.items()})
     world.reached.update({f"fault {name}": count for name, count in world.faults.struck.items()})
@@ -105,7 +106,7 @@ def _play(world: World, plan: Plan) -> None:
     _send_more(world, plan)
     if world.reached["fenced"] > fences:
         world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
-    world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
+    world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
 
 
 def _send_more(world: World, plan: Plan) -> None:
