@@ -16,16 +16,17 @@ from support.simulation.run import Result, run_seed
 @click.command()
 @click.option("--seed", default=1, help="The first seed.")
 @click.option("--count", default=1, help="How many seeds, one after the other.")
+@click.option("--theme", help="What the schedules are about, one of those in `plan` and `themes`; drawn if not given.")
 @click.option("--trace", is_flag=True, help="Print every step, and what the sidecar logs.")
-def main(seed: int, count: int, trace: bool) -> None:
+def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
     """Run COUNT schedules from SEED on; exits with 1 where one of them went wrong."""
     seeds = range(seed, seed + count)
     if trace or count == 1:
         if trace:
             logging.basicConfig(level=logging.INFO, format="    %(message)s", stream=sys.stdout)
-        failed = _tell(run_seed(each, tell=click.echo if trace else None) for each in seeds)
+        failed = _tell(run_seed(each, theme=theme, tell=click.echo if trace else None) for each in seeds)
     else:
-        with workers() as pool, click.progressbar(run_many(pool, seeds), count, file=sys.stderr) as results:
+        with workers() as pool, click.progressbar(run_many(pool, seeds, theme), count, file=sys.stderr) as results:
             failed = _tell(results)
     sys.exit(1 if failed else 0)
 

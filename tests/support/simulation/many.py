@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import re
@@ -26,9 +27,9 @@ def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> Iterator[Result]:
+def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None = None) -> Iterator[Result]:
     """The result of each seed, in order."""
-    return pool.map(run_seed, seeds, chunksize=4)
+    return pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=4)
 
 
 def first_caught(name: str, seeds: range) -> Result | None:

@@ -21,6 +21,7 @@ from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
+from support.simulation.themes import Themes
 from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.world import World
 
@@ -80,6 +81,7 @@ class Plan:
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
         self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
+        self.themes = Themes(self, seed)
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
         world.replayed_max = choose.choice([1, 200])
@@ -90,6 +92,7 @@ class Plan:
     def prepare(self) -> None:
         """Topics, machines, processes, and the events to come."""
         world, choose = self.world, self.random
+        self.themes.before_topics()
         self._create_topics()
         world.readers_differ = self.relay
         for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
@@ -97,6 +100,9 @@ class Plan:
         for machine in world.machines[: 1 if self.relay else None]:
             self.start(machine)
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
+        if self.themes.is_calm:
+            self.themes.plan_events()
+            return
         if choose.random() < 0.4 and not self.relay:
             world.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
@@ -111,6 +117,7 @@ class Plan:
         for _ in range(choose.choice([0, 2, 5, 9])):
             self._plan(choose.choice(self.events.menu()))
         self._set_theme()
+        self.themes.plan_events()
         self._plan_holds()
 
     def start(self, machine: Machine) -> None:
@@ -119,6 +126,7 @@ class Plan:
         if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
+        machine.clock.stop_steady(0.0)
         config = self._config(f"{machine.name}.{self._numbers}")
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
@@ -137,6 +145,7 @@ class Plan:
         world.kill_rate = world.pause_rate = 0.0
         world.ambushes.clear()
         self.events.cease()
+        self.themes.cease()
         self.traffic.is_last = True
         late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
         if late_ms > _PATIENCE_MS:

@@ -74,12 +74,14 @@ def run_seed(
             world.look = Invariants(world, plan.traffic).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
+            plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
             judge(outcome, plan.traffic, world.reached, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, world)
             plan.holding.judge(outcome, plan.traffic)
+            plan.themes.judge(outcome)
             judge_order(outcome, plan.traffic, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
@@ -97,6 +99,8 @@ def run_seed(
 def _play(world: World, plan: Plan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
+    while plan.themes.patience_ms():
+        world.run_until(world.time.now_ms + plan.themes.patience_ms())
     plan.peace()
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)

@@ -48,6 +48,9 @@ class _MachineClock(SimClock):
 class World:
     """Machines, processes, the cluster, and the hand that lets them act. `wrong` collects what must not happen."""
 
+    #: How long a poll thread lets pass between two polls: at least, at most.
+    POLL_MS = (5.0, 60.0)
+
     def __init__(self, seed: int, directory: Path) -> None:
         self.directory = directory
         self.random = Random(f"{seed}/schedule")
@@ -63,7 +66,9 @@ class World:
         self.kill_rate = 0.0
         self.pause_rate = 0.0
         self.switch_rate = 0.1
-        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, burn, pause, cut
+        self.poll_ms = self.POLL_MS
+        # The n-th time a step is reached -> kill, burn, pause, cut, cut answers, or what else happens then.
+        self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
@@ -184,7 +189,9 @@ class World:
         if ambush is None:
             return
         self.reached["ambush"] += 1
-        if ambush == "kill":
+        if not isinstance(ambush, str):
+            ambush()
+        elif ambush == "kill":
             self.kill(process)
         elif ambush == "burn":
             self.lose_disk(process.machine)
@@ -209,7 +216,7 @@ class World:
 
     def _stall(self, process: Process) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
-            self.scheduler.suspend(process.paused_until_ms)
+            self.scheduler.suspend(self.time.now_ms)  # and not before somebody lets the process go on
 
     # ---- what lies on disks and in logs ----------------------------------------------------------------------------
 
