@@ -30,9 +30,10 @@ fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to
 
 MINUTES ?= 30
 RATE ?= 1000
-soak: java jars ## every fault, again and again, on real processes, for MINUTES=30 with SEED=... and RATE=1000 a second
-	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --rate $(RATE) \
-	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),docs/soak.md)
+EACH ?= 1
+soak: java jars ## all faults on real processes for MINUTES=30, each EACH=1 times or more, at RATE=1000 a second; SEED=...
+	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --each $(EACH) --rate $(RATE) \
+	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),benchmarks/soak.md)
 
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)

@@ -73,6 +73,7 @@ class SimPlainProducer:
         self._queue: list[Queued] = []
         self._destroyed = False
         self._transport_failed = False
+        self._created_ms = 0
 
     def produce(
         self,
@@ -163,12 +164,13 @@ class SimPlainProducer:
         new = [queued for queued in records if queued.written is None and not queued.reported]
         if self._spoil(part, new):
             return
+        created_ms = self._stamp_ms()
         for queued in new:
             if self._writer() is not None and not self._broker.takes(part.topic):
                 break  # the others wait for their turn
             try:
                 queued.written = self._broker.append(
-                    part, queued.key, queued.value, queued.headers, self._clock.wall_ms(), self._writer()
+                    part, queued.key, queued.value, queued.headers, created_ms, self._writer()
                 )
             except KafkaException as error:
                 if code_of(error) in _RETRIED or error_of(error).fatal():
@@ -177,11 +179,15 @@ class SimPlainProducer:
         if log.is_held:
             raise refusal(KafkaError.REQUEST_TIMED_OUT, f"{part.topic}/{part.index} is not replicated in time")
 
+    def _stamp_ms(self) -> int:
+        """The CreateTime of what is sent now."""
+        return self._created_ms or self._clock.wall_ms()
+
     def _spoil(self, part: Partition, records: Sequence[Queued]) -> bool:
         """True where a record is invalid: then nothing of the request is written, and its other records learn why."""
         wrong = {}
         for queued in records:
-            error = self._broker.invalid(part, queued.key, queued.value, self._clock.wall_ms())
+            error = self._broker.invalid(part, queued.key, queued.value, self._stamp_ms())
             if error is not None:
                 wrong[queued] = error
         if wrong:

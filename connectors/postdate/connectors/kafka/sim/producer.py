@@ -67,8 +67,9 @@ class SimTransactionalProducer(SimPlainProducer):
             self._link.time.now_ms + timeout_s * 1000,
         )
 
-    def begin(self) -> None:
+    def begin(self, created_ms: int = 0) -> None:
         self._usable()
+        self._created_ms = created_ms
         if self._epoch < 0:
             raise FatalClient("This producer was not initialised.")
         self._transport_failed = False
