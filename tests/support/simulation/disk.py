@@ -73,10 +73,12 @@ def _copied(rows: Rows) -> Rows:
 
 
 class Disks:
-    """All databases of a simulation. `full` holds the directories of machines whose disk takes nothing more."""
+    """All databases of a simulation. `full` holds the directories of machines whose disk takes nothing more;
+    `refused` counts the writes that found no room."""
 
     def __init__(self) -> None:
         self.full: set[Path] = set()
+        self.refused = 0
         self._stores: dict[str, _Store] = {}
         self._numbers = itertools.count()
 
@@ -196,6 +198,7 @@ class MemoryDatabase:
         store = self._open()
         self._has_failed = self._has_failed or self._disks.is_full(self._path)
         if self._has_failed:  # RocksDB refuses until it is opened again, also where there is room by then
+            self._disks.refused += 1
             raise DiskFull(f"no space left for {self._path.parent.name}")
         _apply(store.present, batch.changes)
         store.unsynced.append(batch.changes)

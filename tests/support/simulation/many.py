@@ -47,6 +47,7 @@ def first_caught(name: str, seeds: range) -> Result | None:
     return None
 
 
-def replay(seed: int) -> str:
-    """The command that runs one seed again and tells every step."""
-    return f"make simulate SEED={seed} SEEDS=1 TRACE=1"
+def replay(seed: int, theme: str = "") -> str:
+    """The command that runs one seed again and prints every step; `theme` is empty if the seed drew its own."""
+    about = f' THEME="{theme}"' if theme else ""
+    return f"make simulate SEED={seed} SEEDS=1 TRACE=1{about}"

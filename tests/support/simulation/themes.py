@@ -39,6 +39,8 @@ CALM = frozenset({ADMIN, BAD_TARGET})
 #: ms. How long a theme lasts, where it is not drawn as usual.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
+#: ms. The first copy of an end was seen to arrive 0.99 s late.
+_COPY_MS_MAX = 1_000.0
 
 
 class Themes:
@@ -58,6 +60,8 @@ class Themes:
             plan.by_hand, plan.rates, plan.entries_max = False, (), [1_000]
         elif self._theme == STAMPS:
             plan.stamps = {}
+        elif self._theme == ENDS:
+            plan.duration_ms = 30_000.0
 
     @property
     def is_calm(self) -> bool:
@@ -89,9 +93,11 @@ class Themes:
             for _ in range(5):
                 world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.fill_disk)
         elif self._theme == ENDS:
-            world.faults.rates |= {"end-copied": 0.5, "end-refused": 0.5, "added-apart": 0.7, "sent-early": 0.3}
-            for _ in range(8):
-                world.time.at(now + choose.uniform(0.0, plan.duration_ms), plan.events.step_broker_clock)
+            world.faults.rates |= {"end-copied": 0.5, "end-refused": 0.6, "added-apart": 0.7, "sent-early": 0.3}
+            world.faults.rates["slow"] = 0.1  # a transaction that takes long is one that a late copy may meet
+            world.faults.copy_ms_max = _COPY_MS_MAX
+            for number in range(3):
+                world.time.at(now + number * 10_500.0 + choose.uniform(2_000.0, 6_000.0), self._leap)
         elif self._theme == ADMIN:
             self.targets.load(plan.partitions, plan.duration_ms - 5_000.0)
             silence_ms = choose.choice([60_000.0, 110_000.0])
@@ -102,6 +108,16 @@ class Themes:
             self.targets.load(plan.partitions, plan.duration_ms - 5_000.0, burst_at_ms=9_500.0)
             world.time.at(now + 10_000.0, lambda: trouble(for_ms))
             self._late = frozenset({GOOD})
+
+    def _leap(self) -> None:
+        """The cluster's clock goes forward by ten seconds, and a request shows it: a beat comes first, and behind it
+        everything that has fallen due."""
+        world = self._plan.world
+        world.reached["broker's clock stepped"] += 1
+        world.broker.skew_ms += 10_000.0
+        for index in range(self._plan.partitions):
+            if world.broker.serves(world.broker.topics[REQUESTS].logs[index]):
+                self._plan.traffic.send_plain(index)
 
     def _strike_broker(self) -> None:
         self._random.choice([self.cluster.freeze_leader, self.cluster.freeze_leader, self.cluster.kill_broker])()
@@ -122,6 +138,7 @@ class Themes:
             assert topic.name != REQUESTS
             for index, log in enumerate(topic.logs):
                 world.archive.setdefault(Partition(topic.name, index), []).extend(log.committed())
+        world.reached["write found no room"] += world.disks.refused
         world.reached["a deposed leader answers"] += world.broker.stale_answers
         self.targets.excuse()
 

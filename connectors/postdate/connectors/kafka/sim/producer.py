@@ -34,9 +34,6 @@ from postdate.connectors.kafka.sim.time import SimClock
 
 T = TypeVar("T")
 
-#: ms. The longest that the first copy of an EndTxn stays in the network after the connection broke.
-COPY_MS_MAX = 160.0
-
 
 class SimTransactionalProducer(SimPlainProducer):
     """TransactionalProducer over the simulated cluster. See the seam for what its methods promise."""
@@ -143,7 +140,7 @@ class SimTransactionalProducer(SimPlainProducer):
         """EndTxn at the coordinator; or, as a fault, its first copy stays under way while the client sends another."""
         coordinator = self._broker.transactions
         identity = (self._id, self._producer, self._epoch)
-        if self._copied and self._link.faults.strikes("end-refused"):
+        if commit and self._copied and self._link.faults.strikes("end-refused"):
             self._copied = False
             raise abort_required("the coordinator failed")
         if not self._link.faults.strikes("end-copied"):
@@ -157,7 +154,9 @@ class SimTransactionalProducer(SimPlainProducer):
                 code_of(error)  # an answer that nobody waits for any more
 
         self._copied = True
-        self._link.time.at(self._link.time.now_ms + self._link.faults.between(1.0, COPY_MS_MAX), arrive)
+        self._link.time.at(
+            self._link.time.now_ms + self._link.faults.between(1.0, self._link.faults.copy_ms_max), arrive
+        )
         raise refusal(KafkaError._TRANSPORT, "the connection broke")
 
     def _repeat(self, what: str, request: Callable[[], T], doing: str, deadline_ms: float, unknown: bool = False) -> T:
