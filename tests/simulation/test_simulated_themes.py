@@ -1,8 +1,8 @@
 """Goal: exactly once, in time and without an operator, also where brokers, admin path, targets, clocks or disks fail.
 
 Method: schedules of one theme each (`support/simulation/themes`), judged as all others are. If only one target or only
-the admin path fails, no message for a working target may be more than seconds late. Each theme must reach the situations
-that it is made for.
+the admin path fails, no message for a working target may be more than seconds late. Each theme must reach situations
+of its own.
 """
 
 from __future__ import annotations
