@@ -34,10 +34,11 @@ def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pyte
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
-def test_a_rate_that_counts_for_no_target_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rate_that_counts_for_no_target_is_told_at_the_start() -> None:
     bed = SimBed()
     topic = RequestTopicConfig(bed.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
-    check_topics(Config(request_topics=(topic,)), bed.kafka.admin())
-    said = [text for text in caplog.messages if "rate" in text]
+    said = [
+        text for text in check_topics(Config(request_topics=(topic,)), bed.kafka.admin()).warnings if "rate" in text
+    ]
     assert len(said) == 1
     assert "'sms-*=0.5' counts for no target, since '*=1000' stands before it" in said[0]

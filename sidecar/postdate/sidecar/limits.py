@@ -300,8 +300,24 @@ GROUP_COMMIT_INTERVAL_S: Final = 5.0
 # Measured: 64 shards with a producer each hold 518 descriptors; RocksDB keeps some tens of files open beside them.
 OPEN_FILES_PER_SHARD: Final = 16
 
-# Asking the coordinator whether a fenced shard is still ours holds up the poll thread: rare, and short.
-CONFIRM_TIMEOUT_S: Final = 3.0
+# One request to the coordinator for all fenced shards, beside the poll thread: a busy machine opens a connection within
+# this time, and a shard that is not confirmed asks again.
+CONFIRM_TIMEOUT_S: Final = 10.0
+
+# A process that starts while brokers are away pauses this long between two attempts, each of which lasts for 15 s at
+# most. The pause doubles to the most, which is lateness once the brokers are back.
+START_PAUSE_S_MIN: Final = 1.0
+START_PAUSE_S_MAX: Final = 10.0
+
+# A failed client of the group is replaced after this pause, which doubles with each failure in a row. The most is less
+# than CLIENT_STABLE_S: of two processes that fence each other, neither takes the pauses of the other for success.
+CLIENT_PAUSE_S_MIN: Final = 1.0
+CLIENT_PAUSE_S_MAX: Final = 16.0
+
+# A client that served for this long has joined well: its failure is the first of a row. The failures in a row that end
+# the process leave half a minute of pauses, more than a coordinator that moves needs.
+CLIENT_STABLE_S: Final = 60.0
+CLIENT_FAILURES_MAX: Final = 6
 
 # A warning or error that repeats is logged this often, and so many different texts are told apart.
 LOG_REPEAT_S: Final = 10.0

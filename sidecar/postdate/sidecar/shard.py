@@ -104,6 +104,8 @@ class Shard(Stateful):
             if self._tenure is None or not fault.retriable:
                 self._drop_tenure()
             return self._later()
+        finally:
+            self._recycle()
 
     def partition_fault(self, fault: KafkaFault) -> None:
         """The poll thread cannot read the partition on: compare with the logs again. From the poll thread."""
@@ -168,7 +170,6 @@ class Shard(Stateful):
         self.state, self.why = State.CATCHING_UP, ""
         self._desk.recovered()
         log.info("shard %s: took over as number %d at request %d with %d pending", ctx.name, number, read, index.count)
-        self._recycle_if_disturbed(self._tenure)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +179,7 @@ class Shard(Stateful):
         if not self._broker_clock.known() or self._owes_record(index, tenure, steady):
             if not self._dispatcher.beat(index, tenure):
                 return float(BACKOFF_MS_MIN)
-            self._after_transaction(tenure)
+            self._after_transaction()
             return 0.0
         now_ms = self._broker_clock.now_ms()
         self.ctx.inquiries.serve(index, steady)
@@ -227,10 +228,9 @@ class Shard(Stateful):
         fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
         if fates:
             self._pace.note(self.ctx.clock.steady_ms(), fates, tenure.acknowledged_ms)
-            self._after_transaction(tenure)
+            self._after_transaction()
             return 0.0
         if more:
-            self._recycle_if_disturbed(tenure)
             return 0.0
         retry_at = self._dispatcher.retry_at()
         keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
@@ -246,14 +246,13 @@ class Shard(Stateful):
             return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
         return min(look_ms, max(next_due + 1 - now_ms, 0.2))
 
-    def _after_transaction(self, tenure: Tenure) -> None:
+    def _after_transaction(self) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._backoff_ms = BACKOFF_MS_MIN
-        self._recycle_if_disturbed(tenure)
 
-    def _recycle_if_disturbed(self, tenure: Tenure) -> None:
-        """Recycle on suspicion: a late answer must never decide the next transaction (KAFKA-17754)."""
-        if not tenure.settled():
+    def _recycle(self) -> None:
+        """Drop a tenure whose last transaction did not settle: a late answer would decide the next (KAFKA-17754)."""
+        if self._tenure is not None and not self._tenure.reusable:
             log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
             self._drop_tenure()
 

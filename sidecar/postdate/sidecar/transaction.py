@@ -1,7 +1,8 @@
 """One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
 
 Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the
-fence and the recovery, and it is dropped with its producer at the first sign of doubt.
+fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of the sidecar
+is a call of `Tenure.run`, which settles its end, whether commit or abort, before it returns ("Recycle").
 
 Thread rule: a tenure belongs to the thread of its shard.
 """
@@ -56,6 +57,8 @@ class Tenure:
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     took_ms: float = 0.0
     """How long it took from its begin to its commit."""
+    reusable: bool = True
+    """False while a transaction is open, and after one whose end was not settled cleanly: drop the tenure."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -75,9 +78,14 @@ class Tenure:
         `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
         (invariant I6). With `report`, each message reports for itself and `blamed` holds those that Kafka refused.
 
+        Requires `reusable`. The end of the transaction is settled before this returns or raises: afterwards, `reusable`
+        is True only if the next transaction may begin on this producer.
+
         Raises AbortRequired (the transaction is aborted, nothing of it is visible; `blamed` and `log_failed` say more),
         UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
         """
+        assert self.reusable, "no transaction begins before the end of the last one was settled"
+        self.reusable = False
         self.blamed.clear()
         self._log_offset, self._log_appended, self._log_fault = -1, -1, None
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
@@ -108,12 +116,14 @@ class Tenure:
             self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
             self.producer.abort()
+            self._settle()
             if isinstance(fault, AbortRequired):
                 raise
             raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
         self.low_water, self.accepted = low_water, []
+        self._settle()
         return self._log_offset
 
     def low_water_of(self, index: TimerIndex) -> int:
@@ -161,6 +171,6 @@ class Tenure:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
 
-    def settled(self) -> bool:
-        """True where the next transaction may begin on this producer (the recycle rule)."""
-        return self.producer.settle()
+    def _settle(self) -> None:
+        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle")."""
+        self.reusable = self.producer.settle()

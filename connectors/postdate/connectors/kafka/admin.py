@@ -1,11 +1,13 @@
 """Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
 
 Each method is one request and its answers; the library's futures are waited for here. What is asked of the coordinator
-of a group is not asked by the client here: see groups.py.
+of a group is not asked by the client here: see groups.py. A client that meets a fatal error is dropped, and the next
+request makes a new one; the caller sees an error that passes.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -37,7 +39,7 @@ from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, RecordR
 from postdate.connectors.kafka.groups import committed_offset, describe_group, group_members
 from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.secrets import Renewal
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.kafka.settings import KafkaSettings, log
 
 #: s. How often a created topic is looked for, and a passing error is tried again.
 _RETRY_INTERVAL_S = 0.05
@@ -63,12 +65,9 @@ class ConfluentAdmin:
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._timeout_s = settings.admin_timeout_s
-        try:
-            client = AdminClient(settings.admin_conf())
-        except KafkaException as error:
-            raise classify(error, "make an admin client") from error
-        self._client: AdminClient | None = client
-        self._renewal: Renewal | None = settings.renewal(client, settings.admin)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._made: tuple[AdminClient, Renewal] | None = self._make()
 
     def cluster_id(self) -> str:
         described = self._answer(self._open().describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
@@ -195,7 +194,8 @@ class ConfluentAdmin:
         return "" if found is None else found.metadata or ""
 
     def close(self) -> None:
-        self._client = self._renewal = None
+        with self._lock:
+            self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
@@ -289,13 +289,29 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and says why."""
-        return answer_of(future, doing, self._timeout_s + 1, absent)
+        """As `answer_of`; the library gives up first, and says why. After a fatal error the next request has a new
+        client."""
+        try:
+            return answer_of(future, doing, self._timeout_s + 1, absent)
+        except FatalClient as fault:
+            log.error("the admin client failed, and the next request makes a new one: %s", fault)
+            with self._lock:
+                self._made = None
+            raise Unreachable(str(fault), fault.code) from fault
+
+    def _make(self) -> tuple[AdminClient, Renewal]:
+        try:
+            client = AdminClient(self._settings.admin_conf())
+        except KafkaException as error:
+            raise classify(error, "make an admin client") from error
+        return client, self._settings.renewal(client, self._settings.admin)
 
     def _open(self) -> AdminClient:
-        client, renewal = self._client, self._renewal
-        if client is None or renewal is None:
-            raise FatalClient("This admin client is closed.")
+        with self._lock:
+            if self._is_closed:
+                raise FatalClient("This admin client is closed.")
+            self._made = self._made or self._make()
+            client, renewal = self._made
         renewal.follow()
         return client
 

@@ -143,6 +143,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
+        # What was reported so far is of no transaction that could still be decided. A new producer often has the report
+        # of an address among the bootstrap servers that does not answer; later, it would taint the first transaction.
+        self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0
         try:
@@ -157,11 +160,15 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._end(self._open().abort_transaction, "abort")
 
     def settle(self) -> bool:
+        self._serve_events()
+        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
+
+    def _serve_events(self) -> None:
+        """Runs the callbacks of everything that the library has reported."""
         producer = self._open()
-        with _serving("settle"):
+        with _serving("serve what is reported"):
             while producer.poll(0) > 0:
                 pass
-        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
 
     def _end(self, call: Callable[[float], None], what: str) -> None:
         """Calls until the outcome is known, or the transaction's time is used up (then it is unknown).

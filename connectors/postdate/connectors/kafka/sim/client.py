@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import (
     Admin,
     GroupConsumer,
@@ -35,8 +36,8 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
-    def complaint(self, over: Callable[[], bool]) -> str:
-        return ""
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+        return None
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return SimGroupConsumer(self.broker, self.link, group_id, instance_id, address)

@@ -42,6 +42,7 @@ class SimGroupConsumer:
         self._fetched: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._errors: list[tuple[Partition | None, KafkaFault]] = []
+        self._fatal: KafkaFault | None = None
         self._closed = False
 
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
@@ -50,6 +51,8 @@ class SimGroupConsumer:
 
     def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
         self._open()
+        if self._fatal is not None:
+            raise self._fatal
         found = self._poll(records_max)
         if not found and timeout_s > 0:
             self._link.wait(timeout_s * 1000)
@@ -111,14 +114,17 @@ class SimGroupConsumer:
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
         return {part: self._positions[part] for part in parts if part in self._fetched}
 
-    def confirm(self, part: Partition, timeout_s: float) -> bool:
-        if part not in self._assigned:
-            return False
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        mine = self._assigned.intersection(parts)
+        if not mine:
+            return frozenset()
         groups = self._broker.groups
         try:
-            return self._link.ask("confirm", lambda: groups.holds(self._group_id, self._member_id, part))
+            return self._link.ask(
+                "confirm", lambda: frozenset(p for p in mine if groups.holds(self._group_id, self._member_id, p))
+            )
         except KafkaException:
-            return False
+            return frozenset()
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
@@ -150,6 +156,8 @@ class SimGroupConsumer:
         except KafkaException as error:
             fault = classify(error, "reach the group's coordinator", otherwise=Unreachable)
             if isinstance(fault, Fenced):
+                self._fatal = fault
+                self._forget(sorted(self._assigned))
                 raise fault from error
             self._errors.append((None, fault))
             return []
