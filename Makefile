@@ -21,8 +21,8 @@ test: java ## lint, types, and every test
 
 SEED ?= 1
 SEEDS ?= 1000
-simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; TRACE=1 tells every step
-	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(TRACE),--trace)
+simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; THEME=stalls, TRACE=1 prints every step
+	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(THEME),--theme "$(THEME)") $(if $(TRACE),--trace)
 
 SECONDS ?= 60
 fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to have each finding again

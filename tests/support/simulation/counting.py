@@ -103,7 +103,7 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
 
     def before_ms(self: Gate, now_ms: int) -> int:
         before = honest(self, now_ms)
-        actor = world.stack[-1]
+        actor = world.scheduler.current
         index = actor.shard._index if isinstance(actor, ShardActor) else None
         if before < now_ms and index is not None:
             held = index.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)

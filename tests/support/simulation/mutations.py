@@ -33,7 +33,9 @@ from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
+from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.process import ShardActor
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -154,7 +156,8 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
         pending = {offset for offset in range(record.offset) if apply._pending(draft, offset, None)}
         first_due: int = honest(draft, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
-            actor = next(actor for actor in reversed(world.stack) if hasattr(actor, "shard"))
+            actor = world.scheduler.current
+            assert isinstance(actor, ShardActor)
             ended = [offset for offset in pending if apply._pending(draft, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             answers = actor.shard._dispatcher._builder._answers
@@ -235,4 +238,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
+    **CLUSTER_MUTATIONS,
 }

@@ -22,7 +22,8 @@ from postdate.connectors.kafka.sim.admin import SimAdmin
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.group_consumer import SimGroupConsumer
 from postdate.connectors.kafka.sim.link import Link
-from postdate.connectors.kafka.sim.producer import SimPlainProducer, SimTransactionalProducer
+from postdate.connectors.kafka.sim.plain_producer import SimPlainProducer
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.kafka.sim.reader import SimLogReader
 from postdate.connectors.kafka.sim.time import SimClock
 

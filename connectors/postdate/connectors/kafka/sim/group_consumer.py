@@ -18,6 +18,7 @@ from postdate.connectors.kafka.seam import GroupListener, Isolation, Partition, 
 from postdate.connectors.kafka.sim.answers import code_of, refusal
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.metadata import Metadata
 from postdate.connectors.kafka.statistics import BrokerStatistics
 
 
@@ -29,6 +30,7 @@ class SimGroupConsumer:
     ) -> None:
         self._broker = broker
         self._link = link
+        self._metadata = Metadata(broker)
         self._group_id = group_id
         self._instance_id = instance_id or ""
         self._client_id = f"simulated@{address}" if address else "simulated"
@@ -198,11 +200,10 @@ class SimGroupConsumer:
             listener.assigned(gained)
 
     def _fetch(self, part: Partition, records_max: int) -> list[Record]:
+        if self._metadata.is_silent(part):
+            return []
         try:
-            records, self._positions[part] = self._link.ask(
-                "fetch",
-                lambda: self._broker.log(part).read(self._positions[part], Isolation.READ_COMMITTED, records_max),
-            )
+            records, self._positions[part] = self._link.ask("fetch", lambda: self._look(part, records_max))
         except KafkaException as error:
             fault = classify(error, f"consume {part.topic}/{part.index}", otherwise=Unreachable)
             self._errors.append((part, fault))
@@ -211,6 +212,10 @@ class SimGroupConsumer:
             return []
         self._fetched.add(part)
         return records
+
+    def _look(self, part: Partition, records_max: int) -> tuple[list[Record], int]:
+        log = self._metadata.log(part, self._metadata.leader(part))
+        return log.read(self._positions[part], Isolation.READ_COMMITTED, records_max)
 
     def _forget(self, parts: Iterable[Partition]) -> None:
         for part in parts:
