@@ -30,6 +30,7 @@ from postdate.sidecar.limits import (
     FENCE_TIMEOUT_S,
     PRODUCER_MESSAGE_BYTES_MAX,
     RECOVERY_FATES_MAX,
+    RECOVERY_MEMTABLES_BYTES_MAX,
     RECOVERY_RECORDS_MAX,
 )
 from postdate.sidecar.losses import Acceptance
@@ -223,13 +224,18 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
 
 def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
-    index = checked.index
+    index, in_memory = checked.index, 0
 
     def take(records: list[Record]) -> None:
+        nonlocal in_memory
         ours = [record for record in records if not checked.acceptance.skips(ctx.log.topic, record.offset)]
         for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
             said = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
             checked.ingested = max(checked.ingested, said.next_request)
+        in_memory += sum(len(record.value or b"") for record in ours)
+        if in_memory > RECOVERY_MEMTABLES_BYTES_MAX:
+            index.release_memory()
+            in_memory = 0
 
     position = index.next_dispatch if checked.rewind_to < 0 else checked.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
