@@ -289,7 +289,7 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and says why. After a fatal error the next request has a new
+        """As `answer_of`; the library gives up first, with a reason. After a fatal error the next request has a new
         client."""
         try:
             return answer_of(future, doing, self._timeout_s + 1, absent)
