@@ -1,4 +1,4 @@
-"""Goal: after every fault each member that lives serves shards again soon, also where all members are static and the
+"""Goal: after every fault each member that lives serves shards again soon, even if all members are static and the
 broker fences one of them for good.
 
 Method: the scene of the fault tests with two static members. A client of the test takes the name of one of them; then

@@ -123,7 +123,7 @@ class Poller:
             self._leave()
 
     def _join(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer], rejoining: Rejoining) -> bool:
-        """Join the group with a new client, if it is time; else wait for a moment. A drained process does not join."""
+        """Join the group with a new client; wait for a moment if it is too early. A drained process does not join."""
         self.turned_at = time.monotonic()
         pause_s = rejoining.joins_in_s(self.turned_at)
         if pause_s > 0:

@@ -150,7 +150,7 @@ class SlottedReader:
 
 
 class SlottedKafka:
-    """Kafka of one shard: as it is, but for the readers of a takeover. `takes_over` says whether one runs."""
+    """Kafka of one shard: as it is, but for the readers of a takeover. `takes_over` returns whether one runs."""
 
     def __init__(self, kafka: Kafka, slot: Slot, takes_over: Callable[[], bool]) -> None:
         self._kafka = kafka

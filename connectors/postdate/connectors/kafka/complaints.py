@@ -25,7 +25,7 @@ _LISTEN_S: Final = 5.0
 _TELLING: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL, KafkaError._RESOLVE, KafkaError._TRANSPORT)
 """The most telling first."""
 _DECISIVE: Final = (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN)
-"""With one of these the library has nothing more to tell: no other broker may do."""
+"""Nothing that the library reports after one of these changes the answer."""
 _REFUSALS: Final = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """A broker answered and refused. A connection that breaks during a handshake is a `_TRANSPORT` error: a listener of the
 other protocol breaks it, and so does a proxy whose broker is away."""
@@ -38,8 +38,8 @@ away."""
 
 def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
     """Why not one of the brokers can be talked to: NotAuthorized if a broker refused the credentials or the TLS
-    handshake, which only a person can change, else Unreachable. None if the library reports nothing of the kind in some
-    seconds, or once `over` is true."""
+    handshake, which only a person can change; Unreachable otherwise. None if the library reports nothing of the kind in
+    some seconds, or once `over` is true."""
     heard: dict[int, str] = {}
 
     def hear(error: KafkaError) -> None:

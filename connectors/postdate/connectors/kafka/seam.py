@@ -383,8 +383,8 @@ class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
     def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake, else
-        Unreachable. None if nothing is known in some seconds, or once `over` is true. From any thread."""
+        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake;
+        Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
