@@ -14,7 +14,7 @@ from postdate.connectors.kafka.errors import OffsetOutOfRange
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
 from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka
 from postdate.connectors.kafka.sim.answers import refusal
-from postdate.connectors.kafka.sim.producer import SimPlainProducer
+from postdate.connectors.kafka.sim.plain_producer import SimPlainProducer
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.requests import Headers
 from postdate.connectors.wire.topics import OwnTopics

@@ -163,7 +163,7 @@ class DispatchConfig:
         int, Option("Transactions a second of all shards of a process together.", low=1, high=10_000)
     ] = 400
     retry_budget_ms: Annotated[
-        int, Option("How long an entry that Kafka refuses is retried alone before it is dead-lettered.", 0, DAY_MS)
+        int, Option("How long Kafka may refuse or not acknowledge a message before it is dead-lettered.", 0, DAY_MS)
     ] = 30 * SECOND_MS
 
 
