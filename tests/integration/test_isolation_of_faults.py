@@ -2,9 +2,9 @@
 
 Method: ten healthy targets get the same traffic twice, without and then with three bad ones beside them, each of which
 gets as much as a healthy one: the broker refuses every record of the first (by a size limit that an ACL hides), a proxy
-passes on some 50 records a second for the second, and the third is deleted in the middle and created again. The lateness
-of the healthy ones in both is compared: p99, at their reader, without what other programs kept the processes from
-doing (`support/contention.py`). What was meant for the bad ones ends once, as promised.
+passes on some 50 records a second for the second, and the third is deleted in the middle and created again. The
+lateness of the healthy ones in both is compared: p99, at their reader, without what other programs kept the processes
+from doing (`support/contention.py`). What was meant for the bad ones ends once, as promised.
 POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
 """
 
