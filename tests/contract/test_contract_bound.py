@@ -1,0 +1,67 @@
+"""Contract of what verifies a bound of recovery: in an open transaction, the gap before its first record is readable.
+
+Method: a log ends with committed, aborted or no records; then a transaction is open, and the gap before it is verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from postdate.connectors.kafka.seam import Kafka, OnDelivery, Partition
+from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
+from postdate.sidecar.clock import Clock, SystemClock
+from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
+from support.patience import PATIENCE_S
+
+
+def _clock(kafka: Kafka) -> Clock:
+    """That of the cluster, where it is simulated."""
+    clock = getattr(kafka, "clock", None)
+    return SystemClock() if clock is None else clock
+
+
+def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted: Sequence[bytes]) -> int:
+    """The offset of the first record of an open transaction, which was verified while it was open."""
+    topic = new_topic(kafka)
+    older, ours = open_producer(kafka), open_producer(kafka)
+    commit_values(older, topic, [b"replayed"])
+    if committed:
+        commit_values(older, topic, committed)
+    if aborted:
+        abort_values(older, topic, aborted)
+    offsets: list[int] = []
+    note: OnDelivery = lambda fault, offset, _: offsets.append(offset)  # noqa: E731
+    ours.begin()
+    ours.produce(topic, b"ours", None, [], 0, note)
+    assert ours.flush(PATIENCE_S) == 0
+    try:
+        BoundCheck(kafka, Partition(topic, 0), replayed_to, _clock(kafka)).verify(offsets[0])
+    finally:
+        ours.abort()
+        ours.destroy()
+        older.destroy()
+    return offsets[0]
+
+
+def test_nothing_in_the_gap(kafka: Kafka) -> None:
+    assert _verify(kafka, 2, [], []) == 2
+
+
+def test_a_marker_in_the_gap(kafka: Kafka) -> None:
+    assert _verify(kafka, 1, [], []) == 2
+
+
+def test_aborted_records_in_the_gap(kafka: Kafka) -> None:
+    assert _verify(kafka, 2, [], [b"x", b"x"]) == 5
+
+
+def test_a_committed_record_in_the_gap(kafka: Kafka) -> None:
+    with pytest.raises(UnverifiedBound, match="records lie between"):
+        _verify(kafka, 2, [b"missed"], [b"x"])
+
+
+def test_a_log_that_is_shorter(kafka: Kafka) -> None:
+    with pytest.raises(UnverifiedBound, match="has lost its end"):
+        _verify(kafka, 3, [], [])
