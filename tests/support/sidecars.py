@@ -138,8 +138,10 @@ class Sidecar:
         return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
     def stop(self, timeout_s: float = PATIENCE_S) -> int:
-        """SIGTERM; returns the exit code."""
+        """SIGTERM, once the process handles it: one that has only begun to start is ended by the signal itself.
+        Returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
+        wait_until(lambda: not self.is_alive() or self._handles_sigterm(), f"{self.name} handles SIGTERM", timeout_s)
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
 
@@ -160,6 +162,15 @@ class Sidecar:
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
+
+    def _handles_sigterm(self) -> bool:
+        """Whether its handler is installed, by the mask that the kernel shows."""
+        try:
+            status = Path(f"/proc/{self.pid}/status").read_text()
+        except FileNotFoundError:
+            return False
+        caught = int(status.partition("SigCgt:")[2].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
 
     def _toml(self) -> str:
         lines = [f"{name} = {value}" for name, value in self.dispatch.items()]
