@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.errors import HaltReason
+from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
@@ -46,6 +47,9 @@ HELD_SEEDS = range(1, 25)
 
 #: Schedules of bursts for few targets.
 BURST_SEEDS = range(1, 17)
+
+#: Schedules in which the work under key 0 leaves in pieces.
+PIECES_SEEDS = range(1, 13)
 
 #: What the lost ones must have led to.
 MUST_HALT = {
@@ -154,3 +158,9 @@ def test_the_same_seed_gives_the_same_run() -> None:
 
 def _all_of(result: Result) -> tuple[str, list[str], list[tuple[str, int]]]:
     return result.digest, result.wrong, sorted(result.reached.items())
+
+
+@pytest.mark.parametrize("seed", PIECES_SEEDS)
+def test_key_zero_in_pieces_keeps_every_promise(seed: int) -> None:
+    """Rules 1 and 4 hold however small the pieces are, and whatever leaves beside them."""
+    assert run_seed(seed, key_zero_in_pieces, "controls").wrong == []

@@ -212,10 +212,12 @@ def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution, 
 
     watched(60.0)
     assert faults.reports(None) is Reports.LAST
-    watched(90.0)
-    watched(20.0)
-    watched(90.0)
-    assert not faults.any  # once each time: a coincidence
+    for _ in range(3):
+        watched(90.0)
+    watched(15.0)
+    for _ in range(3):
+        watched(90.0)
+    assert not faults.any  # not often enough in a row: a coincidence
     watched(90.0)
     assert faults.get("good") is None
     assert _isolated(faults).window == 5

@@ -73,6 +73,7 @@ class Dispatcher:
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
         if steady < self._retry_at:
             return 0, False
+        self._targets.poll()
         if self._rates is not None:
             self._rates.begin(index, steady)
         due = self._reader.read(index, steady, before_ms)
@@ -89,6 +90,8 @@ class Dispatcher:
         if batch.park:
             self._parking.park(index, batch)
             return 0, True
+        if due.trial is None and due.choice is not None and due.choice.passed:
+            self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
             if due.trial is not None:
                 self._faults.nothing_waits(due.trial)
@@ -100,8 +103,6 @@ class Dispatcher:
             return 0, True
         elif due.trial is None:
             self._limit.committed(due.full and not due.short, tenure.took_ms)
-        if due.choice is not None and due.choice.passed:
-            self._faults.parked((OWN,))
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
         self._reader.ended(index, due, batch.gone(), before_ms)
@@ -153,7 +154,7 @@ class Dispatcher:
     def _build(self, index: TimerIndex, due: Due) -> tuple[Draft, Batch]:
         """A transaction, and the draft that it has begun to change: another attempt needs another one."""
         draft = Draft(index, self._ctx.clock.wall_ms())
-        trial = due.trial.name if due.trial is not None else None
+        trial = due.trial.name or None if due.trial is not None else None
         choice = replace(due.choice) if due.choice is not None else None
         batch = self._builder.build(
             draft, due.keys, due.values, due.now_ms, self._ctx.clock.steady_ms(), due.apart, due.waiting, trial, choice
@@ -178,6 +179,7 @@ class Dispatcher:
             self._aborted(tenure, batch, due, fault)
             return False
         except KafkaFault:
+            self._targets.look_again(batch.targets)  # a deleted one can end the producer, and would end the next one
             if self._rates is not None:  # it may be committed all the same
                 self._rates.spend(batch.rated)
             raise
@@ -222,7 +224,12 @@ class Dispatcher:
         attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), tenure.log_failed
         self._limit_own(attempt, batch)
         if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
-            log.info("shard %s: a transaction was aborted: %s", self._ctx.name, fault)
+            log.log(
+                logging.INFO if due.trial is None else logging.DEBUG,
+                "shard %s: a transaction was aborted: %s",
+                self._ctx.name,
+                fault,
+            )
             return
         self._targets.look_again(batch.targets)
         if due.trial is None:

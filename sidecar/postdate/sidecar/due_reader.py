@@ -183,7 +183,7 @@ class DueReader:
         """Take the messages that need no isolated topic of Postdate's own, and on which nothing under key 0 acts."""
         count = min(index.control_count, len(due.keys))
         _, acts_on = acted_on(due.keys[:count], due.values[:count])
-        del due.keys[:count], due.values[:count]
+        due.keys, due.values = due.keys[count:], due.values[count:]  # the index remembers the list that it gave
         due.choice = Choice(own.topics, of_own=False, left=0, acted_on=set(acts_on))
         if count:
             self._faults.parked((OWN,))
@@ -258,23 +258,17 @@ class DueReader:
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
         """The first piece of the work under key 0; once all of it is in, messages that need an own topic."""
-        most = index.control_count + self._limit.entries
-        keys, values = index.scan_due(before_ms, most, max(self._limit.size_bytes, 4 * CONTROL_SIZE_BYTES_MAX))
-        count = min(index.control_count, len(keys))
-        offsets, acts_on = acted_on(keys[:count], values[:count])
-        piece = first_piece(offsets, acts_on, isolated.window)
-        if len(piece) < count:
-            apart = {keys[index] for index, before in zip(piece, [-1, *piece], strict=False) if index != before + 1}
-            return Due([keys[index] for index in piece], [values[index] for index in piece], apart, goes_on=True)
-        if not keys:
+        keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        piece = first_piece(*acted_on(keys, values), isolated.window)
+        if len(piece) < len(keys):
+            apart = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
+            return Due([keys[at] for at in piece], [values[at] for at in piece], apart, goes_on=True)
+        due = self._common(index, before_ms)
+        if not due.keys and not due.waiting:
             self._faults.nothing_waits(isolated)
             return None
-        return Due(
-            keys,
-            values,
-            goes_on=True,
-            choice=Choice(isolated.topics, of_own=True, left=max(isolated.window - count, 0)),
-        )
+        due.choice = Choice(isolated.topics, of_own=True, left=max(isolated.window - len(piece), 0))
+        return due
 
 
 def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:

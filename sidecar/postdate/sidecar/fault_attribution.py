@@ -47,6 +47,7 @@ from postdate.sidecar.limits import (
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
+    SLOW_IN_A_ROW,
     SLOW_TOPIC_MS,
     TARGET_PROBE_MS_MAX,
     TRIAL_REST,
@@ -63,6 +64,9 @@ OWN: Final = ""
 #: A trial of which at most this share was refused goes on without these entries, at the same window.
 _FEW = 4
 
+#: Faults by topic, then by request offset.
+_Blamed = Mapping[str, Mapping[int, KafkaFault]]
+
 _REASONS = {
     Blame.UNKNOWN_TARGET: Reason.UNKNOWN_TARGET,
     Blame.UNAUTHORIZED: Reason.UNAUTHORIZED,
@@ -74,12 +78,10 @@ _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAV
 
 
 class Finding(Enum):
-    """What to do after an abort."""
+    """What to do after an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
 
     GO_ON = auto()
-    """The fault has been attributed: the others may leave at once."""
     BACK_OFF = auto()
-    """No target is to blame: wait, look the targets up, and send less."""
 
 
 @dataclass(slots=True)
@@ -141,6 +143,7 @@ class FaultAttribution:
         self._attributing = False
         self._watched = 0
         self._slowest = ""
+        self._slow_in_a_row = 0
         self._rests_until = 0.0
         self._committed_at = -inf
         self.condemned: dict[int, Refusal] = {}
@@ -276,14 +279,7 @@ class FaultAttribution:
         if trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
             self._return(trial)
 
-    def _failed(
-        self,
-        attempt: Attempt,
-        trial: Isolated,
-        blamed: Mapping[str, Mapping[int, KafkaFault]],
-        now_ms: int,
-        now: float,
-    ) -> Finding:
+    def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
         """A trial was aborted: nothing but its target was in it."""
         count = attempt.size
         topics = self._own_topics if trial.name == OWN else (trial.name,)
@@ -352,12 +348,9 @@ class FaultAttribution:
             while len(self._isolated) >= ISOLATED_MAX:
                 del self._isolated[next(iter(self._isolated))]
             isolated = self._isolated[name] = Isolated(name, window, now, now, now)
-            log.warning(
-                "%s from now on in transactions of at most %d messages: %s",
-                f"target {name} gets its messages apart" if name else "entries under key 0 leave apart",
-                window,
-                why or "it acknowledges slowly",
-            )
+            what = f"target {name} gets its messages apart" if name else "entries under key 0 leave apart"
+            why_text = why or "it acknowledges slowly"
+            log.warning("%s from now on in transactions of at most %d messages: %s", what, window, why_text)
         isolated.window = min(isolated.window, window)
         isolated.faulted_at, isolated.waits = now, True
         if why is not None:
@@ -374,9 +367,10 @@ class FaultAttribution:
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
 
     def _watch(self, attempt: Attempt, began_at: float, log_at: float) -> None:
-        """Isolate the topic for which two watched transactions in a row waited longest, and for long.
+        """Isolate the topic for which watched transactions waited longest, and for long, SLOW_IN_A_ROW times in a row.
 
-        Acknowledgements come one after the other, so what a topic took is the gap before its own.
+        Transactions without a record for it do not count. Acknowledgements come one after the other, so what a topic
+        took is the gap before its own.
         """
         acknowledged = sorted((each.last_at, topic) for topic, each in attempt.outcomes.items() if each.last_at >= 0)
         if len(acknowledged) < 2 and not any(topic in self._own_topics for _, topic in acknowledged):
@@ -387,11 +381,15 @@ class FaultAttribution:
             if at - before >= longest_ms:
                 slowest, longest_ms = topic, at - before
             before = at
-        if slowest and slowest == self._slowest and longest_ms * 2 > attempt.took_ms:
+        if slowest != self._slowest:
+            if self._slowest in attempt.outcomes or not self._slowest:
+                self._slowest, self._slow_in_a_row = slowest, 1
+            return
+        self._slow_in_a_row += 1
+        if slowest and self._slow_in_a_row >= SLOW_IN_A_ROW:
             now = self._clock.steady_ms()
             is_own = slowest in self._own_topics
             window = max(1, int(attempt.counts.get(slowest, 1) * HELD_BACK_AIM_MS / longest_ms))
             isolated = self._isolate(OWN if is_own else slowest, window, None, now)
             isolated.topics.add(slowest)
-            slowest = ""
-        self._slowest = slowest
+            self._slowest = ""

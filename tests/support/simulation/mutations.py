@@ -7,7 +7,7 @@ says what is left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
@@ -18,10 +18,10 @@ from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FATES, MOVED
 from postdate.connectors.wire.requests import Action, Request
 from postdate.connectors.wire.verdicts import Verdict
-from postdate.sidecar import apply, ingest, takeover
+from postdate.sidecar import apply, due_reader, ingest, takeover
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import BatchBuilder, finish
-from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.batch_content import Batch, Choice
 from postdate.sidecar.bound_check import BoundCheck
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
@@ -33,6 +33,7 @@ from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
+from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
 from support.simulation.process import ShardActor
@@ -178,6 +179,24 @@ def _controls_apart(_: World) -> AbstractContextManager[object]:
     return patch.object(DueReader, "_limits", lambda self, index: (1, 1 << 20))
 
 
+@contextmanager
+def _careless_pieces(world: World) -> Iterator[None]:
+    """Rule 1: key 0 is isolated, and cut behind any entry, whatever acts on that."""
+
+    def piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
+        return list(range(min(len(offsets), most)))
+
+    with key_zero_in_pieces(world), patch.object(due_reader, "first_piece", piece):
+        yield
+
+
+@contextmanager
+def _messages_beside_controls(world: World) -> Iterator[None]:
+    """Rule 4: key 0 is isolated, and messages leave although an entry under it acts on them."""
+    with key_zero_in_pieces(world), patch.object(Choice, "takes", lambda self, offset, needs_own: not self.of_own):
+        yield
+
+
 def _decided_early(_: World) -> AbstractContextManager[object]:
     """Rule 2: a reschedule is answered with `moved`, whatever has become of its message meanwhile."""
     honest = BatchBuilder._apply
@@ -234,6 +253,8 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "wheel believed without its checks": (_wheel_unchecked, "power"),
     "cancel answered before its commit": (_cancel_answered_early, "controls"),
     "rule 1: controls apart": (_controls_apart, "controls"),
+    "rule 1: careless pieces of key 0": (_careless_pieces, "controls"),
+    "rule 4: messages beside what acts on them": (_messages_beside_controls, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
