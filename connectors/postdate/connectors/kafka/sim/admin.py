@@ -20,7 +20,7 @@ from postdate.connectors.kafka.sim.brokers import Node
 from postdate.connectors.kafka.sim.link import Link
 from postdate.connectors.kafka.sim.log import PartitionLog
 from postdate.connectors.kafka.sim.metadata import Metadata, StaleLog
-from postdate.connectors.kafka.sim.silence import Server
+from postdate.connectors.kafka.sim.silence import Server, Silence
 from postdate.connectors.kafka.sim.topics import SETTINGS
 
 T = TypeVar("T")
@@ -34,13 +34,22 @@ _REFUSED_MS = 500.0
 class SimLookUp:
     """A look-up over the simulated cluster: each poll asks once, and again while it is only a matter of time."""
 
-    def __init__(self, link: Link, deadline_ms: float, request: Callable[[], dict[str, TopicInfo]]) -> None:
+    def __init__(
+        self, silence: Silence, link: Link, deadline_ms: float, request: Callable[[], dict[str, TopicInfo]]
+    ) -> None:
+        self._silence = silence
         self._link = link
         self._deadline_ms = deadline_ms
         self._request = request
 
     def poll(self, wait_s: float) -> LookedUp:
         until_ms = self._link.time.now_ms + wait_s * 1000
+        while self._silence.covers(Server.CONTROLLER):
+            if self._silence.refuses or self._link.time.now_ms >= self._deadline_ms:
+                raise Unreachable("Could not describe topics: no answer in time", KafkaError._TIMED_OUT)
+            if self._link.time.now_ms >= until_ms:
+                return None
+            self._link.wait(min(_RETRY_MS, until_ms - self._link.time.now_ms))
         while True:
             try:
                 return self._link.ask("admin", self._request)
@@ -82,7 +91,7 @@ class SimAdmin:
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
         names, wanted = sorted(set(topics)), sorted(set(config))
         deadline_ms = self._link.time.now_ms + self._timeout_ms
-        return SimLookUp(self._link, deadline_ms, lambda: self._look(names, wanted)).poll
+        return SimLookUp(self._broker.silence, self._link, deadline_ms, lambda: self._look(names, wanted)).poll
 
     def _look(self, names: list[str], wanted: list[str]) -> dict[str, TopicInfo]:
         known = self._broker.topics
