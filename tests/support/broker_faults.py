@@ -132,11 +132,11 @@ class BrokerScene:
             time.sleep(_POLL_S)
 
     def busy_leader(self) -> int:
-        """A node that leads a dispatch log and is not the active controller: the coordinator of the group, if it is
-        such a node."""
+        """A node that is not the active controller: the coordinator of the group, or one that leads a dispatch log, if
+        there is such a node."""
         nodes = [self.cluster.group_coordinator(self.bed.group_id)]
         nodes += [self.cluster.leader(f"{self.requests}.dispatch-log", part) for part in range(SHARDS)]
-        return next(node for node in nodes if node != self.cluster.controller())
+        return next(node for node in (*nodes, *NODES) if node > 0 and node != self.cluster.controller())
 
     def _plan_kill(self, in_s: float) -> None:
         self._kills.append((time.monotonic() + in_s, self.chance.choice(self.sidecars)))

@@ -11,7 +11,8 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -108,13 +109,21 @@ class ThreeBrokers:
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition; -1 if none does."""
-        return _leaders(self._metadata(self.answering[0])).get((topic, partition), -1)
+        return _leaders(self._metadata(self.answering[0], PATIENCE_S)).get((topic, partition), -1)
 
     def group_coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group."""
-        admin = self._admin(self.answering[0])  # a client that is gone answers no question
-        described = admin.describe_consumer_groups([group_id], request_timeout=_ASK_S)[group_id]
-        return int(described.result(2 * _ASK_S).coordinator.id)
+        """The node that coordinates a group; waits until there is one."""
+        found: list[int] = []
+
+        def known() -> bool:
+            admin = self._admin(self.answering[0])  # a client that is gone answers no question
+            described = admin.describe_consumer_groups([group_id], request_timeout=_ASK_S)[group_id]
+            with suppress(KafkaException, FutureTimeout):
+                found.append(int(described.result(2 * _ASK_S).coordinator.id))
+            return bool(found)
+
+        wait_until(known, f"{group_id} has a coordinator")
+        return found[0]
 
     def open_transactions(self, topics: Iterable[str]) -> dict[str, str]:
         """Topic and partition -> last stable offset and high watermark, if they differ: a transaction is open there."""
@@ -147,7 +156,10 @@ class ThreeBrokers:
         def deposed() -> bool:
             meanwhile()
             time.sleep(_LOOK_S)
-            views = [_leaders(self._metadata(asked)) for asked in self.answering if asked != node]
+            try:
+                views = [_leaders(self._metadata(asked)) for asked in self.answering if asked != node]
+            except KafkaException:  # no answer in time
+                return False
             return bool(views) and all(-1 < leader != node for view in views for leader in view.values())
 
         wait_until(deposed, f"broker {node} leads nothing any more")
@@ -174,9 +186,10 @@ class ThreeBrokers:
         """What the node logs."""
         return self._nodes[node].log_file
 
-    def _metadata(self, node: int) -> ClusterMetadata:
+    def _metadata(self, node: int, timeout_s: float = _ASK_S) -> ClusterMetadata:
         """What this node takes the cluster to be. Raises KafkaException if it does not answer."""
-        return self._admin(node).list_topics(timeout=_ASK_S)
+        admin = self._admin(node)
+        return admin.list_topics(timeout=timeout_s)
 
     def _admin(self, node: int) -> AdminClient:
         return AdminClient({"bootstrap.servers": self._nodes[node].bootstrap_servers, "log_level": 0})
