@@ -27,6 +27,7 @@ class Bed:
 
     bootstrap: str
     directory: Path
+    replicas: int = 1
     group_id: str = field(default_factory=lambda: unique_name("group"))
     requests: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
@@ -35,7 +36,7 @@ class Bed:
 
     def another(self) -> Bed:
         """A bed beside this one, with which it ends: for a play that begins anew."""
-        self.others.append(Bed(self.bootstrap, self.directory / f"bed-{len(self.others)}"))
+        self.others.append(Bed(self.bootstrap, self.directory / f"bed-{len(self.others)}", self.replicas))
         return self.others[-1]
 
     def new_requests(self, partitions: int = 1, *options: str) -> str:
@@ -46,7 +47,7 @@ class Bed:
         """Several of them, by one command."""
         names = [unique_name("requests") for _ in range(count)]
         named = [word for name in names for word in ("--requests", name)]
-        size = ("--partitions", str(partitions), "--replication-factor", "1")
+        size = ("--partitions", str(partitions), "--replication-factor", str(self.replicas))
         said_by("topics", "create", "-b", self.bootstrap, *named, *size, *options)
         self.requests += names
         return names
@@ -55,7 +56,7 @@ class Bed:
         name = unique_name("target")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(PATIENCE_S)
+        admin.create_topics([NewTopic(name, partitions, self.replicas, config=settings)])[name].result(PATIENCE_S)
         self.targets.append(name)
         return name
 
@@ -122,8 +123,8 @@ class Bed:
 
 
 @contextmanager
-def new_bed(bootstrap: str, directory: Path) -> Iterator[Bed]:
-    bed = Bed(bootstrap, directory)
+def new_bed(bootstrap: str, directory: Path, replicas: int = 1) -> Iterator[Bed]:
+    bed = Bed(bootstrap, directory, replicas)
     try:
         yield bed
     finally:

@@ -103,6 +103,10 @@ class Sender:
         self._producer.poll(0)
         return sent
 
+    def serve(self) -> None:
+        """Takes the acknowledgements that have come."""
+        self._producer.poll(0)
+
     def flush(self) -> None:
         assert self._producer.flush(PATIENCE_S) == 0, "requests were not acknowledged"
         assert not self.failures, self.failures[:3]

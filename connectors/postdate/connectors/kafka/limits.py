@@ -44,6 +44,10 @@ GATHER_INTERVAL_S = 0.01
 #: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
+#: ms. How often a consumer asks who leads what. A broker that hangs answers nothing: a consumer would wait for it for a
+#: minute though others lead by then. A producer needs no such question: it is replaced after a transaction that failed.
+METADATA_REFRESH_MS = 5_000
+
 #: s. How long an admin request may take.
 ADMIN_TIMEOUT_S = 15.0
 

@@ -68,6 +68,7 @@ _CONSUMER: Properties = {
     "auto.offset.reset": "error",
     "queued.max.messages.kbytes": limits.FETCHED_AHEAD_KB_MAX,
     "fetch.queue.backoff.ms": limits.FETCH_QUEUE_BACKOFF_MS,
+    "topic.metadata.refresh.interval.ms": limits.METADATA_REFRESH_MS,
 }
 _MEMBER: Properties = {
     "session.timeout.ms": limits.SESSION_TIMEOUT_MS,

@@ -1,0 +1,137 @@
+"""Goal: whatever one of three brokers does, each message is delivered once, none early, and none is kept back for long.
+
+Method: three broker processes with three replicas of everything, two of which must hold a write; two sidecars, one of
+them a static member, deliver a steady stream all the time. A broker is killed, frozen until others lead, or restarted,
+the active controller among them, and a sidecar is killed during each fault and after it. Then the oracle judges all
+that Kafka holds. POSTDATE_TEST_BROKER_FAULTS=N adds N random faults, POSTDATE_TEST_BROKER_SEED repeats their order.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from random import Random, SystemRandom
+
+import pytest
+
+from postdate.connectors.kafka.client import ConfluentKafka
+from postdate.connectors.kafka.errors import Unreachable
+from postdate.connectors.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
+from postdate.connectors.kafka.settings import KafkaSettings
+from support.bed import new_bed
+from support.broker import unique_name
+from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
+from support.broker_traffic import Traffic
+from support.kafka_steps import append
+from support.patience import PATIENCE_S
+from support.sidecars import Sidecar
+from support.three_brokers import NODES, ThreeBrokers, three_brokers
+
+_RANDOM_FAULTS = int(os.environ.get("POSTDATE_TEST_BROKER_FAULTS", "0"))
+#: Requests a second: every second has some for each of the four shards.
+_PER_SECOND = 40
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ThreeBrokers]:
+    """Shared: each test leaves it whole."""
+    with three_brokers() as running:
+        yield running
+
+
+@pytest.mark.timeout(1_800 + 120 * _RANDOM_FAULTS)
+def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> None:
+    seed = int(os.environ.get("POSTDATE_TEST_BROKER_SEED", "0")) or SystemRandom().randrange(1, 10**6)
+    chance = Random(seed)
+    print(f"seed {seed}")
+    names = [*SCENARIOS, *(chance.choice(sorted(FAULTS)) for _ in range(_RANDOM_FAULTS))]
+    with new_bed(cluster.bootstrap_servers, tmp_path, replicas=3) as bed:
+        requests = bed.new_requests(SHARDS)
+        target = bed.new_target(4, message_timestamp_type="LogAppendTime")
+        sidecars = [bed.new_sidecar("static", static=True), bed.new_sidecar("dynamic")]
+        for sidecar in sidecars:
+            sidecar.start()
+        for sidecar in sidecars:
+            sidecar.wait_for_shards(SHARDS // 2)
+        traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
+        scene = BrokerScene(cluster, bed, requests, traffic, sidecars, chance)
+        traffic.start()
+        try:
+            for name in names:
+                print(scene.run(name), flush=True)
+            asked = traffic.stop()
+            scene.wait(lambda: traffic.overdue() == 0, "the last request has ended")
+            bed.wait_for_ends(len(asked), PATIENCE_S)
+        finally:
+            traffic.close()
+        exits = [sidecar.stop() for sidecar in sidecars]
+        outcome = bed.judge(asked)
+        assert exits == [0, 0]
+    assert scene.exits == []
+    assert outcome.takeovers() > len(names), "no shard was taken over: the run proves nothing"
+    for sidecar in sidecars:
+        _look_through(sidecar)
+
+
+#: s. Within this time from when others lead, clients go on without the broker that led: half of the minute for which
+#: the library waits for an answer, a tenth of the five after which it asks by itself who leads.
+_WITHOUT_IT_S = 30.0
+
+
+def test_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
+    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, admin_timeout_s=2.0))
+    making = kafka.admin()
+    topic = unique_name("frozen")
+    making.create_topics([NewTopic(topic, 6, 3, {})])
+    making.close()
+    cluster.wait_until_whole()
+    admins = [kafka.admin() for _ in range(6)]  # each takes one broker, by chance, for the controller
+    for admin in admins:
+        admin.describe([topic])
+    victim = next(node for node in NODES if node != cluster.controller())
+    part = next(Partition(topic, index) for index in range(6) if cluster.leader(topic, index) == victim)
+    append(kafka, topic, b"before", partition=part.index)
+    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
+    found = _values_until(reader, 1, PATIENCE_S)
+    cluster.freeze(victim)
+    try:
+        cluster.wait_until_deposed(victim)
+        began = time.monotonic()
+        append(kafka, topic, b"after", partition=part.index)
+        found += _values_until(reader, 1, _WITHOUT_IT_S)
+        read_s = time.monotonic() - began
+        for admin in admins:
+            _until_described(admin, topic)
+        print(f"a reader goes on {read_s:.1f} s after others lead")
+    finally:
+        cluster.thaw(victim)
+    cluster.wait_until_whole()
+    reader.close()
+    for admin in admins:
+        admin.close()
+    assert found == [b"before", b"after"]
+
+
+def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes | None]:
+    """What the reader gets, when it has got so many records or the time is over."""
+    deadline, values = time.monotonic() + timeout_s, list[bytes | None]()
+    while len(values) < count and time.monotonic() < deadline:
+        values += [record.value for record in reader.read(10, 0.2)]
+    return values
+
+
+def _until_described(admin: Admin, topic: str) -> None:
+    """Returns when the admin client has answered; fails where it does not."""
+    deadline, answered = time.monotonic() + _WITHOUT_IT_S, False
+    while not answered:
+        assert time.monotonic() < deadline, "an admin client still waits for the frozen broker"
+        with suppress(Unreachable):
+            answered = topic in admin.describe([topic])
+
+
+def _look_through(sidecar: Sidecar) -> None:
+    assert "HALTED" not in sidecar.all_logs()
+    assert "Traceback" not in sidecar.all_logs()
