@@ -14,9 +14,9 @@ from postdate.connectors.kafka.errors import KafkaFault, UnknownOutcome
 from postdate.connectors.kafka.sim.coordinator import Phase
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FINAL, Fate
-from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.gate import Gate
@@ -24,11 +24,10 @@ from postdate.sidecar.look_ahead import Ahead, LookAhead
 from postdate.sidecar.parking import Parking
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.target_rates import TargetRates
-from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import entry_key
+from postdate.wheel.keys import entry_key, split_key
 from support.simulation.process import ShardActor
 from support.simulation.world import World
 
@@ -43,11 +42,11 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
-        stack.enter_context(patch.object(Targets, "_mark_failing", _failures(world)))
         stack.enter_context(patch.object(Dispatcher, "_suspect", _suspicions(world)))
         stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
+        stack.enter_context(patch.object(Parking, "park", _parks(world)))
         yield
 
 
@@ -113,16 +112,6 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
     return before_ms
 
 
-def _failures(world: World) -> Callable[[Targets, Target, Reason, str], None]:
-    honest = Targets._mark_failing
-
-    def mark_failing(self: Targets, target: Target, reason: Reason, detail: str) -> None:
-        world.failed.add(target.name)
-        honest(self, target, reason, detail)
-
-    return mark_failing
-
-
 def _suspicions(world: World) -> Callable[[Dispatcher, Message, KafkaFault, float], bool]:
     honest = Dispatcher._suspect
 
@@ -153,6 +142,16 @@ def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
         return rows
 
     return take
+
+
+def _parks(world: World) -> Callable[[Parking, TimerIndex, Batch], None]:
+    honest = Parking.park
+
+    def park(self: Parking, index: TimerIndex, batch: Batch) -> None:
+        world.parked.update((self._ctx.partition, split_key(key)[1]) for key, _ in batch.park)
+        honest(self, index, batch)
+
+    return park
 
 
 def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:

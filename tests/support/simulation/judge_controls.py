@@ -1,7 +1,8 @@
 """The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has won.
 
 In time: it was written before the message was due, and whoever delivered the message had read it, or it was there when
-that one took over. Where the broker's clock was stepped, nobody can say what was in time.
+that one took over with a gate that waits for it. Where the broker's clock was stepped, nobody can say what was in time,
+nor where the processes read the requests of the id differently.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict
-from support.simulation.judge import Origin, Outcome, committed
+from support.simulation.judge import Origin, Outcome, committed, named_origin
+from support.simulation.readings import Readings
 from support.simulation.traffic import REQUESTS, Asked, Traffic
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 
-def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
+def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
     """No message is delivered though a control that ends it came in time."""
     if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
         return
@@ -27,19 +28,32 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
         fate = outcome.final(origin)
         if asked.action != "schedule" or fate not in ("delivered", "cancelled", "replaced"):
             continue
+        if not _is_plain(traffic, readings, asked):
+            continue
         due_ms = outcome.due_ms(asked)
         if fate != "delivered":
             outcome.reached["control won"] += 1
             outcome.reached["control won though overdue"] += outcome.fates[origin][0][1] >= due_ms
             continue
         writer = outcome.ended_by[origin]
-        known = max(writer.next_request, world.known.get((origin[0], writer.takeover), 0))
+        known = writer.next_request
+        if world.gates[writer.instance] != "off":
+            known = max(known, world.known.get((origin[0], writer.takeover), 0))
         for other in _enders(traffic, asked):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(
                     f"O2: {origin}, due {due_ms}, is delivered by takeover {writer.takeover}, which knew of requests "
                     f"below {known}; {other.action} {other.offset} came at {other.appended_ms}"
                 )
+
+
+def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
+    """True where everybody understands the request, and all with its id, in the same way."""
+    return readings.is_certain(asked) and all(
+        readings.is_certain(other)
+        for other in traffic.asked.values()
+        if asked.id and other.id == asked.id and other.action == "schedule"
+    )
 
 
 def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
@@ -68,15 +82,16 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
         for record in committed(broker, f"{REQUESTS}.verdicts", index):
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
-            by = _parsed(answer.origin)
+            by = named_origin(answer.origin.encode())
             if traffic.asked[by].action in ("cancel", "reschedule"):
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
             else:
-                of_controls[answer.verdict, _parsed(answer.of)] += 1
-                if not _is_true(outcome, answer.verdict, _parsed(answer.of), by[1]):
-                    fate = outcome.final(_parsed(answer.of))
+                of = named_origin(answer.of.encode())
+                of_controls[answer.verdict, of] += 1
+                if not _is_true(outcome, answer.verdict, of, by[1]):
+                    fate = outcome.final(of)
                     outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
     for origin, asked in traffic.asked.items():
         fate = outcome.final(origin)
@@ -100,8 +115,3 @@ def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
         Verdict.REPLACED: ("replaced",),
         Verdict.TOO_LATE: ("delivered", "dead"),
     }.get(verdict, ())
-
-
-def _parsed(origin: str) -> Origin:
-    _, index, offset = parse_origin(origin.encode())
-    return index, offset

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from postdate.connectors.kafka.errors import Fenced
 from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.kafka.sim import SimBroker
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
 from postdate.sidecar.clock import BrokerClock
@@ -110,6 +112,19 @@ def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, Tenur
     return write
 
 
+def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
+    """When, and on which machine, each dead letter is written."""
+    honest = SimBroker.append
+
+    def append(self: SimBroker, part: Partition, *given: Any, **more: Any) -> tuple[int, int]:
+        written = honest(self, part, *given, **more)
+        if part.topic == f"{REQUESTS}.dead-letters":
+            world.troubles.left(part.index, written[0], world.acting().machine.name)
+        return written
+
+    return append
+
+
 def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int], None]:
     honest = store_reading.take_stored
 
@@ -145,6 +160,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
+        patch.object(SimBroker, "append", _noting_letters(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),

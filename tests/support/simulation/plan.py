@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 from postdate.connectors.kafka.seam import NewTopic
@@ -21,7 +22,10 @@ from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
-from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
+from support.simulation.readings import Readings
+from support.simulation.settings import Settings, draw
+from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
+from support.simulation.troubles import UNKNOWN
 from support.simulation.world import World
 
 GROUP = "postdate"
@@ -35,6 +39,8 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each of them.
 BURST = "burst"
+#: Another: every start of a process has other settings.
+SETTINGS = "settings"
 #: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
 #: not come to rest, or that three messages within a second would be late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
@@ -66,9 +72,12 @@ class Plan:
         # Of its own, so that the rest of a schedule is the same with and without.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
-        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
-        if not self.store_after_ms:
-            self.traffic.horizon_ms = RETENTION_MS // 2
+        # Also of their own: which settings each start of a process has; the usual ones in most schedules.
+        self._by_operators = Random(f"{seed}/settings")
+        self.differ = self._by_operators.random() < 0.25 if theme != SETTINGS else True
+        self._settings: list[Settings] = []
+        self._readings = Readings([], RETENTION_MS // 2)
+        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
@@ -114,7 +123,8 @@ class Plan:
         if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
-        config = self._config(f"{machine.name}.{self._numbers}")
+        config = self._config(f"{machine.name}.{self._numbers}", self._new_settings())
+        world.gates[config.instance] = config.request_topics[0].cancel_gate
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
         world.trace(f"start {machine.name}.{self._numbers}")
@@ -203,20 +213,44 @@ class Plan:
                 create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {})))
         self.world.broker.denied.add("secret")
 
-    def _config(self, instance: str) -> Config:
+    def readings(self) -> Readings:
+        """What the processes that were started so far make of requests."""
+        return self._readings
+
+    def _new_settings(self) -> Settings:
+        """The settings of the next process."""
+        settings = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
+        if self.differ:
+            settings = draw(self._by_operators, STORE_AFTER_MS, RATES)
+        if settings not in self._settings:
+            self._settings.append(settings)
+            self._readings = Readings(self._settings, RETENTION_MS // 2)
+        return settings
+
+    def _config(self, instance: str, settings: Settings) -> Config:
         choose = self.random
         requests = RequestTopicConfig(
             name=REQUESTS,
-            levels_ms=LEVELS_MS,
             verdicts="all",
-            store_after_ms=self.store_after_ms,
-            messages_per_second_max=self.rates,
+            allow=settings.allow,
+            levels_ms=settings.levels_ms,
+            horizon_ms=settings.horizon_ms,
+            store_after_ms=settings.store_after_ms,
+            cancel_gate=settings.cancel_gate,
+            pending_max=settings.pending_max,
+            pending_size_bytes_max=settings.pending_size_bytes_max,
+            requests_per_second_max=settings.requests_per_second_max,
+            messages_per_second_max=settings.messages_per_second_max,
+            dialects=settings.dialects,
+            default_target=settings.default_target,
         )
         return Config(
             group_id=GROUP,
             instance=instance,
             request_topics=(requests,),
-            dispatch=DispatchConfig(entries_max=choose.choice(self.entries_max), retry_budget_ms=2_500),
+            dispatch=DispatchConfig(
+                entries_max=choose.choice(self.entries_max), retry_budget_ms=settings.retry_budget_ms
+            ),
             index=IndexConfig(tick_ms=100, sync_interval_ms=choose.choice([50, 200, 2_000])),
         )
 
@@ -232,9 +266,13 @@ class Plan:
             ):  # in bursts, so that one owner reads together what another reads apart
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)
+        self.world.troubles.begin(UNKNOWN, inf, target="later")
         if choose.random() < 0.7:
-            when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {})))
+            time.at(time.now_ms + choose.uniform(0.0, self.duration_ms), self._create_later)
+
+    def _create_later(self) -> None:
+        self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {}))
+        self.world.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
         """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""

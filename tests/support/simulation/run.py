@@ -71,16 +71,17 @@ def run_seed(
         world.tell = tell
         plan = Plan(world, seed, theme)
         if mutation is None:  # what is broken must show to those who read the topics
-            world.look = Invariants(world, plan.traffic).check
+            world.look = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             outcome = gather(world.broker, plan.partitions, world.archive)
-            judge(outcome, plan.traffic, world.reached, plan.losses.halted())
+            readings = plan.readings()
+            judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world.encore_ms)
-            judge_in_time(outcome, plan.traffic, world)
+            judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
-            judge_order(outcome, plan.traffic, world)
+            judge_order(outcome, plan.traffic, readings, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):

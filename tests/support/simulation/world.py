@@ -22,6 +22,7 @@ from postdate.wheel.options import IndexOptions
 from support.simulation.disk import Disks, MemoryDatabase
 from support.simulation.process import Actor, Machine, Process
 from support.simulation.scheduler import Scheduler
+from support.simulation.troubles import UNAVAILABLE, Troubles
 
 #: ms. Who waits for less than this is not overtaken: it is the time of a request and its answer.
 SHORT_MS = 5.0
@@ -73,7 +74,11 @@ class World:
         self.on_exit: Callable[[Machine], None] = lambda _: None
         self.encore_ms = 0  # by the broker's clock: from here on nothing has gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
-        self.failed: set[str] = set()  # targets that failed for somebody
+        self.gates: dict[str, str] = {}  # instance -> when it lets a cancel win
+        self.parked: set[tuple[int, int]] = (
+            set()
+        )  # partition, offset of what waited for a target that failed or is held
+        self.troubles = Troubles(self.time)
         self.alone: set[tuple[int, int]] = set()  # partition, offset of what was refused, and tried alone
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
@@ -191,9 +196,13 @@ class World:
         elif ambush == "pause":
             self.pause(process, self.random.uniform(200.0, 40_000.0))
         else:
-            self.reached["cut"] += 1
-            process.machine.cut_until_ms = self.time.now_ms + self.random.uniform(8_000.0, 25_000.0)
-            process.machine.cut_answers = ambush == "cut answers"
+            self.cut(process.machine, self.random.uniform(8_000.0, 25_000.0), ambush == "cut answers")
+
+    def cut(self, machine: Machine, for_ms: float, answers: bool) -> None:
+        """A machine is cut off from the cluster, or only the answers to it are lost."""
+        self.reached["cut"] += 1
+        machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
+        self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
 
     def pause(self, process: Process, wait_ms: float) -> None:
         """SIGSTOP now, SIGCONT after a while."""
