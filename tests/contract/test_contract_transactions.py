@@ -236,3 +236,24 @@ class TestDeliveryReport:
         (record,) = read_committed(kafka, Partition(topic, 0))
         assert record.timestamp_ms > 0
         assert not record.log_append
+
+
+class TestTimestamps:
+    def test_records_get_the_create_time_that_the_transaction_was_begun_with(self, kafka: Kafka) -> None:
+        topic = new_topic(kafka)
+        producer = open_producer(kafka, unique_name("tid"))
+        producer.begin(1_700_000_000_123)
+        producer.produce(topic, b"plain", None, [], 0)
+        producer.produce(topic, b"reported", None, [("a", b"b")], 0, lambda *_: None)
+        producer.commit()
+        producer.settle()
+        producer.begin()
+        producer.produce(topic, b"now", None, [], 0)
+        producer.commit()
+        records = read_committed(kafka, Partition(topic, 0))
+        assert [(record.value, record.timestamp_ms) for record in records[:2]] == [
+            (b"plain", 1_700_000_000_123),
+            (b"reported", 1_700_000_000_123),
+        ]
+        assert abs(records[2].timestamp_ms - wall_ms(kafka)) < 600_000
+        producer.destroy()

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from postdate.connectors.kafka.seam import NewTopic
+from postdate.connectors.wire.limits import FATES_MAX
 from postdate.sidecar import look_ahead
 from postdate.sidecar.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.config import DispatchConfig
+from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.limits import (
     CONTROL_ENTRIES_MAX,
     HELD_BACK_MS_MAX,
@@ -170,3 +172,25 @@ def test_what_cannot_be_finished_is_tried_in_ever_smaller_pieces() -> None:
     for _ in range(20):
         limit.committed(full=True, took_ms=10.0)
     assert limit.entries == 10_000
+
+
+def test_reschedules_to_near_and_far_fit_one_dispatch_log_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reschedule takes two fates, and a third and another entry if its message must be stored."""
+    bench = Bench(tmp_path)
+    shard = bench.shard()
+    shard._dispatcher._limit._share = 1.0
+    for _ in range(2):
+        bench.schedule(bench.time.now_ms + 600_000)
+    bench.until(shard, lambda: shard.next_request == 2)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    to = ("postdate-action", b"reschedule")
+    for _ in range(4_999):
+        bench.ask(to, ("postdate-origin", b"requests/0/0"), ("postdate-delay", b"10m"))
+    bench.ask(to, ("postdate-origin", b"requests/0/1"), ("postdate-delay", b"5h"))
+    bench.until(shard, lambda: shard.next_request >= 5_001)
+    monkeypatch.undo()
+    bench.until(shard, lambda: bench.ended() == 10_001)
+    assert 9_990 < max(len(fates) for fates in bench.fates()) <= FATES_MAX
+    shard.close()

@@ -157,3 +157,17 @@ def test_a_request_from_the_future_is_reason_to_ask_for_the_time_but_not_again_a
     broker.sample(100_000, reported_at=1_000.0)
     broker.hear(Record(0, ahead, True, None, None, []))
     assert broker.known()
+
+
+@pytest.mark.parametrize("ahead_ms", [2 * _HOUR_MS, -2 * _HOUR_MS])
+def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -> None:
+    """Brokers refuse records that are stamped an hour ahead: a machine with a wrong clock must not stamp them."""
+    bench = Bench(tmp_path, lambda broker: SimClock(broker.time, ahead_ms))
+    shard = bench.shard()
+    assert 0 <= _deliver(bench, shard, 4_000) < _LATE_MS_MAX
+    bench.schedule(bench.broker.now_ms() + 3 * _HOUR_MS)
+    bench.ask(("postdate-topic", b"orders"))
+    bench.until(shard, lambda: bool(bench.read(OWN.store)) and bool(bench.letters()))
+    stamped = [record.timestamp_ms for name in ("orders", OWN.store) for record in bench.read(name)]
+    assert all(abs(stamp - bench.broker.now_ms()) < 60_000 for stamp in stamped)
+    shard.close()

@@ -9,6 +9,8 @@ Thread rule: that of the draft.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from postdate.connectors.kafka.seam import Record
@@ -17,8 +19,20 @@ from postdate.connectors.wire.errors import RequestRefused
 from postdate.connectors.wire.reasons import Reason
 from postdate.connectors.wire.requests import Action, Request
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
-from postdate.wheel.entry import NO_CONTROL, PENDING, Entry, Kind, Mark, encode_accepted, pack_control
-from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
+from postdate.wheel.entry import (
+    NO_CONTROL,
+    PENDING,
+    Entry,
+    Kind,
+    Mark,
+    decode_entry,
+    decode_head,
+    encode_accepted,
+    pack_control,
+)
+from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, entry_key, split_key
+
+_ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
 
 
 def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
@@ -234,16 +248,17 @@ def mark_stored(draft: Draft, key: bytes, old: Entry) -> None:
 
 
 def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
-    """Do what one committed fate says, where R is `next_request`.
+    """Apply one committed fate, where R is `next_request`.
 
-    An entry that is held is changed or ended; a request still to be ingested gets a mark (rule 5); anything else is
-    past.
+    A pending entry is changed or ended; a request at or above R gets a mark (rule 5); anything else has ended before.
+    Raises Contradicted if the log decided a control otherwise than ingest did here: the index must be rebuilt.
     """
-    offset, first_due = fate[0], fate[1]
-    key = draft.find(offset, first_due)
-    if key is not None:
-        _change_entry(draft, key, fate, next_request)
-    elif offset >= next_request and not (len(fate) == 5 and fate[4] < next_request):
+    offset = fate[0]
+    if offset < next_request:
+        key = draft.find(offset, fate[1])
+        if key is not None:
+            _change_entry(draft, key, fate, next_request)
+    else:
         _mark(draft, fate)
 
 
@@ -251,9 +266,11 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
     offset, name = fate[0], fate[2]
     old = draft.entry(key)
     if len(fate) == 5:
-        if fate[4] >= next_request:  # rule 3: below R, ingest of the control has moved it already
+        if fate[4] >= next_request or not _has_moved(draft, offset, fate[3], fate[4]):
             _move(draft, key, old, msgspec.structs.replace(old, due=fate[3]))
     elif name in FINAL:
+        if old.kind == Kind.APPLIED:
+            _check_moved(draft, offset, old)
         draft.remove(key, old.stored)
         draft.changes.places[offset] = None
         draft.drop_id(old.id, offset)
@@ -261,6 +278,49 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
             draft.note_end(offset, old.id, name in SENT)
     else:
         mark_stored(draft, key, old)
+
+
+def _has_moved(draft: Draft, offset: int, due_ms: int, control: int) -> bool:
+    """True if ingest of `control` moved entry `offset` here as the log does (rule 3), or if it has ended since."""
+    key = draft.find(control, CONTROL_DUE)
+    if key is None:
+        return True
+    entry = draft.entry(key)
+    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (offset, due_ms):
+        draft.confirmed_moves.add(control)
+        return True
+    draft.contradicted(f"request {control} moved request {offset} to {due_ms}, but was judged otherwise here")
+    return False
+
+
+def _check_moved(draft: Draft, control: int, entry: Entry) -> None:
+    """A control ends, and ingest of it moved an entry here: the log must hold that move, if the entry is pending."""
+    if entry.new_due < 0 or entry.acts_on < 0 or control in draft.confirmed_moves:
+        return
+    if draft.find(entry.acts_on) is not None:
+        draft.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
+
+
+def check_causes(draft: Draft) -> None:
+    """Check that no entry waits to end by a request that has ended without it.
+
+    REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced one no
+    later than its replacement (rules 1 and 4), so the cause of either is pending as long as the entry is. Raises
+    Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
+    """
+    if not draft.index.control_count:
+        return
+    found = draft.index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
+    causes: list[tuple[int, int]] = []
+    while (key := found.key()) is not None:
+        value = found.value()
+        if decode_head(value).kind in _ENDED_BY_ANOTHER:
+            causes.append((split_key(key)[1], decode_entry(value).acts_on))
+        found.next()
+    found.finish()
+    for offset, cause in causes:
+        if draft.find(cause) is None:
+            draft.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
 
 
 def _mark(draft: Draft, fate: Fate) -> None:

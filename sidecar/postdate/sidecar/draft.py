@@ -8,16 +8,20 @@ Thread rule: belongs to the thread that owns the timer index. A draft is written
 
 from __future__ import annotations
 
+import logging
 import struct
 from bisect import bisect_right
 from operator import itemgetter
 
+from postdate.sidecar.errors import Contradicted
 from postdate.wheel.changes import Changes
 from postdate.wheel.endings import Ending, control_end_key, decode_ending, encode_ending
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
+
+log = logging.getLogger(__name__)
 
 NO_FIRST_DUE = 2**64 - 1
 NO_HORIZON_MS = 2**63
@@ -34,21 +38,29 @@ class Draft:
     """The timer index as the next WriteBatch will leave it."""
 
     def __init__(
-        self, index: TimerIndex, at_ms: int = 0, horizon_ms: int = NO_HORIZON_MS, store_after_ms: int = 0
+        self,
+        index: TimerIndex,
+        at_ms: int = 0,
+        horizon_ms: int = NO_HORIZON_MS,
+        store_after_ms: int = 0,
+        replaceable: bool = True,
     ) -> None:
         """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered.
 
         `horizon_ms`: how far behind its request an entry may be due, where none is stored. `store_after_ms`: a delay
         that is longer is stored; 0: none is. `control_count` and `control_bytes` are those of the index as these
-        changes leave it.
+        changes leave it. `replaceable`: the topics hold all that a rebuild of the index needs.
         """
         self.index = index
+        self._replaceable = replaceable
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
         self.changes: Changes = index.changes()
         self._marks_end = index.marks_end
+        self.confirmed_moves: set[int] = set()
+        """Offsets of controls that ingest carried out, and whose `moved` has been applied to this draft."""
         # What was asked last, and what the index said: an entry, or an id, is mostly asked for again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
         self._id: tuple[bytes, bytes | None] = (b"", None)
@@ -76,11 +88,12 @@ class Draft:
             self._entry = key, self.index.entry(key)
         return self._entry[1]
 
-    def find(self, offset: int, first_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
-        """The present key of the entry of request `offset`, or None where it is not pending.
+    def find(self, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
+        """The present key of the entry of request `offset`, or None if it is not pending.
 
-        `first_due_ms` saves a look-up where the caller knows it (a fate names it), and `at` all but one where the
-        entry lies under that key of its own, as most do that an id leads to.
+        Only the offset decides. `at` and `hint_due_ms` save look-ups if the entry lies under that key: `at` is where an
+        id leads, `hint_due_ms` the first due time that a fate names. The writer of the fate may have judged the request
+        by other settings, so the entry may lie under another first due time here.
         """
         if at is not None and self.raw(at) is not None:
             return at
@@ -88,9 +101,10 @@ class Draft:
         place = places[offset] if offset in places else self.index.place(offset)
         if place is not None:
             return place
-        if first_due_ms is None:
-            first_due_ms = self._first_due(offset)
-        if first_due_ms is None:
+        if hint_due_ms is not None and self.raw(key := entry_key(hint_due_ms, offset)) is not None:
+            return key
+        first_due_ms = self._first_due(offset)
+        if first_due_ms is None or first_due_ms == hint_due_ms:
             return None
         key = entry_key(first_due_ms, offset)
         return key if self.raw(key) is not None else None
@@ -169,6 +183,15 @@ class Draft:
         self.changes.places[offset] = None
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
         return self.put(offset, due, new)
+
+    def contradicted(self, why: str) -> None:
+        """The log decided a control otherwise than ingest carried it out here. Raises Contradicted: rebuild the index.
+
+        An index that only the disk holds is kept: the log's decision counts from here on.
+        """
+        if self._replaceable:
+            raise Contradicted(why)
+        log.warning("the dispatch log contradicts the index, which cannot be rebuilt: %s", why)
 
     def drop_id(self, caller_id: bytes, offset: int) -> None:
         """Free an id, but only where it still points at `offset`: a later request may have taken it over."""

@@ -56,6 +56,10 @@ class Fenced(PostdateError):
     exit_code = Exit.FENCED
 
 
+class Contradicted(PostdateError):
+    """The dispatch log decided a control otherwise than the index carried it out: rebuild the index from the topics."""
+
+
 class HaltReason(StrEnum):
     """Why a shard stopped for good. Closed: each has an entry in the runbook."""
 

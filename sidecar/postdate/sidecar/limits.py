@@ -10,8 +10,9 @@ from typing import Final
 # Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record; half leaves room for long offsets.
 FATES_PER_TRANSACTION_MAX: Final = 10_000
 
-# Entries under key 0 must all fit one transaction together with what they act on, so ingest stops at either of these.
-CONTROL_ENTRIES_MAX: Final = 5_000
+# Ingest stops at either of these, since entries under key 0 must all fit one transaction with what they act on. Each
+# takes at most two fates, and one more request may add three: 10,000 fates fit one dispatch-log record.
+CONTROL_ENTRIES_MAX: Final = 4_999
 CONTROL_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Containers made before the garbage collector looks at them, of each generation. Measured: at Python's 700 it takes a

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from postdate.connectors.kafka.seam import Isolation, Partition, Record, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
-from postdate.sidecar.apply import apply_fate
+from postdate.sidecar.apply import apply_fate, check_causes
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_until
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.empty_start import SEQ_UNKNOWN, Bounds, start_empty
-from postdate.sidecar.errors import Halted, HaltReason, Loss
+from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
 from postdate.sidecar.limits import FENCE_TIMEOUT_S, PRODUCER_MESSAGE_BYTES_MAX, RECOVERY_RECORDS_MAX
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.opening import Opened, discard, keep, open_index
@@ -47,6 +47,8 @@ class Checked:
     last_seq: int = 0
     ingested: int = 0
     """Requests below this were taken in before, by whoever: what limits their sender has been asked then."""
+    replaceable: bool = True
+    """Nothing was accepted that only this index knows: the topics hold all that a rebuild needs."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ def check(
     accepted.
     """
     index, acceptance = opened.index, acceptance or Acceptance()
+    replaceable = standing is None and not acceptance.accepted
     ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
     fresh = index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN
     reason = HaltReason.REQUESTS_TRUNCATED
@@ -99,7 +102,8 @@ def check(
     behind = index.next_request < starts[ctx.requests]
     lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
     if lost is None:
-        return Checked(index, acceptance, empty=_has_missed(index.next_dispatch, ctx.log, starts, ends), behind=behind)
+        missed = _has_missed(index.next_dispatch, ctx.log, starts, ends)
+        return Checked(index, acceptance, empty=missed, behind=behind, replaceable=replaceable)
     detail = (
         f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
         f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
@@ -108,7 +112,7 @@ def check(
         _leave_mark(ctx, index, acceptance)
     accepted = acceptance.take(ctx.name, lost, detail)
     rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
-    return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to)
+    return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
 
 
 def _has_missed(seen: int, part: Partition, starts: dict[Partition, int], ends: dict[Partition, int]) -> bool:
@@ -203,27 +207,40 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     if checked.behind and not checked.empty:
         give_up_to = _check_behind(ctx, bounded, checked)
         checked.empty = give_up_to < 0
-    if checked.empty and (index.next_request is not None or index.count):
-        directory = index.wheel_path.parent
-        is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
-        index.close()
-        if is_partial:
-            discard(directory)
-            log.warning("shard %s: a rebuild was interrupted; beginning anew", ctx.name)
-        else:
-            kept = keep(directory, "old")
-            log.warning("shard %s: the timer index is too old to go on from; kept as %s, rebuilding", ctx.name, kept)
-        index = checked.index = open_index(ctx).index
     if checked.empty:
-        begun = start_empty(ctx, index, bounded, checked.acceptance)
-        checked.last_seq, checked.ingested = begun.last_seq, begun.ingested
-    _replay(ctx, checked, bounded.start, bounded.end)
+        index = _rebuild(ctx, bounded, "too old to go on from", "old")
+    try:
+        _replay(ctx, checked, bounded.start, bounded.end)
+        check_causes(Draft(index, replaceable=checked.replaceable))
+    except Contradicted as fault:
+        index = _rebuild(ctx, bounded, f"contradicted by the dispatch log ({fault})", "contradicted")
+        _replay(ctx, checked, bounded.start, bounded.end)
     if give_up_to >= 0:
         _give_up(ctx, bounded, index, give_up_to)
     last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping, checked.acceptance)
     failpoints.reached("takeover.recovered")
     low_water = last.low_water if last is not None else 0
     return Recovered(index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
+
+
+def _rebuild(ctx: ShardContext, bounded: Bounded, why: str, name: str) -> TimerIndex:
+    """Step 5: move an index that is of no use aside, if there is one, and begin with an empty one."""
+    checked = bounded.fenced.checked
+    index = checked.index
+    if index.next_request is not None or index.count:
+        directory = index.wheel_path.parent
+        is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
+        index.close()
+        if is_partial:
+            discard(directory)
+            log.warning("shard %s: a rebuild was interrupted; it starts again", ctx.name)
+        else:
+            kept = keep(directory, name)
+            log.warning("shard %s: the timer index is %s; kept as %s, rebuilding", ctx.name, why, kept)
+        checked.index = open_index(ctx).index
+    begun = start_empty(ctx, checked.index, bounded, checked.acceptance)
+    checked.empty, checked.last_seq, checked.ingested = True, begun.last_seq, begun.ingested
+    return checked.index
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
@@ -285,7 +302,7 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
     """One local write for these records, at least one; returns what the last of them says."""
     index = checked.index
-    draft = Draft(index, max(records[-1].timestamp_ms, 0))
+    draft = Draft(index, max(records[-1].timestamp_ms, 0), replaceable=checked.replaceable)
     seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
     checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record in records:

@@ -80,7 +80,7 @@ class Tenure:
         """
         self.blamed.clear()
         self._log_offset, self._log_appended, self._log_fault = -1, -1, None
-        self.producer.begin()
+        self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
         began = self.clock.steady_ms()
         try:

@@ -38,16 +38,15 @@ class ScanCursor:
         self._found = []
 
     def ended(self, overlay: Mapping[bytes, bytes | None]) -> None:
-        """A write deleted the entries that `overlay` maps to None. O(deleted)."""
-        gone = 0
-        for key in self._found:
-            if overlay.get(key, key) is not None:
-                break
-            gone += 1
-        if gone:
-            last = self._found[gone - 1]
-            self._found = self._found[gone:]
-            self.at = self._found[0] if self._found else last + b"\0"
+        """A write deleted the entries that `overlay` maps to None. O(found), and nothing if no key is known."""
+        if not self._found:
+            return
+        last = self._found[-1]
+        first, self._found = self._found[0], [key for key in self._found if overlay.get(key, key) is not None]
+        if not self._found:
+            self.at = last + b"\0"
+        elif self._found[0] != first:
+            self.at = self._found[0]
 
     def put(self, lowest: bytes) -> None:
         """A write put entries, `lowest` the smallest of their keys; call it after `ended` for the same write."""

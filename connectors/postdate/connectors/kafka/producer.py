@@ -47,6 +47,7 @@ class ConfluentPlainProducer:
         self._connect(settings, settings.producer_conf(None, message_bytes_max))
 
     def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
+        self._created_ms = 0
         self._transport_failed = False
         self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
         try:
@@ -69,12 +70,12 @@ class ConfluentPlainProducer:
         report = None if on_delivery is None else _reporter(on_delivery)
         given_headers: list[tuple[str, str | bytes | None]] = headers  # type: ignore[assignment]  # it is only read
         deadline = 0.0
+        created_ms = self._created_ms
         while True:
             try:
-                if report is None:
-                    producer.produce(topic, value, key, partition, headers=given_headers)
-                else:
-                    producer.produce(topic, value, key, partition, on_delivery=report, headers=given_headers)
+                producer.produce(
+                    topic, value, key, partition, on_delivery=report, timestamp=created_ms, headers=given_headers
+                )
                 return
             except BufferError as error:
                 now = time.monotonic()
@@ -137,8 +138,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                     raise fault from error
                 time.sleep(_RETRY_PAUSE_S)
 
-    def begin(self) -> None:
+    def begin(self, created_ms: int = 0) -> None:
         producer = self._open()
+        self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
         self._transport_failed = False

@@ -230,8 +230,13 @@ class TransactionalProducer(Protocol):
         or aborted. Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
         on the same instance), NotAuthorized, Fenced, FatalClient."""
 
-    def begin(self) -> None:
-        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient."""
+    def begin(self, created_ms: int = 0) -> None:
+        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
+
+        `created_ms` is the CreateTime of its records, epoch ms; 0: each gets the time of the local clock. Brokers
+        refuse records of a topic with `message.timestamp.type=CreateTime` that are more than
+        `message.timestamp.after.max.ms` ahead of them, one hour by default since Kafka 4.
+        """
 
     def produce(
         self,

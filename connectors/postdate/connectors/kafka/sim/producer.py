@@ -78,6 +78,7 @@ class SimPlainProducer:
         self._queue: list[_Queued] = []
         self._destroyed = False
         self._transport_failed = False
+        self._created_ms = 0
 
     def produce(
         self,
@@ -160,8 +161,9 @@ class SimPlainProducer:
                 continue
             part = Partition(queued.topic, queued.partition)
             try:
+                created_ms = self._created_ms or self._clock.wall_ms()
                 queued.written = self._broker.append(
-                    part, queued.key, queued.value, queued.headers, self._clock.wall_ms(), self._writer()
+                    part, queued.key, queued.value, queued.headers, created_ms, self._writer()
                 )
             except KafkaException as error:
                 if code_of(error) in _RETRIED or error_of(error).fatal():
@@ -231,8 +233,9 @@ class SimTransactionalProducer(SimPlainProducer):
             self._link.time.now_ms + timeout_s * 1000,
         )
 
-    def begin(self) -> None:
+    def begin(self, created_ms: int = 0) -> None:
         self._usable()
+        self._created_ms = created_ms
         if self._epoch < 0:
             raise FatalClient("This producer was not initialised.")
         self._transport_failed = False

@@ -1,0 +1,210 @@
+"""Goal: two owners that judge a request by different settings still end each request once (docs/protocol.md, Settings).
+
+Method: an index ingests by one set of rules and recovers fates that an owner with other rules has committed. The first
+tests do so with `apply_fate` alone; the last two let two shards with different settings and disks take turns on one
+simulated cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.seam import Record
+from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.connectors.wire.requests import Headers, RequestRules
+from postdate.sidecar.apply import apply_fate, check_causes
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.errors import Contradicted
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.states import State
+from postdate.wheel.entry import decode_entry
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import split_key
+from postdate.wheel.options import IndexOptions
+from support.shard_bench import Bench, R
+
+BASE_MS = 1_000_000_000_000
+RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
+STRICT = replace(RULES, allow=("invoices",))
+MINUTE_MS, HOUR_MS = 60_000, 3_600_000
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[TimerIndex]:
+    timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "requests", "log", 0), IndexOptions(), BASE_MS)
+    draft = Draft(timer_index)
+    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
+    timer_index.write(draft.changes)
+    yield timer_index
+    timer_index.close()
+
+
+def request(offset: int, **headers: str | int) -> Record:
+    given: Headers = [(f"postdate-{name}", str(text).encode()) for name, text in headers.items()]
+    return Record(offset, BASE_MS, True, b"key", b"body", given)
+
+
+def feed(index: TimerIndex, *records: Record, rules: RequestRules = RULES) -> None:
+    assert ingest(index, rules, 0, list(records)) == len(records)
+
+
+def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
+    draft = Draft(index, replaceable=replaceable)
+    for fate in fates:
+        apply_fate(draft, fate, read_up_to(index))
+    index.write(draft.changes)
+    check_causes(Draft(index, replaceable=replaceable))
+
+
+def held(index: TimerIndex) -> dict[int, int]:
+    """Request offset -> present due time."""
+    keys, values = index.scan(None, b"\xff" * 16, 1000)
+    return {split_key(key)[1]: decode_entry(value).due for key, value in zip(keys, values, strict=True)}
+
+
+@pytest.mark.parametrize("name", [DELIVERED, DEAD])
+def test_a_final_fate_ends_an_entry_that_has_another_first_due_time_here(index: TimerIndex, name: str) -> None:
+    feed(index, request(0, topic="orders", level=3))
+    recover(index, (0, BASE_MS + 777, name))
+    assert held(index) == {}
+
+
+def test_a_final_fate_ends_an_entry_that_was_refused_here(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500), rules=STRICT)
+    assert held(index) == {0: 0}
+    recover(index, (0, BASE_MS + 500, DELIVERED))
+    assert held(index) == {}
+
+
+def test_a_refusal_elsewhere_ends_an_entry_that_was_accepted_here(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    recover(index, (0, 0, DEAD))
+    assert held(index) == {}
+
+
+def test_an_entry_stored_under_another_first_due_time_is_stored_here_too(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    recover(index, (0, BASE_MS + 777, STORED))
+    key = index.find(0)
+    assert key is not None
+    raw = index.entry(key)
+    assert raw is not None
+    assert decode_entry(raw).stored
+    assert index.low_water() == 1
+
+
+def test_a_move_by_a_control_that_was_refused_here_contradicts_the_index(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000_000_000))
+    with pytest.raises(Contradicted, match="request 1 moved request 0"):
+        recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), (1, 0, APPLIED))
+    assert held(index) == {0: BASE_MS + 500, 1: 0}
+
+
+@pytest.mark.parametrize("name", [DEAD, APPLIED])
+def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: str) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
+    with pytest.raises(Contradicted, match="request 1 did not move request 0"):
+        recover(index, (1, 0, name))
+
+
+def test_a_move_that_the_log_holds_does_not(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
+    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 9_000, 1), (1, 0, APPLIED))
+    assert held(index) == {0: BASE_MS + 9_000}
+
+
+def test_a_reschedule_that_came_too_late_does_not(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
+    recover(index, (0, BASE_MS + 500, DELIVERED), (1, 0, APPLIED))
+    feed(index, request(2, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
+    recover(index, (2, 0, APPLIED))
+    assert held(index) == {}
+
+
+def test_a_cancel_that_was_refused_elsewhere_contradicts_the_index(index: TimerIndex) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500), request(1, action="cancel", origin="requests/0/0"))
+    with pytest.raises(Contradicted, match="request 1 has ended and was to end request 0"):
+        recover(index, (1, 0, DEAD))
+
+
+def test_a_replacement_that_was_refused_elsewhere_contradicts_the_index(index: TimerIndex) -> None:
+    feed(index, *(request(offset, topic="orders", at=BASE_MS + 500, id="a") for offset in range(2)))
+    with pytest.raises(Contradicted, match="request 1 has ended and was to end request 0"):
+        recover(index, (1, 0, DEAD))
+
+
+def test_what_ended_together_contradicts_nothing(index: TimerIndex) -> None:
+    feed(index, *(request(offset, topic="orders", at=BASE_MS + 500, id="a") for offset in range(2)))
+    recover(index, (0, BASE_MS + 500, REPLACED))
+    feed(index, request(2, action="cancel", id="a"))
+    recover(index, (1, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
+    assert held(index) == {}
+
+
+def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:
+    feed(index, request(0, topic="orders", at=BASE_MS + 500))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000_000_000))
+    fates: tuple[Fate, ...] = (0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), (1, 0, APPLIED)
+    recover(index, *fates, replaceable=False)
+    assert held(index) == {0: BASE_MS + 9_000_000_000}
+    assert "contradicts" in caplog.text
+
+
+def test_a_shard_rebuilds_an_index_whose_control_another_owner_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(tmp_path)
+    first = bench.shard()
+    due_ms = int(bench.time.now_ms) + 10 * MINUTE_MS
+    bench.schedule(due_ms)
+    bench.until(first, lambda: first.next_request == 1)
+    monkeypatch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+    bench.ask(
+        ("postdate-action", b"reschedule"),
+        ("postdate-origin", b"requests/0/0"),
+        ("postdate-at", b"%d" % (due_ms + HOUR_MS // 2)),
+    )
+    bench.until(first, lambda: first.next_request == 2)
+    first.close()
+    monkeypatch.undo()
+    strict = RequestTopicConfig(R, horizon_ms=15 * MINUTE_MS)
+    second = bench.new_shard(strict, place="other")
+    bench.until(second, lambda: bench.ended() == 1)
+    assert bench.letters()[0][0] == b"beyond-horizon"
+    second.close()
+    third = bench.shard()
+    assert [path.name for path in tmp_path.glob("0.*")] == ["0.contradicted-1"]
+    bench.until(third, lambda: len(bench.read("orders")) == 1, HOUR_MS)
+    assert dict(bench.read("orders")[0].headers or [])["postdate-due"] == b"%d" % due_ms
+    assert bench.fates() == [[(1, DEAD)], [(0, DELIVERED)]]
+    third.close()
+
+
+def test_two_owners_with_different_levels_deliver_once(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    slow, quick = RequestTopicConfig(R, levels_ms=(HOUR_MS // 2,)), RequestTopicConfig(R, levels_ms=(1_000,))
+    first = bench.shard(slow)
+    bench.ask(("postdate-topic", b"orders"), ("postdate-level", b"1"))
+    bench.until(first, lambda: first.next_request == 1)
+    first.close()
+    second = bench.new_shard(quick, place="other")
+    bench.until(second, lambda: len(bench.read("orders")) == 1)
+    second.close()
+    third = bench.shard(slow)
+    bench.until(third, lambda: third.state is State.RUNNING)
+    bench.time.wait(HOUR_MS)
+    bench.ask(("postdate-topic", b"orders"), ("postdate-delay", b"1s"), value=b"later")
+    bench.until(third, lambda: bench.ended() == 2)
+    assert [record.value for record in bench.read("orders")] == [b"v", b"later"]
+    third.close()
