@@ -29,6 +29,7 @@ from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from support.simulation.process import ShardActor
+from support.simulation.volume import BYTES_MAX, ENTRIES_MAX
 from support.simulation.world import World
 
 
@@ -47,6 +48,8 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
         stack.enter_context(patch.object(Parking, "park", _parks(world)))
+        stack.enter_context(patch.object(Draft, "contradicted", _contradictions(world)))
+        stack.enter_context(patch.object(Dispatcher, "_limits", _limits(world)))
         yield
 
 
@@ -142,6 +145,27 @@ def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
         return rows
 
     return take
+
+
+def _limits(world: World) -> Callable[[Dispatcher, TimerIndex], tuple[int, int]]:
+    honest = Dispatcher._limits
+
+    def limits(self: Dispatcher, index: TimerIndex) -> tuple[int, int]:
+        world.reached["key 0 holds as many entries as it may"] += index.control_count >= ENTRIES_MAX
+        world.reached["key 0 holds as many bytes as it may"] += index.control_bytes >= BYTES_MAX
+        return honest(self, index)
+
+    return limits
+
+
+def _contradictions(world: World) -> Callable[[Draft, str], None]:
+    honest = Draft.contradicted
+
+    def contradicted(self: Draft, why: str) -> None:
+        world.reached["recovery: the log contradicts the index"] += 1
+        honest(self, why)
+
+    return contradicted
 
 
 def _parks(world: World) -> Callable[[Parking, TimerIndex, Batch], None]:

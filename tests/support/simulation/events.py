@@ -142,6 +142,7 @@ class Events:
 
     def step_broker_clock(self) -> None:
         self.world.reached["broker's clock stepped"] += 1
+        self.world.troubles.clocks_are_true = False
         self.world.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
 
     def step_broker_clock_far(self) -> None:
@@ -150,6 +151,7 @@ class Events:
             return
         world = self.world
         world.reached["broker's clock stepped far"] += 1
+        world.troubles.clocks_are_true = False
         self._clock_ahead_ms = self.random.choice([-0.9, 0.9]) * HOUR_MS
         world.broker.skew_ms += self._clock_ahead_ms
         world.time.at(world.time.now_ms + self.random.choice([300.0, 3_000.0, 12_000.0]), self._set_clock_right)

@@ -20,6 +20,7 @@ from postdate.sidecar.states import State
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.readings import Readings, accepted_headers
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
+from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
 
 if TYPE_CHECKING:
     from postdate.connectors.kafka.sim import SimBroker
@@ -107,6 +108,7 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
             outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
         seq = said.seq
         outcome.reached[f"record {said.kind}"] += 1
+        outcome.reached["a record of 9,990 fates or more"] += len(said.fates) >= 9_990
         for fate in said.fates:
             origin = (index, fate[0])
             if fate[2] in FINAL_FATES:
@@ -150,6 +152,7 @@ class Allowed:
         self.refusals = asked.dead | readings.refusals(asked)
         if asked.action == "reschedule" and _may_be_too_far(traffic, readings, asked):
             self.refusals |= {"beyond-horizon"}
+        self._budget_ms = readings.retry_budget_ms
         self.must_die = asked.must_die or not any(each.accepts for each in self.readings)
 
     def reason(self, letter: Record) -> bool:
@@ -163,6 +166,14 @@ class Allowed:
             self._troubles.explain(reason, target, *here) for target in targets
         )
 
+    def has_waited(self, letter: Record, ended_ms: int) -> bool:
+        """True if a target that failed was waited for, from the due time on, as long as somebody's retry budget."""
+        reason = last_header(letter, "postdate-dead-reason").decode()
+        by_target = self._asked.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
+        if not by_target or not self._troubles.clocks_are_true:
+            return True
+        return ended_ms >= min(self.dues_ms(), default=0) + self._budget_ms
+
     def fates(self) -> set[str]:
         """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
         asked = self._asked
@@ -170,14 +181,9 @@ class Allowed:
             return {"dead"} if not any(each.accepts for each in self.readings) else {"applied", "dead"}
         found = {"dead"} if self.must_die else {"delivered", "dead"}
         if asked.action == "schedule":
-            for (index, offset), other in self._traffic.asked.items():
-                if index != asked.part.index or offset <= asked.offset:
-                    continue
-                same_id = bool(asked.id) and other.id == asked.id
-                if other.action == "cancel" and (same_id or other.names == asked.offset):
-                    found.add("cancelled")
-                if other.action == "schedule" and same_id:
-                    found.add("replaced")
+            followers = {other.action for other in self._traffic.followers(asked)}
+            found |= {"cancelled"} if "cancel" in followers else set()
+            found |= {"replaced"} if "schedule" in followers else set()
         return found
 
     def dues_ms(self) -> set[int]:
@@ -216,6 +222,8 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
         wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:
         wrong += _dead_differences(allowed, asked, record)
+        if not allowed.has_waited(record, ended_ms):
+            wrong.append(f"O2: given up at {ended_ms}, within the retry budget")
     return wrong
 
 

@@ -8,6 +8,7 @@ nor where the processes read the requests of the id differently.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict
@@ -50,9 +51,7 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world:
 def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
     """True where everybody understands the request, and all with its id, in the same way."""
     return readings.is_certain(asked) and all(
-        readings.is_certain(other)
-        for other in traffic.asked.values()
-        if asked.id and other.id == asked.id and other.action == "schedule"
+        readings.is_certain(other) for other in traffic.of_id(asked) if other.action == "schedule"
     )
 
 
@@ -60,9 +59,7 @@ def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
     """The requests that end this one where it is still pending when they are read."""
     found: list[Asked] = []
     latest = True  # nobody else has scheduled its id since
-    for (index, offset), other in traffic.asked.items():
-        if index != asked.part.index or offset <= asked.offset:
-            continue
+    for other in traffic.followers(asked):
         same_id = bool(asked.id) and other.id == asked.id and latest
         if (other.action == "cancel" and (same_id or other.names == asked.offset)) or (
             other.action == "schedule" and same_id
@@ -75,6 +72,7 @@ def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
 
 def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
     """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
+    movers = {(origin, fate[4]) for origin, moves in outcome.moved.items() for fate in moves if len(fate) == 5}
     to_controls: Counter[Origin] = Counter()
     of_controls: Counter[tuple[str, Origin]] = Counter()
     of_itself: Counter[tuple[str, Origin]] = Counter()
@@ -90,7 +88,7 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             else:
                 of = named_origin(answer.of.encode())
                 of_controls[answer.verdict, of] += 1
-                if not _is_true(outcome, answer.verdict, of, by[1]):
+                if not _is_true(outcome, movers, answer.verdict, of, by[1]):
                     fate = outcome.final(of)
                     outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
     for origin, asked in traffic.asked.items():
@@ -105,11 +103,11 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
 
 
-def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
-    """Whether what a control was told of another request is so."""
+def _is_true(outcome: Outcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:
+    """Whether what a control was told of another request is so. `movers`: what was moved, and by which control."""
     fate = outcome.final(of)
     if verdict is Verdict.RESCHEDULED:
-        return any(len(moved) == 5 and moved[4] == by for moved in outcome.moved.get(of, []))
+        return (of, by) in movers
     return fate in {
         Verdict.CANCELLED: ("cancelled",),
         Verdict.REPLACED: ("replaced",),

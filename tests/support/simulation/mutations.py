@@ -32,6 +32,7 @@ from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.process import ShardActor
 from support.simulation.world import World
 
@@ -231,4 +232,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
+    **RECORD_MUTATIONS,
 }

@@ -131,6 +131,7 @@ def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Reco
     def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
         before = index.count
         honest(index, store, records, low)
+        world.reached["a rebuild reads STORE in several batches"] += before >= 1_000 and index.count > before
         if index.count > before:
             world.reached["entry read from STORE"] += index.count - before
             world.failpoint(STORE_APPLIED)

@@ -26,6 +26,7 @@ from support.simulation.readings import Readings
 from support.simulation.settings import Settings, draw
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
+from support.simulation.volume import VOLUME, Volume
 from support.simulation.world import World
 
 GROUP = "postdate"
@@ -39,8 +40,8 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each of them.
 BURST = "burst"
-#: Another: every start of a process has other settings.
-SETTINGS = "settings"
+#: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
+DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
 #: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
 #: not come to rest, or that three messages within a second would be late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
@@ -61,24 +62,28 @@ class Plan:
         self.random = Random(f"{seed}/plan")
         choose = self.random
         drawn = choose.choice(THEMES)
-        self.theme = drawn if theme is None else theme
-        self.partitions = choose.choice([1, 1, 2])
+        self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
+        self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         # Without a group everybody is assigned everything, and they fence each other all the time.
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice([30_000.0] if self.theme in ("moves", HELD) else [4_000.0, 12_000.0, 30_000.0])
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
+        if self.theme == VOLUME:
+            self.store_after_ms = HOUR_MS // 3
         # Of its own, so that the rest of a schedule is the same with and without.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
+        if self.theme == VOLUME:
+            self.rates = ()
         # Also of their own: which settings each start of a process has; the usual ones in most schedules.
         self._by_operators = Random(f"{seed}/settings")
-        self.differ = self._by_operators.random() < 0.25 if theme != SETTINGS else True
+        self.differ = theme in DIFFERING or (theme != VOLUME and self._by_operators.random() < 0.25)
         self._settings: list[Settings] = []
         self._readings = Readings([], RETENTION_MS // 2)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
-        self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
+        self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
@@ -98,8 +103,12 @@ class Plan:
         world.readers_differ = self.relay
         for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
             world.new_machine(f"m{number}")
+        if self.theme == VOLUME:
+            self._plan_volume()
         for machine in world.machines[: 1 if self.relay else None]:
             self.start(machine)
+        if self.theme == VOLUME:
+            return
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
         if choose.random() < 0.4 and not self.relay:
             world.kill_rate = choose.choice([0.0005, 0.003])
@@ -116,6 +125,12 @@ class Plan:
             self._plan(choose.choice(self.events.menu()))
         self._set_theme()
         self._plan_holds()
+
+    def _plan_volume(self) -> None:
+        """Many requests, and hardly anything else."""
+        world = self.world
+        world.polled_min, world.polled_max, world.replayed_max = 2_000, 5_000, 200
+        self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
 
     def start(self, machine: Machine) -> None:
         """Start a process on a machine that has none."""
@@ -222,6 +237,7 @@ class Plan:
         settings = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
         if self.differ:
             settings = draw(self._by_operators, STORE_AFTER_MS, RATES)
+        self.world.reached["settings differ"] += bool(self._settings) and settings not in self._settings
         if settings not in self._settings:
             self._settings.append(settings)
             self._readings = Readings(self._settings, RETENTION_MS // 2)

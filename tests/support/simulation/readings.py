@@ -64,6 +64,11 @@ class Readings:
         self.horizon_ms_max = horizon_ms_max
         self._known: dict[tuple[int, int], list[Reading]] = {}
 
+    @property
+    def retry_budget_ms(self) -> int:
+        """The shortest of all processes."""
+        return min(each.retry_budget_ms for each in self.settings)
+
     def of(self, asked: Asked) -> list[Reading]:
         """The different readings of one request; at least one."""
         at = (asked.part.index, asked.offset)

@@ -6,6 +6,7 @@ reads requests.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -75,6 +76,8 @@ class Traffic:
         """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
         every process need understand."""
         self.asked: dict[tuple[int, int], Asked] = {}
+        self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
+        self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
         self.unsent = 0
         self.is_last = False  # nobody waits any more for what is due late
         self._broker = broker
@@ -105,7 +108,7 @@ class Traffic:
         asked = Asked(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
         asked.delay_ms = self._random.randrange(500)
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
-        self._append(asked)
+        self.append(asked)
 
     def send(self) -> None:
         """One request of any kind; now and then inside of a transaction that is aborted."""
@@ -132,15 +135,30 @@ class Traffic:
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
-            self._append(asked)
+            self.append(asked)
 
     def _window(self) -> int:
         """Which two seconds these are."""
         return int(self._broker.time.now_ms // 2_000)
 
-    def _append(self, asked: Asked) -> None:
+    def append(self, asked: Asked) -> None:
+        """Send a request as it is, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
+        if asked.id:
+            self._by_id[asked.part.index, asked.id].append(asked)
+        if asked.names >= 0:
+            self._by_name[asked.part.index, asked.names].append(asked)
+
+    def of_id(self, asked: Asked) -> list[Asked]:
+        """The requests of its partition with the id of this one, in their order; none where it has no id."""
+        return self._by_id.get((asked.part.index, asked.id), [])
+
+    def followers(self, asked: Asked) -> list[Asked]:
+        """The later requests that have the id of this one or name its offset, in their order."""
+        named = self._by_name.get((asked.part.index, asked.offset), [])
+        found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
+        return [found[offset] for offset in sorted(found)]
 
     def _send_again(self) -> None:
         self.unsent -= 1
@@ -238,6 +256,8 @@ class Traffic:
         self._control(asked)
         here = [offset for index, offset in self.asked if index == asked.part.index]
         asked.names = self._random.choice(here[-8:] or [0])
+        if self._random.random() < 0.15:  # itself, or one that follows: it finds nothing
+            asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
         asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
 
     def _with_grace(self, asked: Asked) -> None:

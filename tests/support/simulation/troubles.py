@@ -37,6 +37,8 @@ class Troubles:
     """The troubles of one schedule, in true time."""
 
     def __init__(self, time: SimTime) -> None:
+        self.clocks_are_true = True
+        """False if a clock runs fast, or the broker's was stepped: nobody knows then how long a message has waited."""
         self._time = time
         self._noted: list[_Trouble] = []
         self._left: dict[tuple[int, int], tuple[float, str]] = {}

@@ -66,6 +66,7 @@ class World:
         self.switch_rate = 0.1
         self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, burn, pause, cut
         self.rest_ms = 0.0
+        self.polled_min = 1  # who reads how many requests at once differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
         self.readers_differ = False  # some machines read one request at a time
@@ -90,6 +91,7 @@ class World:
         skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
         clock = _MachineClock(self, skew_ms, rate)
         self.reached["clock drifts"] += rate != 1.0
+        self.troubles.clocks_are_true &= rate <= 1.0
         machine = Machine(name, self.directory / name, clock)
         machine.directory.mkdir()
         self.machines.append(machine)
