@@ -23,7 +23,7 @@ from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
-from support.simulation.settings import Settings, draw
+from support.simulation.settings import Operators, Settings
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
 from support.simulation.volume import VOLUME, Volume
@@ -42,6 +42,8 @@ STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 BURST = "burst"
 #: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
 DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
+#: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
+_DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
 #: not come to rest, or that three messages within a second would be late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
@@ -78,8 +80,10 @@ class Plan:
         if self.theme == VOLUME:
             self.rates = ()
         # Also of their own: which settings each start of a process has; the usual ones in most schedules.
-        self._by_operators = Random(f"{seed}/settings")
-        self.differ = theme in DIFFERING or (theme != VOLUME and self._by_operators.random() < 0.25)
+        by_operators = Random(f"{seed}/settings")
+        self.differ = theme in DIFFERING or (theme != VOLUME and by_operators.random() < 0.25)
+        self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
+        self._operators = Operators(by_operators, self._usual, STORE_AFTER_MS, RATES, _DIFFER_IN.get(theme or "", ()))
         self._settings: list[Settings] = []
         self._readings = Readings([], RETENTION_MS // 2)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
@@ -234,9 +238,9 @@ class Plan:
 
     def _new_settings(self) -> Settings:
         """The settings of the next process."""
-        settings = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
+        settings = self._usual
         if self.differ:
-            settings = draw(self._by_operators, STORE_AFTER_MS, RATES)
+            settings = self._operators.draw()
         self.world.reached["settings differ"] += bool(self._settings) and settings not in self._settings
         if settings not in self._settings:
             self._settings.append(settings)

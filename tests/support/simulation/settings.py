@@ -8,10 +8,10 @@ Nothing here imports the product: `plan` turns these values into a configuration
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 #: ms. Farther than anything here is due.
 NO_HORIZON_MS = 3_600_000 * 24 * 365
@@ -60,20 +60,39 @@ def allows(patterns: tuple[str, ...], target: str) -> bool:
     return any(fnmatchcase(target, pattern) for pattern in patterns)
 
 
-def draw(choose: Random, stores_ms: tuple[int, ...], rates: tuple[tuple[str, ...], ...]) -> Settings:
-    """The settings of one start of a process: each is the usual one, or one of the others."""
-    allow, target = choose.choice(_ALLOWS), choose.choice(_DEFAULT_TARGETS)
-    return Settings(
-        allow=allow,
-        levels_ms=choose.choice(_LEVELS_MS),
-        horizon_ms=choose.choice(_HORIZONS_MS),
-        store_after_ms=choose.choice(stores_ms),
-        requests_per_second_max=choose.choice(_PER_SECOND_MAX),
-        pending_max=choose.choice(_PENDING_MAX),
-        pending_size_bytes_max=choose.choice(_PENDING_BYTES_MAX),
-        messages_per_second_max=choose.choice(rates),
-        dialects=choose.choice(_DIALECTS),
-        default_target=target if allows(allow, target) else "",
-        cancel_gate=choose.choice(_GATES),
-        retry_budget_ms=choose.choice(_BUDGETS_MS),
-    )
+class Operators:
+    """Those who configure the processes of one schedule: some settings differ between starts, the others never do."""
+
+    def __init__(
+        self,
+        random: Random,
+        usual: Settings,
+        stores_ms: tuple[int, ...],
+        rates: tuple[tuple[str, ...], ...],
+        only: tuple[str, ...] = (),
+    ) -> None:
+        """`only`: which settings differ; empty: that is drawn, too."""
+        self._random = random
+        self._usual = usual
+        choices: dict[str, tuple[object, ...]] = {
+            "allow": _ALLOWS,
+            "levels_ms": _LEVELS_MS,
+            "horizon_ms": _HORIZONS_MS,
+            "store_after_ms": stores_ms,
+            "requests_per_second_max": _PER_SECOND_MAX,
+            "pending_max": _PENDING_MAX,
+            "pending_size_bytes_max": _PENDING_BYTES_MAX,
+            "messages_per_second_max": rates,
+            "dialects": _DIALECTS,
+            "default_target": _DEFAULT_TARGETS,
+            "cancel_gate": _GATES,
+            "retry_budget_ms": _BUDGETS_MS,
+        }
+        varied = only or random.sample(sorted(choices), random.choice([1, 3, 6, len(choices)]))
+        self._choices = {name: choices[name] for name in varied}
+
+    def draw(self) -> Settings:
+        """The settings of the next start of a process."""
+        drawn: dict[str, Any] = {name: self._random.choice(values) for name, values in self._choices.items()}
+        settings = replace(self._usual, **drawn)
+        return settings if allows(settings.allow, settings.default_target) else replace(settings, default_target="")
