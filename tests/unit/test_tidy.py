@@ -79,7 +79,7 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
             "from postdate.connectors.wire import murmur2",
             id="judge-by-parent",
         ),
-        pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 401, id="long-module"),
+        pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 601, id="long-module"),
         pytest.param(tidy.size_complaints, SIDECAR, "def f():\n" + "    x = 1\n" * 70, id="long-function"),
         pytest.param(tidy.name_complaints, "sidecar/postdate/sidecar/utils.py", "", id="empty-name"),
         pytest.param(tidy.name_complaints, "wheel/postdate/wheel/wheel.py", "", id="shadowing-name"),

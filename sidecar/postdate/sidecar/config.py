@@ -212,7 +212,11 @@ class Config:
 
     group_id: Annotated[str, Option("Consumer group; its members share the shards.")] = "postdate"
     group_instance_id: Annotated[
-        str, Option("Static member name, for hosts with stable names and volumes; empty: none.")
+        str,
+        Option(
+            "Static member name, for hosts with stable names and volumes; empty: none. No two processes may have the "
+            "same. Several workers add -0, -1 and so on."
+        ),
     ] = ""
     instance: Annotated[
         str, Option("Name of this process in dispatch log and logs; empty: <host name>-<process id>.")

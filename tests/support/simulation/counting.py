@@ -10,15 +10,16 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import KafkaFault, UnknownOutcome
+from postdate.connectors.kafka.errors import UnknownOutcome
 from postdate.connectors.kafka.sim.coordinator import Phase
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FINAL, Fate
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch_content import Batch
-from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.due_reader import DueReader
+from postdate.sidecar.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.gate import Gate
 from postdate.sidecar.look_ahead import Ahead, LookAhead
 from postdate.sidecar.parking import Parking
@@ -43,13 +44,13 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
-        stack.enter_context(patch.object(Dispatcher, "_suspect", _suspicions(world)))
+        stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
         stack.enter_context(patch.object(Parking, "park", _parks(world)))
         stack.enter_context(patch.object(Draft, "contradicted", _contradictions(world)))
-        stack.enter_context(patch.object(Dispatcher, "_limits", _limits(world)))
+        stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
         yield
 
 
@@ -115,14 +116,15 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
     return before_ms
 
 
-def _suspicions(world: World) -> Callable[[Dispatcher, Message, KafkaFault, float], bool]:
-    honest = Dispatcher._suspect
+def _isolations(world: World) -> Callable[..., Isolated]:
+    honest = FaultAttribution._isolate
 
-    def suspect(self: Dispatcher, message: Message, why: KafkaFault, steady: float) -> bool:
-        world.alone.add((self._ctx.partition, message[0]))
-        return honest(self, message, why, steady)
+    def isolate(self: FaultAttribution, name: str, *arguments: Any) -> Isolated:
+        world.failed.add(name)
+        world.reached["isolated a target" if name else "isolated key 0"] += 1
+        return honest(self, name, *arguments)
 
-    return suspect
+    return isolate
 
 
 def _looks_ahead(world: World) -> Callable[..., Ahead | None]:
@@ -147,10 +149,10 @@ def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
     return take
 
 
-def _limits(world: World) -> Callable[[Dispatcher, TimerIndex], tuple[int, int]]:
-    honest = Dispatcher._limits
+def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
+    honest = DueReader._limits
 
-    def limits(self: Dispatcher, index: TimerIndex) -> tuple[int, int]:
+    def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
         world.reached["key 0 holds as many entries as it may"] += index.control_count >= ENTRIES_MAX
         world.reached["key 0 holds as many bytes as it may"] += index.control_bytes >= BYTES_MAX
         return honest(self, index)

@@ -39,7 +39,9 @@ def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: W
         if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin):
             continue
         arrival, said = copies[0], outcome.ended_by[origin]
-        aside = origin in world.alone or origin in world.parked
+        if arrival.target in world.failed:
+            continue
+        aside = origin in world.parked
         key = (outcome.due_ms(traffic.asked[origin]), origin[1])
         where = (arrival.partition, arrival.record.offset)
         by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request, aside))

@@ -6,7 +6,7 @@ As `mutations`, whose table lists them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -19,8 +19,9 @@ from postdate.sidecar import apply, batch, batch_limit, ingest
 from postdate.sidecar.batch import BatchBuilder, Refusal
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.fault_attribution import FaultAttribution
 from postdate.sidecar.parking import Parking
-from postdate.sidecar.targets import Targets
+from postdate.sidecar.targets import Target
 from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
@@ -77,11 +78,6 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
     return patch.object(Draft, "find", find)
 
 
-def _contradictions_kept(_: World) -> AbstractContextManager[object]:
-    """An index that carried out a control which the log did not carry out is used as it is."""
-    return patch.object(Draft, "contradicted", lambda self, why: None)
-
-
 def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
     """A control may act on a request that came after it."""
 
@@ -95,31 +91,25 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
 @contextmanager
 def _budget_from_failure(_: World) -> Iterator[None]:
     """The retry budget of an entry runs from the failure of its target on, also where it was not due then."""
-    honest_judge, honest_unpark = BatchBuilder._judge, Parking._unpark
+    honest_judge, honest_spent, honest_end = BatchBuilder._judge, FaultAttribution.spent, Parking._end_spent
 
     def judge(
-        self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
+        self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, *more: Any
     ) -> Refusal | None:
-        return honest_judge(self, batch, entry, key, size_bytes, now_ms + self._budget_ms, steady_ms)
+        return honest_judge(self, batch, entry, key, size_bytes, now_ms + self._budget_ms, *more)
 
-    def unpark(self: Parking, index: TimerIndex, target: Any, now_ms: int) -> bool:
-        return honest_unpark(self, index, target, now_ms + self._budget_ms)
+    def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        return honest_spent(self, name, due_ms, now_ms + self._budget_ms)
 
-    with ExitStack() as stack:
-        stack.enter_context(patch.object(BatchBuilder, "_judge", judge))
-        stack.enter_context(patch.object(Parking, "_unpark", unpark))
+    def end_spent(self: Parking, index: TimerIndex, target: Target, now_ms: int) -> bool:
+        return honest_end(self, index, target, now_ms + self._budget_ms)
+
+    with (
+        patch.object(BatchBuilder, "_judge", judge),
+        patch.object(FaultAttribution, "spent", spent),
+        patch.object(Parking, "_end_spent", end_spent),
+    ):
         yield
-
-
-def _never_looked_at_again(_: World) -> AbstractContextManager[object]:
-    """A target that failed once fails for ever."""
-    honest = Targets._look
-
-    def look(self: Targets, names: list[str]) -> None:
-        known = [self._known[name] for name in names if name in self._known]
-        honest(self, [name for name in names if all(each.name != name or each.works for each in known)])
-
-    return patch.object(Targets, "_look", look)
 
 
 @contextmanager
@@ -139,9 +129,7 @@ RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "partitions by no key": (_partition_ignored, ""),
     "a transaction in the opposite order": (_reversed, ""),
     "fates found under their writer's due time": (_fates_by_first_due, "settings"),
-    "contradictions of the log are kept": (_contradictions_kept, "settings, moves"),
     "controls act on what follows": (_acts_on_what_follows, "controls"),
     "retry budget from the failure on": (_budget_from_failure, ""),
     "one control more than a record holds": (_one_control_more, "volume"),
-    "a target that failed fails for ever": (_never_looked_at_again, ""),
 }

@@ -24,6 +24,7 @@ from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
 from support.simulation.settings import Operators, Settings
+from support.simulation.themes import Themes
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
 from support.simulation.volume import VOLUME, Volume
@@ -49,6 +50,10 @@ _DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
 _PATIENCE_MS = 25_000
+#: The faults that any schedule may have; the others belong to themes.
+_USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
+#: A setting of topics that keep the stamps of producers: the clocks of machines are wrong by hours in most schedules.
+_ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
 #: Where an ambush may lie: the steps of the protocol, and one that only the simulation knows.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
 #: Target -> its settings, where they are not the usual ones.
@@ -88,11 +93,13 @@ class Plan:
         self._readings = Readings([], RETENTION_MS // 2)
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
         self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
+        self.stamps = _ANY_STAMP
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
         self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
+        self.themes = Themes(self, seed)
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
         world.replayed_max = choose.choice([1, 200])
@@ -103,6 +110,7 @@ class Plan:
     def prepare(self) -> None:
         """Topics, machines, processes, and the events to come."""
         world, choose = self.world, self.random
+        self.themes.before_topics()
         self._create_topics()
         world.readers_differ = self.relay
         for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
@@ -114,11 +122,14 @@ class Plan:
         if self.theme == VOLUME:
             return
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
+        if self.themes.is_calm:
+            self.themes.plan_events()
+            return
         if choose.random() < 0.4 and not self.relay:
             world.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
             world.pause_rate = choose.choice([0.0005, 0.003])
-        for name in FAULTS:
+        for name in _USUAL_FAULTS:
             if choose.random() < 0.4:
                 high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied", "added-apart") else 0.03
                 world.faults.rates[name] = choose.uniform(0.0, high)
@@ -128,6 +139,7 @@ class Plan:
         for _ in range(choose.choice([0, 2, 5, 9])):
             self._plan(choose.choice(self.events.menu()))
         self._set_theme()
+        self.themes.plan_events()
         self._plan_holds()
 
     def _plan_volume(self) -> None:
@@ -142,6 +154,7 @@ class Plan:
         if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
+        machine.clock.stop_steady(0.0)
         config = self._config(f"{machine.name}.{self._numbers}", self._new_settings())
         world.gates[config.instance] = config.request_topics[0].cancel_gate
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
@@ -161,6 +174,7 @@ class Plan:
         world.kill_rate = world.pause_rate = 0.0
         world.ambushes.clear()
         self.events.cease()
+        self.themes.cease()
         self.traffic.is_last = True
         late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
         if late_ms > _PATIENCE_MS:
@@ -224,12 +238,12 @@ class Plan:
         kept = {"retention.ms": str(LOG_RETENTION_MS)}
         create(NewTopic(f"{REQUESTS}.dispatch-log", self.partitions, 1, stamped | kept))
         compacted = {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR_MS // 4)}
-        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted))
+        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted | self.stamps))
         for name in ("dead-letters", "verdicts"):
-            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, {}))
+            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, stamped))
         for name, partitions in TARGETS.items():
             if name != "later":
-                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {})))
+                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {}) | self.stamps))
         self.world.broker.denied.add("secret")
 
     def readings(self) -> Readings:
@@ -291,7 +305,7 @@ class Plan:
             time.at(time.now_ms + choose.uniform(0.0, self.duration_ms), self._create_later)
 
     def _create_later(self) -> None:
-        self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {}))
+        self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps))
         self.world.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:

@@ -144,7 +144,7 @@ class PollActor(Actor):
             world.reached["foreign"] += 1
             process.end()
             return
-        self.next_at_ms = world.time.now_ms + world.random.uniform(5.0, 60.0)
+        self.next_at_ms = world.time.now_ms + world.random.uniform(*world.poll_ms)
 
 
 class _Consumer(SimGroupConsumer):

@@ -75,6 +75,7 @@ def run_seed(
             world.look = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
+            plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
@@ -82,6 +83,7 @@ def run_seed(
             judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
+            plan.themes.judge(outcome)
             if plan.theme != VOLUME:  # it compares all pairs
                 judge_order(outcome, plan.traffic, readings, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
@@ -100,6 +102,8 @@ def run_seed(
 def _play(world: World, plan: Plan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
+    while plan.themes.patience_ms():
+        world.run_until(world.time.now_ms + plan.themes.patience_ms())
     plan.peace()
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)

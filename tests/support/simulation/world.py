@@ -49,6 +49,9 @@ class _MachineClock(SimClock):
 class World:
     """Machines, processes, the cluster, and the hand that lets them act. `wrong` collects what must not happen."""
 
+    #: How long a poll thread lets pass between two polls: at least, at most.
+    POLL_MS = (5.0, 60.0)
+
     def __init__(self, seed: int, directory: Path) -> None:
         self.directory = directory
         self.random = Random(f"{seed}/schedule")
@@ -64,7 +67,9 @@ class World:
         self.kill_rate = 0.0
         self.pause_rate = 0.0
         self.switch_rate = 0.1
-        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, burn, pause, cut
+        self.poll_ms = self.POLL_MS
+        # The n-th time a step is reached -> kill, burn, pause, cut, cut answers, or what else happens then.
+        self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
         self.polled_min = 1  # who reads how many requests at once differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
@@ -80,7 +85,7 @@ class World:
             set()
         )  # partition, offset of what waited for a target that failed or is held
         self.troubles = Troubles(self.time)
-        self.alone: set[tuple[int, int]] = set()  # partition, offset of what was refused, and tried alone
+        self.failed: set[str] = set()  # targets that refuse or lose records: in which order others leave is not judged
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
@@ -191,7 +196,9 @@ class World:
         if ambush is None:
             return
         self.reached["ambush"] += 1
-        if ambush == "kill":
+        if not isinstance(ambush, str):
+            ambush()
+        elif ambush == "kill":
             self.kill(process)
         elif ambush == "burn":
             self.lose_disk(process.machine)
@@ -220,7 +227,7 @@ class World:
 
     def _stall(self, process: Process) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
-            self.scheduler.suspend(process.paused_until_ms)
+            self.scheduler.suspend(self.time.now_ms)  # and not before somebody lets the process go on
 
     # ---- what lies on disks and in logs ----------------------------------------------------------------------------
 
