@@ -16,8 +16,8 @@ from postdate.connectors.kafka.seam import Headers
 from postdate.connectors.wire.delivered import delivered_headers
 from postdate.connectors.wire.requests import Request
 from postdate.sidecar import apply, batch, batch_limit, ingest
-from postdate.sidecar.batch import BatchBuilder, Refusal
-from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.batch import BatchBuilder
+from postdate.sidecar.batch_content import Batch, Refusal
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.fault_attribution import FaultAttribution
 from postdate.sidecar.parking import Parking
