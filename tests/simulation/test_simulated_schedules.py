@@ -27,9 +27,10 @@ from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
-from support.simulation.plan import BURST, HELD, LOST
+from support.simulation.plan import BURST, DIFFERING, HELD, LOST
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS, THEME_SITUATIONS
+from support.simulation.volume import VOLUME
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -50,6 +51,12 @@ BURST_SEEDS = range(1, 17)
 
 #: Schedules in which the work under key 0 leaves in pieces.
 PIECES_SEEDS = range(1, 13)
+
+#: Schedules of each theme in which every start of a process has other settings.
+DIFFERING_SEEDS = range(1, 41)
+
+#: Schedules of thousands of requests.
+VOLUME_SEEDS = range(1, 4)
 
 #: What the lost ones must have led to.
 MUST_HALT = {
@@ -111,6 +118,32 @@ def test_bursts_keep_their_order_through_kills_and_takeovers(pool: ProcessPoolEx
         assert not result.wrong, f"seed {result.seed} of the theme {BURST}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {"order judged", "kill", "record owner", "the second cursor takes a message"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("theme", DIFFERING)
+def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolExecutor, theme: str) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=theme), DIFFERING_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {"fate delivered", "fate dead", "record owner", "kill", "settings differ"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_thousands_of_requests_cross_every_bound(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=VOLUME), VOLUME_SEEDS):
+        assert not result.wrong, f"seed {result.seed} of the theme {VOLUME}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {
+        "a record of 9,990 fates or more",
+        "key 0 holds as many entries as it may",
+        "key 0 holds as many bytes as it may",
+        "a rebuild reads STORE in several batches",
+    }
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

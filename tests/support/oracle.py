@@ -16,11 +16,18 @@ from typing import cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.wire.delivered import delivered_headers
-from postdate.connectors.wire.dispatch_log import DEAD, DELIVERED, FINAL, DispatchRecord, decode_record
-from postdate.connectors.wire.headers import DEAD_REASON, DUE, ID, ORIGIN, PREFIX, Headers
-from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.topics import OwnTopics
+from support.expected import (
+    FINAL_FATES,
+    VALUE_LEFT_OUT,
+    Headers,
+    data_headers,
+    dead_letter_complaints,
+    delivery_headers,
+    origin_of,
+    partition_of,
+)
 from support.patience import PATIENCE_S
 
 #: How many violations a failed test shows of each kind.
@@ -42,11 +49,19 @@ class Sent:
 
     @property
     def data_headers(self) -> Headers:
-        return [header for header in self.headers if not header[0].lower().startswith(PREFIX)]
+        return data_headers(self.headers)
 
     @property
     def id(self) -> bytes:
-        return next((value or b"" for name, value in self.headers if name == ID), b"")
+        return next((value or b"" for name, value in self.headers if name == "postdate-id"), b"")
+
+    def partition_among(self, partitions: int) -> int:
+        """The partition of the target that it must arrive at; -1: any, as for a message without a key."""
+        named = next((value for name, value in self.headers if name == "postdate-partition"), None)
+        if named is not None:
+            return int(named)
+        key = self.key if self.target_key is None else self.target_key
+        return -1 if key is None else partition_of(key, partitions)
 
 
 @dataclass(slots=True)
@@ -68,7 +83,7 @@ class Seen:
 
     @property
     def origin(self) -> bytes:
-        return self.last(ORIGIN)
+        return self.last("postdate-origin")
 
 
 class Sender:
@@ -89,7 +104,7 @@ class Sender:
             where, offset = message.partition(), message.offset()
             assert where is not None
             assert offset is not None
-            sent.origin = format_origin(requests, where, offset)
+            sent.origin = origin_of(requests, where, offset)
             sent.appended_ms = message.timestamp()[1]
 
         while True:
@@ -116,6 +131,7 @@ class Reader:
     """Reads topics from their beginning as a read_committed consumer without a group."""
 
     def __init__(self, bootstrap: str, topics: Iterable[str]) -> None:
+        topics = list(topics)
         self.records: list[Seen] = []
         self.taken = 0
         self._consumer = Consumer(
@@ -129,6 +145,7 @@ class Reader:
         )
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         known = self._admin.list_topics(timeout=PATIENCE_S).topics
+        self.partitions = {topic: len(known[topic].partitions) for topic in topics}
         self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
 
@@ -212,6 +229,8 @@ class Outcome:
     dead: list[Seen]
     log: list[tuple[Seen, DispatchRecord]]
     wrong: list[str] = field(default_factory=list)
+    partitions: dict[str, int] = field(default_factory=dict)
+    """How many each topic that was read has."""
 
     @property
     def fates(self) -> dict[bytes, list[tuple[str, int]]]:
@@ -220,13 +239,13 @@ class Outcome:
         for seen, record in self.log:
             requests = seen.topic.removesuffix(".dispatch-log")
             for fate in record.fates:
-                if fate[2] in FINAL:
-                    origin = format_origin(requests, seen.partition, fate[0])
+                if fate[2] in FINAL_FATES:
+                    origin = origin_of(requests, seen.partition, fate[0])
                     found.setdefault(origin, []).append((fate[2], seen.timestamp_ms))
         return found
 
     def reasons(self) -> Counter[str]:
-        return Counter(letter.last(DEAD_REASON).decode() for letter in self.dead)
+        return Counter(letter.last("postdate-dead-reason").decode() for letter in self.dead)
 
     def takeovers(self) -> int:
         return sum(record.kind == "owner" for _, record in self.log)
@@ -245,6 +264,7 @@ def gather(bootstrap: str, requests: Sequence[str], targets: Iterable[str]) -> O
         delivered=[seen for seen in records if seen.topic not in logs | letters],
         dead=[seen for seen in records if seen.topic in letters],
         log=[(seen, decode_record(seen.value)) for seen in records if seen.topic in logs],
+        partitions=reader.partitions,
     )
 
 
@@ -258,8 +278,12 @@ def judge(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent] = (),
     for sent in expected:
         seen = by_origin.get(sent.origin)
         if seen is not None:
-            wrong += _differences(sent, seen)
+            wrong += _differences(sent, seen, outcome.partitions)
             wrong += _early(sent, seen, fates.get(sent.origin, []))
+    letters = {seen.origin: seen for seen in outcome.dead}
+    for sent in dead:
+        if sent.origin in letters:
+            wrong += _letter_differences(sent, letters[sent.origin])
     wrong += _sequence(outcome)
     assert not wrong, f"{len(wrong)} violations:\n" + "\n".join(wrong[:_SHOWN])
 
@@ -268,8 +292,8 @@ def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent]
     """O1 to O3: the origins on the topics, those that the log names, and those that were asked for, all once."""
     fates = outcome.fates
     for name, found, wanted, fate in (
-        ("delivered", outcome.delivered, expected, DELIVERED),
-        ("dead letters", outcome.dead, dead, DEAD),
+        ("delivered", outcome.delivered, expected, "delivered"),
+        ("dead letters", outcome.dead, dead, "dead"),
     ):
         counts = Counter(seen.origin for seen in found)
         asked = {sent.origin for sent in wanted}
@@ -283,13 +307,26 @@ def _judge_ends(outcome: Outcome, expected: Sequence[Sent], dead: Sequence[Sent]
     outcome.wrong += _some("no fate", {sent.origin for sent in silent} - fates.keys())
 
 
-def _differences(sent: Sent, seen: Seen) -> list[str]:
-    """O4: where the delivered record is not the message that was sent."""
-    headers = delivered_headers(sent.data_headers, sent.origin, sent.due_ms, sent.id)
+def _differences(sent: Sent, seen: Seen, partitions: dict[str, int]) -> list[str]:
+    """O4: where the delivered record is not the message that was sent, or lies in another partition."""
+    headers = delivery_headers(sent.data_headers, sent.origin, sent.due_ms, sent.id)
     key = sent.key if sent.target_key is None else sent.target_key
     wanted = (sent.target, key, sent.value, headers)
     found = (seen.topic, seen.key, seen.value, seen.headers)
-    return [] if wanted == found else [f"{sent.origin!r} differs: sent {wanted}, seen {found}"]
+    wrong = [] if wanted == found else [f"{sent.origin!r} differs: sent {wanted}, seen {found}"]
+    partition = sent.partition_among(partitions[seen.topic]) if seen.topic in partitions else -1
+    if partition >= 0 and seen.partition != partition:
+        wrong.append(f"{sent.origin!r} is delivered to partition {seen.partition}, not {partition}")
+    return wrong
+
+
+def _letter_differences(sent: Sent, letter: Seen) -> list[str]:
+    """O4: where the dead letter is not the request that was sent. Too large a value may be left out, as it says."""
+    wrong = dead_letter_complaints(sent.headers, letter.headers, sent.origin)
+    left_out = letter.value is None and letter.last("postdate-dead-detail").startswith(VALUE_LEFT_OUT)
+    if letter.key != sent.key or (letter.value != sent.value and not left_out):
+        wrong.append(f"the dead letter has key {letter.key!r} and value {letter.value!r}")
+    return [f"{sent.origin!r}: {each}" for each in wrong]
 
 
 def _early(sent: Sent, seen: Seen, ends: list[tuple[str, int]]) -> list[str]:
@@ -311,8 +348,14 @@ def _sequence(outcome: Outcome) -> list[str]:
 
 
 def _some(what: str, origins: Iterable[bytes]) -> list[str]:
-    listed = sorted(origins, key=lambda origin: parse_origin(origin))
+    listed = sorted(origins, key=_parsed)
     return [f"{what}: {len(listed)}, among them {listed[:5]}"] if listed else []
+
+
+def _parsed(origin: bytes) -> tuple[str, int, int]:
+    """Topic, partition and offset that an origin names."""
+    topic, partition, offset = origin.decode().rsplit("/", 2)
+    return topic, int(partition), int(offset)
 
 
 def overtaken(outcome: Outcome) -> list[str]:
@@ -323,19 +366,19 @@ def overtaken(outcome: Outcome) -> list[str]:
     squared).
     """
     known = {
-        format_origin(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate[0]): record.next_request
+        origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate[0]): record.next_request
         for seen, record in outcome.log
         for fate in record.fates
-        if fate[2] == DELIVERED
+        if fate[2] == "delivered"
     }
     by_key: dict[tuple[str, int, str, int, bytes | None], list[Seen]] = {}
     for seen in outcome.delivered:
-        requests, partition, _ = parse_origin(seen.origin)
+        requests, partition, _ = _parsed(seen.origin)
         by_key.setdefault((requests, partition, seen.topic, seen.partition, seen.key), []).append(seen)
     wrong = []
     for messages in by_key.values():
         messages.sort(key=lambda seen: seen.offset)
-        order = [(int(seen.last(DUE)), parse_origin(seen.origin)[2]) for seen in messages]
+        order = [(int(seen.last("postdate-due")), _parsed(seen.origin)[2]) for seen in messages]
         for place, earlier in enumerate(order):
             before = known[messages[place].origin]
             wrong += [f"{late} after {earlier}" for late in order[place + 1 :] if late < earlier and late[1] < before]

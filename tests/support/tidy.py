@@ -45,6 +45,50 @@ OWNERS: dict[str, str] = {
 }
 """The one package of ours that may import a library whose errors and quirks it hides."""
 
+JUDGES = (
+    "tests/support/expected.py",
+    "tests/support/oracle.py",
+    "tests/support/order.py",
+    "tests/support/faults/judgement.py",
+    "tests/support/simulation/invariants.py",
+    "tests/support/simulation/judge",
+    "tests/support/simulation/readings.py",
+    "tests/support/simulation/settings.py",
+    "tests/support/simulation/storing.py",
+    "tests/support/simulation/troubles.py",
+)
+"""How the places of the judges begin: what they expect is computed by code of their own."""
+
+JUDGES_MAY_IMPORT = frozenset(
+    {
+        # Types of what is read, and the simulated cluster that it is read from.
+        "postdate.connectors.kafka.seam.Headers",
+        "postdate.connectors.kafka.seam.Isolation",
+        "postdate.connectors.kafka.seam.Partition",
+        "postdate.connectors.kafka.seam.Record",
+        "postdate.connectors.kafka.sim.SimBroker",
+        "postdate.connectors.kafka.sim.SimTime",
+        "postdate.connectors.kafka.sim.log.PartitionLog",
+        # Decoders of what Postdate writes, and the names that they use.
+        "postdate.connectors.wire.dispatch_log.DispatchRecord",
+        "postdate.connectors.wire.dispatch_log.Fate",
+        "postdate.connectors.wire.dispatch_log.decode_record",
+        "postdate.connectors.wire.errors.FormatError",
+        "postdate.connectors.wire.topics.OwnTopics",
+        "postdate.connectors.wire.verdicts.Verdict",
+        "postdate.connectors.wire.verdicts.decode_verdict",
+        "postdate.sidecar.states.State",
+        # The timer index, where the index itself is what is judged.
+        "postdate.wheel.entry.Entry",
+        "postdate.wheel.entry.PENDING",
+        "postdate.wheel.entry.decode_entry",
+        "postdate.wheel.index.TimerIndex",
+        "postdate.wheel.keys.entry_key",
+        "postdate.wheel.keys.split_key",
+    }
+)
+"""The names of the product that a judge may import: types, names, and decoders. None computes what is expected."""
+
 
 def module_name(place: str) -> str:
     """Returns the dotted name of the module at ``<source root>/postdate/…/x.py``."""
@@ -90,6 +134,14 @@ def import_complaints(place: str, text: str) -> Iterator[str]:
         owner = OWNERS.get(name.partition(".")[0])
         if owner is not None and home != owner:
             yield f"{place}:{line}: only {owner} may import {name.partition('.')[0]}"
+
+
+def judge_complaints(place: str, text: str) -> Iterator[str]:
+    """A judge shares no code with what it judges."""
+    if place.startswith(JUDGES):
+        for name, line, _ in _imports(ast.parse(text), "support"):
+            if _inside(name, "postdate") and name not in JUDGES_MAY_IMPORT:
+                yield f"{place}:{line}: a judge may not import {name}"
 
 
 def size_complaints(place: str, text: str) -> Iterator[str]:

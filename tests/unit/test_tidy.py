@@ -39,6 +39,7 @@ def complaints(rule: Rule, paths: list[Path]) -> list[str]:
     ("rule", "paths"),
     [
         pytest.param(tidy.import_complaints, CODE, id="imports"),
+        pytest.param(tidy.judge_complaints, TESTS, id="judges"),
         pytest.param(tidy.size_complaints, CODE + TESTS, id="sizes"),
         pytest.param(tidy.name_complaints, CODE + TESTS, id="names"),
         pytest.param(tidy.unfinished_complaints, CODE + TESTS + DOCS + OTHERS, id="unfinished"),
@@ -66,6 +67,18 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
         pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),
+        pytest.param(
+            tidy.judge_complaints,
+            "tests/support/simulation/judge_records.py",
+            "from postdate.connectors.wire.delivered import delivered_headers",
+            id="judge",
+        ),
+        pytest.param(
+            tidy.judge_complaints,
+            "tests/support/oracle.py",
+            "from postdate.connectors.wire import murmur2",
+            id="judge-by-parent",
+        ),
         pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 601, id="long-module"),
         pytest.param(tidy.size_complaints, SIDECAR, "def f():\n" + "    x = 1\n" * 70, id="long-function"),
         pytest.param(tidy.name_complaints, "sidecar/postdate/sidecar/utils.py", "", id="empty-name"),
@@ -89,6 +102,11 @@ def test_what_is_allowed_is_not_reported() -> None:
     assert list(tidy.import_complaints(SIDECAR, lazy + "from postdate.wheel import index\n")) == []
     handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"
     assert list(tidy.except_complaints(SIDECAR, handled)) == []
+
+
+def test_every_judge_that_the_rule_names_is_there() -> None:
+    places = [path.relative_to(ROOT).as_posix() for path in TESTS]
+    assert [begin for begin in tidy.JUDGES if not any(place.startswith(begin) for place in places)] == []
 
 
 def test_every_link_in_the_documents_resolves() -> None:

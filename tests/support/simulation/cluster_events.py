@@ -15,6 +15,7 @@ from postdate.connectors.kafka.sim.brokers import SESSION_MS
 from postdate.connectors.kafka.sim.silence import Server
 from support.simulation.events import Events
 from support.simulation.traffic import REQUESTS
+from support.simulation.troubles import UNAVAILABLE
 from support.simulation.world import World
 
 #: Brokers of a cluster that has more than one.
@@ -40,6 +41,7 @@ class ClusterEvents:
     def several_brokers(self) -> None:
         """The cluster has several brokers, and their clocks differ. REQUIRES: no topic exists yet."""
         brokers = self._world.broker.brokers
+        self._world.troubles.clocks_are_true = False
         brokers.grow(BROKERS)
         for node in brokers.nodes:
             node.skew_ms = self._random.uniform(-APART_MS_MAX, APART_MS_MAX)
@@ -132,7 +134,7 @@ class ClusterEvents:
         for log in logs:
             log.has_leader = False
         world.reached["leader gone for long"] += 1
-        world.reached["leader gone"] += topic == "orders"
+        world.troubles.begin(UNAVAILABLE, wait_ms, target=topic)
         world.trace(f"{topic} has no leader for {wait_ms:.0f}")
 
         def back() -> None:
@@ -162,7 +164,6 @@ class ClusterEvents:
         if self._events.at_peace:
             return
         wait_ms = self._stall()
-        world.reached["cut"] += 1
         for machine in choose.choice([world.machines, world.machines[:1]]):
             process = world.process_on(machine)
             if process is None:
@@ -170,7 +171,7 @@ class ClusterEvents:
             world.pause(process, wait_ms)
             if choose.random() < 0.5:
                 machine.clock.stop_steady(wait_ms)
-            machine.cut_until_ms = world.time.now_ms + wait_ms + choose.uniform(0.0, 5_000.0)
+            world.cut(machine, wait_ms + choose.uniform(0.0, 5_000.0), answers=False)
         world.reached["machine suspended"] += 1
 
     def _stall(self) -> float:

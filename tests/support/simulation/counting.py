@@ -14,22 +14,23 @@ from postdate.connectors.kafka.errors import UnknownOutcome
 from postdate.connectors.kafka.sim.coordinator import Phase
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FINAL, Fate
-from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.due_reader import DueReader
 from postdate.sidecar.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.gate import Gate
 from postdate.sidecar.look_ahead import Ahead, LookAhead
 from postdate.sidecar.parking import Parking
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.target_rates import TargetRates
-from postdate.sidecar.targets import Target, Targets
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import entry_key
+from postdate.wheel.keys import entry_key, split_key
 from support.simulation.process import ShardActor
+from support.simulation.volume import BYTES_MAX, ENTRIES_MAX
 from support.simulation.world import World
 
 
@@ -43,11 +44,13 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
-        stack.enter_context(patch.object(Targets, "_mark_failing", _failures(world)))
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
+        stack.enter_context(patch.object(Parking, "park", _parks(world)))
+        stack.enter_context(patch.object(Draft, "contradicted", _contradictions(world)))
+        stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
         yield
 
 
@@ -113,16 +116,6 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
     return before_ms
 
 
-def _failures(world: World) -> Callable[[Targets, Target, Reason, str], None]:
-    honest = Targets._mark_failing
-
-    def mark_failing(self: Targets, target: Target, reason: Reason, detail: str) -> None:
-        world.failed.add(target.name)
-        honest(self, target, reason, detail)
-
-    return mark_failing
-
-
 def _isolations(world: World) -> Callable[..., Isolated]:
     honest = FaultAttribution._isolate
 
@@ -154,6 +147,37 @@ def _rates(world: World) -> Callable[..., list[tuple[bytes, bytes]]]:
         return rows
 
     return take
+
+
+def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
+    honest = DueReader._limits
+
+    def limits(self: DueReader, index: TimerIndex) -> tuple[int, int]:
+        world.reached["key 0 holds as many entries as it may"] += index.control_count >= ENTRIES_MAX
+        world.reached["key 0 holds as many bytes as it may"] += index.control_bytes >= BYTES_MAX
+        return honest(self, index)
+
+    return limits
+
+
+def _contradictions(world: World) -> Callable[[Draft, str], None]:
+    honest = Draft.contradicted
+
+    def contradicted(self: Draft, why: str) -> None:
+        world.reached["recovery: the log contradicts the index"] += 1
+        honest(self, why)
+
+    return contradicted
+
+
+def _parks(world: World) -> Callable[[Parking, TimerIndex, Batch], None]:
+    honest = Parking.park
+
+    def park(self: Parking, index: TimerIndex, batch: Batch) -> None:
+        world.parked.update((self._ctx.partition, split_key(key)[1]) for key, _ in batch.park)
+        honest(self, index, batch)
+
+    return park
 
 
 def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:

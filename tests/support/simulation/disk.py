@@ -11,7 +11,7 @@ one. A process that is dead can neither read nor write.
 from __future__ import annotations
 
 import itertools
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -20,8 +20,8 @@ from postdate.wheel.database import FAMILIES
 from postdate.wheel.errors import Closed, DiskFull, Locked
 from postdate.wheel.options import IndexOptions
 
-#: family -> key -> value
-Rows = dict[str, dict[bytes, bytes]]
+#: family -> its rows
+Rows = dict[str, "Table"]
 #: One change: family, key, value or None, end of a deleted range or None.
 _Change = tuple[str, bytes, bytes | None, bytes | None]
 
@@ -45,12 +45,62 @@ class MemoryBatch:
         self.changes.append((family, first, None, before))
 
 
+class Table:
+    """The rows of one family, with their keys in order. Whoever reads them holds them as they were: a write makes a
+    copy first if somebody reads."""
+
+    def __init__(self, rows: dict[bytes, bytes] | None = None) -> None:
+        self.rows = rows or {}
+        self._keys = sorted(self.rows)
+        self._is_held = False
+
+    def held(self) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """Rows and keys as they are now; no later write changes them."""
+        self._is_held = True
+        return self.rows, self._keys
+
+    def between(self, start: bytes, before: bytes | None) -> tuple[int, int]:
+        """The places among the keys from `start` on and below `before`; None: to the end."""
+        return bisect_left(self._keys, start), len(self._keys) if before is None else bisect_left(self._keys, before)
+
+    def first(self, start: bytes, before: bytes | None) -> bytes | None:
+        first, end = self.between(start, before)
+        return self._keys[first] if first < end else None
+
+    def last(self, at_most: bytes | None) -> bytes | None:
+        end = len(self._keys) if at_most is None else bisect_right(self._keys, at_most)
+        return self._keys[end - 1] if end else None
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._own()
+        if key not in self.rows:
+            insort(self._keys, key)
+        self.rows[key] = value
+
+    def delete(self, key: bytes) -> None:
+        if key in self.rows:
+            self._own()
+            del self.rows[key]
+            del self._keys[bisect_left(self._keys, key)]
+
+    def delete_range(self, start: bytes, before: bytes) -> None:
+        self._own()
+        first, end = self.between(start, before)
+        for key in self._keys[first:end]:
+            del self.rows[key]
+        del self._keys[first:end]
+
+    def _own(self) -> None:
+        if self._is_held:
+            self.rows, self._keys, self._is_held = dict(self.rows), list(self._keys), False
+
+
 class _Store:
     """What one directory holds: what is synced, and the batches written since."""
 
     def __init__(self) -> None:
-        self.synced: Rows = {family: {} for family in FAMILIES}
-        self.present: Rows = {family: {} for family in FAMILIES}
+        self.synced: Rows = {family: Table() for family in FAMILIES}
+        self.present: Rows = {family: Table() for family in FAMILIES}
         self.unsynced: list[list[_Change]] = []
         self.sequence = 0
         self.owner: MemoryDatabase | None = None
@@ -60,16 +110,15 @@ def _apply(rows: Rows, changes: list[_Change]) -> None:
     for family, key, value, before in changes:
         table = rows[family]
         if before is not None:
-            for each in [each for each in table if key <= each < before]:
-                del table[each]
+            table.delete_range(key, before)
         elif value is None:
-            table.pop(key, None)
+            table.delete(key)
         else:
-            table[key] = value
+            table.put(key, value)
 
 
 def _copied(rows: Rows) -> Rows:
-    return {family: dict(table) for family, table in rows.items()}
+    return {family: Table(dict(table.rows)) for family, table in rows.items()}
 
 
 class Disks:
@@ -130,17 +179,15 @@ class Disks:
 class MemoryRange:
     """Stands where the timer log has an iterator: the rows as they were when it was made."""
 
-    def __init__(self, rows: dict[bytes, bytes], start: bytes, before: bytes | None) -> None:
-        keys = sorted(rows)
-        end = len(keys) if before is None else bisect_left(keys, before)
-        self._rows = [(key, rows[key]) for key in keys[bisect_left(keys, start) : end]]
-        self._at = 0
+    def __init__(self, table: Table, start: bytes, before: bytes | None) -> None:
+        self._at, self._end = table.between(start, before)
+        self._rows, self._keys = table.held()
 
     def key(self) -> bytes | None:
-        return self._rows[self._at][0] if self._at < len(self._rows) else None
+        return self._keys[self._at] if self._at < self._end else None
 
     def value(self) -> bytes | None:
-        return self._rows[self._at][1] if self._at < len(self._rows) else None
+        return self._rows[self._keys[self._at]] if self._at < self._end else None
 
     def next(self) -> None:
         self._at += 1
@@ -149,15 +196,16 @@ class MemoryRange:
         return
 
     def collect_keys(self, limit: int) -> list[bytes]:
-        found = [key for key, _ in self._rows[self._at : self._at + limit]]
+        found = self._keys[self._at : min(self._at + limit, self._end)]
         self._at += len(found)
         return found
 
     def collect(self, limit: int, size_bytes_max: int) -> tuple[list[bytes], list[bytes]]:
         keys: list[bytes] = []
         values: list[bytes] = []
-        while limit > 0 and size_bytes_max > 0 and self._at < len(self._rows):
-            key, value = self._rows[self._at]
+        while limit > 0 and size_bytes_max > 0 and self._at < self._end:
+            key = self._keys[self._at]
+            value = self._rows[key]
             keys.append(key)
             values.append(value)
             size_bytes_max -= len(value)
@@ -181,18 +229,18 @@ class MemoryDatabase:
         return family
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        return self._open().present[family].get(key)
+        return self._open().present[family].rows.get(key)
 
     def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> MemoryRange:
         return MemoryRange(self._open().present[family], start, before)
 
     def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        return self.range(family, start, before).key()
+        return self._open().present[family].first(start, before)
 
     def last_row(self, family: str, at_most: bytes | None = None) -> tuple[bytes, bytes] | None:
-        rows = self._open().present[family]
-        key = max((key for key in rows if at_most is None or key <= at_most), default=None)
-        return None if key is None else (key, rows[key])
+        table = self._open().present[family]
+        key = table.last(at_most)
+        return None if key is None else (key, table.rows[key])
 
     def write(self, batch: MemoryBatch) -> None:
         store = self._open()

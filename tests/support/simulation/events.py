@@ -16,6 +16,7 @@ from postdate.wheel.wheel_view import WHEEL_NAME
 from support.simulation.judge import committed
 from support.simulation.process import Machine, Process
 from support.simulation.traffic import REQUESTS, Traffic
+from support.simulation.troubles import TOO_LARGE, UNAUTHORIZED, UNAVAILABLE
 from support.simulation.world import World
 
 HOUR_MS = 3_600_000
@@ -53,6 +54,7 @@ class Events:
         for machine in world.machines:
             machine.cut_until_ms = 0.0
             machine.clock.stop_steady(0.0)
+        world.troubles.end(UNAVAILABLE)
         for process in world.processes:
             process.paused_until_ms = 0.0
         self._set_clock_right()
@@ -132,10 +134,8 @@ class Events:
             self.world.pause(process, self.random.choice([300.0, 4_000.0, 25_000.0, 60_000.0]))
 
     def cut(self) -> None:
-        machine = self._machine()
-        self.world.reached["cut"] += 1
-        machine.cut_until_ms = self.world.time.now_ms + self.random.choice([200.0, 3_000.0, 25_000.0])
-        machine.cut_answers = self.random.random() < 0.5
+        machine, for_ms = self._machine(), self.random.choice([200.0, 3_000.0, 25_000.0])
+        self.world.cut(machine, for_ms, answers=self.random.random() < 0.5)
 
     def step_clock(self) -> None:
         self.world.reached["clock stepped"] += 1
@@ -143,6 +143,7 @@ class Events:
 
     def step_broker_clock(self) -> None:
         self.world.reached["broker's clock stepped"] += 1
+        self.world.troubles.clocks_are_true = False
         self.world.broker.skew_ms += self.random.choice([-10_000.0, -500.0, 500.0, 10_000.0])
 
     def step_broker_clock_far(self) -> None:
@@ -151,6 +152,7 @@ class Events:
             return
         world = self.world
         world.reached["broker's clock stepped far"] += 1
+        world.troubles.clocks_are_true = False
         self._clock_ahead_ms = self.random.choice([-0.9, 0.9]) * HOUR_MS
         world.broker.skew_ms += self._clock_ahead_ms
         world.time.at(world.time.now_ms + self.random.choice([300.0, 3_000.0, 12_000.0]), self._set_clock_right)
@@ -191,7 +193,9 @@ class Events:
         def back() -> None:
             log.has_leader = True
 
-        world.time.at(world.time.now_ms + self.random.choice([100.0, 1_500.0, 8_000.0]), back)
+        for_ms = self.random.choice([100.0, 1_500.0, 8_000.0])
+        world.troubles.begin(UNAVAILABLE, for_ms, target=topic.name)
+        world.time.at(world.time.now_ms + for_ms, back)
 
     def shrink_target(self) -> None:
         """A target takes next to nothing for a while, and nobody who has looked at it before knows."""
@@ -202,14 +206,18 @@ class Events:
         def grow() -> None:
             config.pop("max.message.bytes", None)
 
-        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), grow)
+        for_ms = self.random.choice([300.0, 5_000.0])
+        world.troubles.begin(TOO_LARGE, for_ms, target="orders")
+        world.time.at(world.time.now_ms + for_ms, grow)
 
     def forbid_target(self) -> None:
         """An ACL is taken away for a while."""
         world, denied = self.world, self.world.broker.denied
         world.reached["target forbidden"] += 1
         denied.add("orders")
-        world.time.at(world.time.now_ms + self.random.choice([300.0, 5_000.0]), lambda: denied.discard("orders"))
+        for_ms = self.random.choice([300.0, 5_000.0])
+        world.troubles.begin(UNAUTHORIZED, for_ms, target="orders")
+        world.time.at(world.time.now_ms + for_ms, lambda: denied.discard("orders"))
 
     def let_stranger_in(self) -> None:
         """A stranger's transaction is open for a while, on a log of ours or a target; it never commits on our own."""

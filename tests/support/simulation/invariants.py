@@ -8,22 +8,24 @@ also behind a stranger's open transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, Fate, decode_record
+from postdate.connectors.wire.dispatch_log import Fate, decode_record
 from postdate.connectors.wire.errors import FormatError
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
+from support.expected import FINAL_FATES
 from support.simulation.storing import STORE, differences, held
 from support.simulation.traffic import REQUESTS, STRANGERS_FROM, Traffic
 
 if TYPE_CHECKING:
     from postdate.connectors.kafka.sim.log import PartitionLog
+    from support.simulation.readings import Readings
     from support.simulation.world import World
 
 _LOG = f"{REQUESTS}.dispatch-log"
@@ -46,9 +48,11 @@ class _Said:
 class Invariants:
     """Watches the timer indexes of one schedule; what is wrong goes to the world."""
 
-    def __init__(self, world: World, traffic: Traffic) -> None:
+    def __init__(self, world: World, traffic: Traffic, readings: Callable[[], Readings]) -> None:
+        """`readings`: what the processes that were started so far make of the requests."""
         self._world = world
         self._traffic = traffic
+        self._readings = readings
         self._decoded: dict[tuple[int, int], list[Fate]] = {}
 
     def check(self, part: int, index: TimerIndex, when: str) -> None:
@@ -103,7 +107,7 @@ class Invariants:
             wrong.append(f"I3: STORE holds {sorted(kept)}, the index believes {sorted(believed)}")
         for offset, record in kept.items():
             asked = self._traffic.asked[part, offset]
-            wrong += differences(asked, said.moved.get(offset, asked.due_ms), record)
+            wrong += differences(asked, said.moved.get(offset, -1), self._readings(), record)
         start = self._world.broker.topics[REQUESTS].logs[part].start
         alone = {offset for offset in entries if offset < start}
         self._world.reached["in STORE alone"] += len(alone)
@@ -126,9 +130,9 @@ class Invariants:
         for record in (*old, *log.committed()):
             if record.offset < before:
                 for fate in self._fates(part, record):
-                    if fate[2] in FINAL:
+                    if fate[2] in FINAL_FATES:
                         said.final.add(fate[0])
-                    elif fate[2] == MOVED:
+                    elif fate[2] == "moved":
                         said.moved[fate[0]] = fate[3]  # type: ignore[misc]  # a fate of five
                     else:
                         said.stored.add(fate[0])

@@ -9,22 +9,22 @@ judged in `judge_controls` and `storing`, of holds in `holding`.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.wire.delivered import delivered_headers
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, DispatchRecord, Fate, decode_record
+from postdate.connectors.wire.dispatch_log import DispatchRecord, Fate, decode_record
 from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.headers import DEAD_REASON, DUE, ORIGIN
-from postdate.connectors.wire.origins import format_origin, parse_origin
-from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.states import State
+from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
+from support.simulation.readings import Readings, accepted_headers
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
+from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
 
 if TYPE_CHECKING:
     from postdate.connectors.kafka.sim import SimBroker
+    from support.simulation.troubles import Troubles
     from support.simulation.world import World
 
 #: ms. How late anything is where nothing is wrong: a poll, an ingest and a commit, on clocks that run a tenth slow.
@@ -33,11 +33,19 @@ LATE_MS_MAX = 2_000
 Origin = tuple[int, int]
 
 
+class Arrival(NamedTuple):
+    """A record on a target."""
+
+    target: str
+    partition: int
+    record: Record
+
+
 @dataclass
 class Outcome:
     """Everything committed, by the request it belongs to."""
 
-    delivered: dict[Origin, list[tuple[str, Record]]] = field(default_factory=lambda: defaultdict(list))
+    delivered: dict[Origin, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
     dead: dict[Origin, list[Record]] = field(default_factory=lambda: defaultdict(list))
     fates: dict[Origin, list[tuple[Fate, int]]] = field(default_factory=lambda: defaultdict(list))
     moved: dict[Origin, list[Fate]] = field(default_factory=lambda: defaultdict(list))
@@ -52,10 +60,15 @@ class Outcome:
         return self.fates[origin][0][0][2] if self.fates.get(origin) else ""
 
     def due_ms(self, asked: Asked) -> int:
-        """The due time as it is now: the first, or that of the last control that moved it."""
-        moves = self.moved.get((asked.part.index, asked.offset), [])
-        last = max(moves, key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
-        return last[3] if last is not None and len(last) == 5 else asked.due_ms
+        """The due time as it is now: that of the last control that moved it, or the first. Where the levels differ, the
+        first is that of whoever ended it."""
+        origin = (asked.part.index, asked.offset)
+        last = max(self.moved.get(origin, []), key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
+        if last is not None and len(last) == 5:
+            return last[3]
+        if asked.level and self.delivered.get(origin):
+            return int(last_header(self.delivered[origin][0].record, "postdate-due"))
+        return asked.due_ms
 
 
 def committed(broker: SimBroker, topic: str, index: int) -> list[Record]:
@@ -75,7 +88,7 @@ def gather(broker: SimBroker, partitions: int, archive: dict[Partition, list[Rec
         for index in range(len(broker.topics[target].logs) if target in broker.topics else 0):
             for record in all_of(target, index):
                 if record.value != b"a stranger's":
-                    outcome.delivered[_origin(record)].append((target, record))
+                    outcome.delivered[_origin(record)].append(Arrival(target, index, record))
     for index in range(partitions):
         for record in all_of(f"{REQUESTS}.dead-letters", index):
             outcome.dead[_origin(record)].append(record)
@@ -95,9 +108,10 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
             outcome.wrong.append(f"O6: partition {index} has seq {said.seq} after {seq} at offset {record.offset}")
         seq = said.seq
         outcome.reached[f"record {said.kind}"] += 1
+        outcome.reached["a record of 9,990 fates or more"] += len(said.fates) >= 9_990
         for fate in said.fates:
             origin = (index, fate[0])
-            if fate[2] in FINAL:
+            if fate[2] in FINAL_FATES:
                 outcome.fates[origin].append((fate, record.timestamp_ms))
                 outcome.ended_by[origin] = said
                 outcome.reached[f"fate {fate[2]}"] += 1
@@ -105,49 +119,92 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
                 outcome.reached[f"fate {fate[2]}"] += 1
                 if outcome.fates.get(origin):
                     outcome.wrong.append(f"O2: {origin} is {fate[2]} after it has ended")
-                if fate[2] == MOVED:
+                if fate[2] == "moved":
                     outcome.moved[origin].append(fate)
                 else:
                     outcome.stored.add(origin)
 
 
-#: What may befall a target for longer than an entry is tried, and the reason for which it ends then.
-_MISFORTUNES = {
-    "cut": Reason.TARGET_UNAVAILABLE,
-    "leader gone": Reason.TARGET_UNAVAILABLE,
-    "target shrunk": Reason.TOO_LARGE,
-    "target forbidden": Reason.UNAUTHORIZED,
-}
-
-
-def judge(outcome: Outcome, traffic: Traffic, reached: Mapping[str, int], halted: Set[int]) -> None:
-    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `reached`: what happened;
-    `halted`: the partitions whose requests need not have ended."""
-    excuses = frozenset(reason for event, reason in _MISFORTUNES.items() if reached.get(event))
+def judge(outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, halted: Set[int]) -> None:
+    """Holds the outcome against what was asked; what is wrong is added to `outcome.wrong`. `halted`: the partitions
+    whose requests need not have ended."""
     for origin in {*outcome.delivered, *outcome.dead, *outcome.fates} - traffic.asked.keys():
         outcome.wrong.append(f"O8: {origin} is no request, and has ended")
     for origin, asked in traffic.asked.items():
-        if asked.action == "schedule":
-            asked.dead |= excuses
-        elif asked.action == "reschedule" and _may_be_too_far(traffic, asked):
-            asked.dead |= {Reason.BEYOND_HORIZON}
         if origin[0] in halted and not outcome.final(origin) and origin not in {*outcome.delivered, *outcome.dead}:
             continue
-        for complaint in _complaints(outcome, traffic, origin, asked):
+        allowed = Allowed(outcome, traffic, readings, troubles, asked)
+        for complaint in _complaints(outcome, allowed, origin, asked):
             outcome.wrong.append(f"{complaint} ({origin}, {asked.action}, due {asked.due_ms}, id {asked.id!r})")
 
 
-def _may_be_too_far(traffic: Traffic, asked: Asked) -> bool:
-    """True where nothing is stored, and a request that it may name came longer ago than its horizon."""
-    return traffic.horizon_ms >= 0 and any(
-        other.part == asked.part
-        and other.offset < asked.offset
-        and asked.due_ms - other.appended_ms > traffic.horizon_ms
+class Allowed:
+    """What may become of one request."""
+
+    def __init__(
+        self, outcome: Outcome, traffic: Traffic, readings: Readings, troubles: Troubles, asked: Asked
+    ) -> None:
+        self._outcome = outcome
+        self._traffic = traffic
+        self._troubles = troubles
+        self._asked = asked
+        self.readings = readings.of(asked)
+        self.refusals = asked.dead | readings.refusals(asked)
+        if asked.action == "reschedule" and _may_be_too_far(traffic, readings, asked):
+            self.refusals |= {"beyond-horizon"}
+        self._budget_ms = readings.retry_budget_ms
+        self.must_die = asked.must_die or not any(each.accepts for each in self.readings)
+
+    def reason(self, letter: Record) -> bool:
+        """True where the request may be the dead letter that this is."""
+        reason = last_header(letter, "postdate-dead-reason").decode()
+        if reason in self.refusals:
+            return True
+        targets = {each.target for each in self.readings}
+        here = self._asked.part.index, letter.offset
+        return self._asked.action == "schedule" and any(
+            self._troubles.explain(reason, target, *here) for target in targets
+        )
+
+    def has_waited(self, letter: Record, ended_ms: int) -> bool:
+        """True if a target that failed was waited for, from the due time on, as long as somebody's retry budget."""
+        reason = last_header(letter, "postdate-dead-reason").decode()
+        by_target = self._asked.action == "schedule" and reason in (UNAVAILABLE, UNKNOWN, UNAUTHORIZED)
+        if not by_target or not self._troubles.clocks_are_true:
+            return True
+        return ended_ms >= min(self.dues_ms(), default=0) + self._budget_ms
+
+    def fates(self) -> set[str]:
+        """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
+        asked = self._asked
+        if asked.action in ("cancel", "reschedule"):
+            return {"dead"} if not any(each.accepts for each in self.readings) else {"applied", "dead"}
+        found = {"dead"} if self.must_die else {"delivered", "dead"}
+        if asked.action == "schedule":
+            followers = {other.action for other in self._traffic.followers(asked)}
+            found |= {"cancelled"} if "cancel" in followers else set()
+            found |= {"replaced"} if "schedule" in followers else set()
+        return found
+
+    def dues_ms(self) -> set[int]:
+        """The due times that it may have: one of the first, or that of the last control that moved it."""
+        moves = self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
+        return {self._outcome.due_ms(self._asked)} if moves else {each.due_ms for each in self.readings if each.accepts}
+
+
+def _may_be_too_far(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
+    """True where somebody stores nothing, and a request that it may name came longer ago than his horizon."""
+    horizons_ms = [
+        min(each.horizon_ms, readings.horizon_ms_max) for each in readings.settings if not each.store_after_ms
+    ]
+    latest_ms = max(each.due_ms for each in readings.of(asked))
+    return bool(horizons_ms) and any(
+        other.part == asked.part and other.offset < asked.offset and latest_ms - other.appended_ms > min(horizons_ms)
         for other in traffic.asked.values()
     )
 
 
-def _complaints(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked) -> list[str]:
+def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked) -> list[str]:
     wrong: list[str] = []
     delivered, dead = outcome.delivered.get(origin, []), outcome.dead.get(origin, [])
     fates = outcome.fates.get(origin, [])
@@ -159,68 +216,58 @@ def _complaints(outcome: Outcome, traffic: Traffic, origin: Origin, asked: Asked
     (fate, ended_ms) = fates[0]
     if (fate[2] == "delivered") != bool(delivered) or (fate[2] == "dead") != bool(dead):
         wrong.append(f"O3: fate {fate[2]} with {len(delivered)} records and {len(dead)} dead letters")
-    if fate[2] not in _allowed(traffic, origin, asked):
+    if fate[2] not in allowed.fates():
         wrong.append(f"O2: it ended as {fate[2]}")
-    for target, record in delivered:
-        wrong += _differences(outcome, asked, target, record, ended_ms)
+    for arrival in delivered:
+        wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:
-        wrong += _dead_differences(asked, record)
+        wrong += _dead_differences(allowed, asked, record)
+        if not allowed.has_waited(record, ended_ms):
+            wrong.append(f"O2: given up at {ended_ms}, within the retry budget")
     return wrong
 
 
-def _allowed(traffic: Traffic, origin: Origin, asked: Asked) -> set[str]:
-    """The final fates that a request may have."""
-    if asked.action in ("cancel", "reschedule"):
-        return {"applied", "dead"} if asked.dead else {"applied"}
-    allowed = set() if asked.must_die else {"delivered"}
-    if asked.dead:
-        allowed.add("dead")
-    if asked.action == "schedule":
-        for (index, offset), other in traffic.asked.items():
-            if index != origin[0] or offset <= origin[1]:
-                continue
-            same_id = bool(asked.id) and other.id == asked.id
-            if other.action == "cancel" and (same_id or other.names == asked.offset):
-                allowed.add("cancelled")
-            if other.action == "schedule" and same_id:
-                allowed.add("replaced")
-    return allowed
-
-
-def _differences(outcome: Outcome, asked: Asked, target: str, record: Record, ended_ms: int) -> list[str]:
-    """O4 and O5 of a delivered record. Its due time is the first, or that of the last control that moved it."""
+def _differences(outcome: Outcome, allowed: Allowed, asked: Asked, arrival: Arrival, ended_ms: int) -> list[str]:
+    """O4 and O5 of a delivered record: key, value, headers, due time, partition, and when it was sent."""
     wrong: list[str] = []
-    due_ms = int(_last(record, DUE))
-    expected_ms = outcome.due_ms(asked)
-    if due_ms != expected_ms:
+    record = arrival.record
+    due_ms = int(last_header(record, "postdate-due"))
+    if due_ms not in allowed.dues_ms():
         moves = outcome.moved.get((asked.part.index, asked.offset), [])
-        wrong.append(f"O4: delivered with due {due_ms}, expected {expected_ms} after {moves}")
+        wrong.append(f"O4: delivered with due {due_ms}, expected one of {sorted(allowed.dues_ms())} after {moves}")
     if ended_ms < due_ms:
         wrong.append(f"O5: due {due_ms}, delivered at {ended_ms}")
-    origin = format_origin(REQUESTS, asked.part.index, asked.offset)
-    headers = delivered_headers(asked.data_headers, origin, due_ms, asked.id)
-    expected = (asked.target, asked.target_key, asked.value, headers)
-    found = (target, record.key, record.value, record.headers)
-    if found != expected:
-        wrong.append(f"O4: asked {expected}, delivered {found}")
+    origin = origin_of(REQUESTS, asked.part.index, asked.offset)
+    headers = [
+        delivery_headers(data, origin, due_ms, asked.id) for data in accepted_headers(allowed.readings, arrival.target)
+    ]
+    if record.headers not in headers or (record.key, record.value) != (asked.target_key, asked.value):
+        expected = (asked.target_key, asked.value, headers)
+        found = (arrival.target, record.key, record.value, record.headers)
+        wrong.append(f"O4: asked {asked.target} {expected}, delivered {found}")
+    partitions = TARGETS.get(arrival.target, 1)
+    partition = asked.target_partition
+    if partition < 0 and asked.target_key is not None:
+        partition = partition_of(asked.target_key, partitions)
+    if partition >= 0 and arrival.partition != partition:
+        wrong.append(f"O4: delivered to partition {arrival.partition} of {arrival.target}, not {partition}")
     return wrong
 
 
-def _dead_differences(asked: Asked, record: Record) -> list[str]:
-    reason = _last(record, DEAD_REASON).decode()
-    wrong = [] if reason in asked.dead else [f"O2: dead letter for {reason}, not {sorted(asked.dead)}"]
+def _dead_differences(allowed: Allowed, asked: Asked, record: Record) -> list[str]:
+    reason = last_header(record, "postdate-dead-reason").decode()
+    wrong = [] if allowed.reason(record) else [f"O2: dead letter for {reason}, not {sorted(allowed.refusals)}"]
     if (record.key, record.value) != (asked.key, asked.value):
         wrong.append("O4: the dead letter is not the request")
-    if asked.headers is not None and (record.headers or [])[: len(asked.headers)] != asked.headers:
-        wrong.append(f"O4: the dead letter has headers {record.headers}, the request {asked.headers}")
-    return wrong
+    origin = origin_of(REQUESTS, asked.part.index, asked.offset)
+    return wrong + [f"O4: {each}" for each in dead_letter_complaints(asked.headers or [], record.headers or [], origin)]
 
 
 def judge_lateness(outcome: Outcome, traffic: Traffic, since_ms: int) -> None:
     """O9 where nothing has gone wrong for long: what was asked since then has ended soon after it was due."""
     for origin, asked in traffic.asked.items():
         if asked.appended_ms >= since_ms and outcome.final(origin):
-            late_ms = outcome.fates[origin][0][1] - asked.due_ms
+            late_ms = outcome.fates[origin][0][1] - outcome.due_ms(asked)
             if late_ms > LATE_MS_MAX:
                 outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
 
@@ -247,10 +294,16 @@ def judge_indexes(outcome: Outcome, world: World, traffic: Traffic, halted: Set[
 
 
 def _origin(record: Record) -> Origin:
-    topic, index, offset = parse_origin(_last(record, ORIGIN))
+    return named_origin(last_header(record, "postdate-origin"))
+
+
+def named_origin(text: bytes) -> Origin:
+    """Partition and offset of the request that an origin names."""
+    topic, index, offset = text.decode().rsplit("/", 2)
     assert topic == REQUESTS
-    return index, offset
+    return int(index), int(offset)
 
 
-def _last(record: Record, name: str) -> bytes:
+def last_header(record: Record, name: str) -> bytes:
+    """The value of the last header of this name, as readers of dead letters take it."""
     return next(value or b"" for header, value in reversed(record.headers or []) if header == name)

@@ -1,17 +1,19 @@
 """The oracles of controls: verdicts are true, and a cancel or a replacement that came in time has won.
 
 In time: it was written before the message was due, and whoever delivered the message had read it, or it was there when
-that one took over. Where the broker's clock was stepped, nobody can say what was in time.
+that one took over with a gate that waits for it. Where the broker's clock was stepped, nobody can say what was in time,
+nor where the processes read the requests of the id differently.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from postdate.connectors.wire.origins import parse_origin
 from postdate.connectors.wire.verdicts import Verdict, decode_verdict
-from support.simulation.judge import Origin, Outcome, committed
+from support.simulation.judge import Origin, Outcome, committed, named_origin
+from support.simulation.readings import Readings
 from support.simulation.traffic import REQUESTS, Asked, Traffic
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from support.simulation.world import World
 
 
-def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
+def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
     """No message is delivered though a control that ends it came in time."""
     if world.reached["broker's clock stepped"] or world.reached["broker's clock stepped far"]:
         return
@@ -27,13 +29,17 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
         fate = outcome.final(origin)
         if asked.action != "schedule" or fate not in ("delivered", "cancelled", "replaced"):
             continue
+        if not _is_plain(traffic, readings, asked):
+            continue
         due_ms = outcome.due_ms(asked)
         if fate != "delivered":
             outcome.reached["control won"] += 1
             outcome.reached["control won though overdue"] += outcome.fates[origin][0][1] >= due_ms
             continue
         writer = outcome.ended_by[origin]
-        known = max(writer.next_request, world.known.get((origin[0], writer.takeover), 0))
+        known = writer.next_request
+        if world.gates[writer.instance] != "off":
+            known = max(known, world.known.get((origin[0], writer.takeover), 0))
         for other in _enders(traffic, asked):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(
@@ -42,13 +48,18 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, world: World) -> None:
                 )
 
 
+def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
+    """True where everybody understands the request, and all with its id, in the same way."""
+    return readings.is_certain(asked) and all(
+        readings.is_certain(other) for other in traffic.of_id(asked) if other.action == "schedule"
+    )
+
+
 def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
     """The requests that end this one where it is still pending when they are read."""
     found: list[Asked] = []
     latest = True  # nobody else has scheduled its id since
-    for (index, offset), other in traffic.asked.items():
-        if index != asked.part.index or offset <= asked.offset:
-            continue
+    for other in traffic.followers(asked):
         same_id = bool(asked.id) and other.id == asked.id and latest
         if (other.action == "cancel" and (same_id or other.names == asked.offset)) or (
             other.action == "schedule" and same_id
@@ -61,6 +72,7 @@ def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
 
 def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
     """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
+    movers = {(origin, fate[4]) for origin, moves in outcome.moved.items() for fate in moves if len(fate) == 5}
     to_controls: Counter[Origin] = Counter()
     of_controls: Counter[tuple[str, Origin]] = Counter()
     of_itself: Counter[tuple[str, Origin]] = Counter()
@@ -68,15 +80,16 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
         for record in committed(broker, f"{REQUESTS}.verdicts", index):
             answer = decode_verdict(record.value)
             outcome.reached[f"verdict {answer.verdict}"] += 1
-            by = _parsed(answer.origin)
+            by = named_origin(answer.origin.encode())
             if traffic.asked[by].action in ("cancel", "reschedule"):
                 to_controls[by] += 1
             if answer.of is None:
                 of_itself[answer.verdict, by] += 1
             else:
-                of_controls[answer.verdict, _parsed(answer.of)] += 1
-                if not _is_true(outcome, answer.verdict, _parsed(answer.of), by[1]):
-                    fate = outcome.final(_parsed(answer.of))
+                of = named_origin(answer.of.encode())
+                of_controls[answer.verdict, of] += 1
+                if not _is_true(outcome, movers, answer.verdict, of, by[1]):
+                    fate = outcome.final(of)
                     outcome.wrong.append(f"verdict {answer.verdict} of {answer.of} by {by}, which ended as {fate!r}")
     for origin, asked in traffic.asked.items():
         fate = outcome.final(origin)
@@ -90,18 +103,13 @@ def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partit
             outcome.wrong.append(f"verdict: {of_controls[fate, origin]} controls have {fate} {origin}")
 
 
-def _is_true(outcome: Outcome, verdict: Verdict, of: Origin, by: int) -> bool:
-    """Whether what a control was told of another request is so."""
+def _is_true(outcome: Outcome, movers: Set[tuple[Origin, int]], verdict: Verdict, of: Origin, by: int) -> bool:
+    """Whether what a control was told of another request is so. `movers`: what was moved, and by which control."""
     fate = outcome.final(of)
     if verdict is Verdict.RESCHEDULED:
-        return any(len(moved) == 5 and moved[4] == by for moved in outcome.moved.get(of, []))
+        return (of, by) in movers
     return fate in {
         Verdict.CANCELLED: ("cancelled",),
         Verdict.REPLACED: ("replaced",),
         Verdict.TOO_LATE: ("delivered", "dead"),
     }.get(verdict, ())
-
-
-def _parsed(origin: str) -> Origin:
-    _, index, offset = parse_origin(origin.encode())
-    return index, offset

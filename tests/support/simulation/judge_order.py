@@ -1,9 +1,12 @@
 """The oracle of order, O12: messages of one shard for the same target leave by due time, then by request offset.
 
 Stricter than what is promised, which is the order of each key: the code keeps that of each target. Two messages are
-compared where the later one was known to who sent the earlier one: its request lies below the `next_request` of that
-transaction. Not judged, as the promise says: targets that failed, and requests that were tried alone. Nor those that
-were moved or stored, which are not among the messages for a while.
+compared if the later one was known to the sender of the earlier one: its request lies below the `next_request` of that
+transaction. Two of one transaction are compared by their offsets, if they lie in one partition of their target.
+
+Not judged, as the promise says: a message that was overtaken while it was parked because its target failed or was
+held, or after it was refused and tried alone; what was moved or stored, which is not among the messages for a while;
+and what not every process understands in the same way.
 """
 
 from __future__ import annotations
@@ -12,44 +15,49 @@ from collections import defaultdict
 from dataclasses import dataclass
 
 from support.simulation.judge import Origin, Outcome
-from support.simulation.traffic import TARGETS, Traffic
+from support.simulation.readings import Readings
+from support.simulation.traffic import Traffic
 from support.simulation.world import World
 
 
 @dataclass(frozen=True)
 class _Left:
-    """One message: when it was due, with which transaction it left and where it lies in a topic of one partition."""
+    """One message: when it was due, with which transaction it left, and where it lies on its target."""
 
     key: tuple[int, int]
     seq: int
+    partition: int
     place: int
     known: int
+    aside: bool
 
 
-def judge_order(outcome: Outcome, traffic: Traffic, world: World) -> None:
+def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
     """What was overtaken is added to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
     for origin, copies in outcome.delivered.items():
-        target, record = copies[0]
-        if origin not in traffic.asked or target in world.failed or _is_excepted(outcome, world, origin):
+        if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin):
             continue
-        said = outcome.ended_by[origin]
-        place = record.offset if TARGETS[target] == 1 else 0
+        arrival, said = copies[0], outcome.ended_by[origin]
+        if arrival.target in world.failed:
+            continue
+        aside = origin in world.parked
         key = (outcome.due_ms(traffic.asked[origin]), origin[1])
-        by_target[origin[0], target].append(_Left(key, said.seq, place, said.next_request))
+        where = (arrival.partition, arrival.record.offset)
+        by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request, aside))
     for (part, target), left in by_target.items():
         outcome.reached["order judged"] += len(left) > 1
-        left.sort(key=lambda each: (each.seq, each.place))
+        left.sort(key=lambda each: (each.seq, each.partition, each.place))
         for number, earlier in enumerate(left):
             for later in left[number + 1 :]:
-                together = later.seq == earlier.seq and TARGETS[target] > 1
-                if later.key < earlier.key and later.key[1] < earlier.known and not together:
+                apart = later.seq == earlier.seq and later.partition != earlier.partition
+                if later.key < earlier.key and later.key[1] < earlier.known and not apart and not later.aside:
                     outcome.wrong.append(
                         f"O12: {target} gets {earlier.key} of partition {part} by seq {earlier.seq}, and {later.key}, "
                         f"which was known, by seq {later.seq}"
                     )
 
 
-def _is_excepted(outcome: Outcome, world: World, origin: Origin) -> bool:
+def _is_excepted(outcome: Outcome, traffic: Traffic, readings: Readings, origin: Origin) -> bool:
     moved = origin in outcome.moved or origin in outcome.stored
-    return moved or origin in world.alone or origin not in outcome.ended_by
+    return moved or origin not in outcome.ended_by or not readings.is_certain(traffic.asked[origin])

@@ -36,6 +36,7 @@ from postdate.wheel.wheel_file import WheelFile
 from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.process import ShardActor
 from support.simulation.world import World
 
@@ -259,5 +260,6 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
+    **RECORD_MUTATIONS,
     **CLUSTER_MUTATIONS,
 }

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 from postdate.connectors.kafka.errors import Fenced
 from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.kafka.sim import SimBroker
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
 from postdate.sidecar.clock import BrokerClock
@@ -110,12 +112,26 @@ def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, Tenur
     return write
 
 
+def _noting_letters(world: World) -> Callable[..., tuple[int, int]]:
+    """When, and on which machine, each dead letter is written."""
+    honest = SimBroker.append
+
+    def append(self: SimBroker, part: Partition, *given: Any, **more: Any) -> tuple[int, int]:
+        written = honest(self, part, *given, **more)
+        if part.topic == f"{REQUESTS}.dead-letters":
+            world.troubles.left(part.index, written[0], world.acting().machine.name)
+        return written
+
+    return append
+
+
 def _counting_stored(world: World) -> Callable[[TimerIndex, Partition, list[Record], int], None]:
     honest = store_reading.take_stored
 
     def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
         before = index.count
         honest(index, store, records, low)
+        world.reached["a rebuild reads STORE in several batches"] += before >= 1_000 and index.count > before
         if index.count > before:
             world.reached["entry read from STORE"] += index.count - before
             world.failpoint(STORE_APPLIED)
@@ -145,6 +161,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(poller, "time", _Time(world)),
         patch.object(failpoints, "reached", world.failpoint),
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
+        patch.object(SimBroker, "append", _noting_letters(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),

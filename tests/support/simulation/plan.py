@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from math import inf
 from random import Random
 
 from postdate.connectors.kafka.seam import NewTopic
@@ -21,8 +22,12 @@ from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
+from support.simulation.readings import Readings
+from support.simulation.settings import Operators, Settings
 from support.simulation.themes import Themes
-from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
+from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
+from support.simulation.troubles import UNKNOWN
+from support.simulation.volume import VOLUME, Volume
 from support.simulation.world import World
 
 GROUP = "postdate"
@@ -36,6 +41,10 @@ HELD = "held"
 STORE_AFTER_MS = (0, 1, 300, 2_000, 6_000, HOUR_MS)
 #: Another: bursts for two targets, small transactions, and a rate for each of them.
 BURST = "burst"
+#: More of them: every start of a process has other settings, and the schedule has otherwise this theme.
+DIFFERING = {"settings": "", "settings, moves": "moves", "settings, controls": "controls", "settings, store": "store"}
+#: What differs in a theme: so that one carries out a move that another refuses. In the others that is drawn, too.
+_DIFFER_IN = {"settings, moves": ("horizon_ms", "levels_ms")}
 #: Messages a second of a shard for its targets; two of five schedules have none. None is so small that a schedule would
 #: not come to rest, or that three messages within a second would be late.
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
@@ -60,22 +69,31 @@ class Plan:
         self.random = Random(f"{seed}/plan")
         choose = self.random
         drawn = choose.choice(THEMES)
-        self.theme = drawn if theme is None else theme
-        self.partitions = choose.choice([1, 1, 2])
+        self.theme = drawn if theme is None else DIFFERING.get(theme, theme)
+        self.partitions = choose.choice([1, 1, 2]) if self.theme != VOLUME else 1
         # Without a group everybody is assigned everything, and they fence each other all the time.
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice([30_000.0] if self.theme in ("moves", HELD) else [4_000.0, 12_000.0, 30_000.0])
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
         stores = self.theme in ("store", "moves")
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
+        if self.theme == VOLUME:
+            self.store_after_ms = HOUR_MS // 3
         # Of its own, so that the rest of a schedule is the same with and without.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
-        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
-        if not self.store_after_ms:
-            self.traffic.horizon_ms = RETENTION_MS // 2
+        if self.theme == VOLUME:
+            self.rates = ()
+        # Also of their own: which settings each start of a process has; the usual ones in most schedules.
+        by_operators = Random(f"{seed}/settings")
+        self.differ = theme in DIFFERING or (theme != VOLUME and by_operators.random() < 0.25)
+        self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
+        self._operators = Operators(by_operators, self._usual, STORE_AFTER_MS, RATES, _DIFFER_IN.get(theme or "", ()))
+        self._settings: list[Settings] = []
+        self._readings = Readings([], RETENTION_MS // 2)
+        self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme, self.differ)
+        self.entries_max = {BURST: [5, 20, 40], VOLUME: [10_000]}.get(self.theme, [1, 3, 1_000])
         self.stamps = _ANY_STAMP
-        self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
@@ -97,8 +115,12 @@ class Plan:
         world.readers_differ = self.relay
         for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
             world.new_machine(f"m{number}")
+        if self.theme == VOLUME:
+            self._plan_volume()
         for machine in world.machines[: 1 if self.relay else None]:
             self.start(machine)
+        if self.theme == VOLUME:
+            return
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
         if self.themes.is_calm:
             self.themes.plan_events()
@@ -120,6 +142,12 @@ class Plan:
         self.themes.plan_events()
         self._plan_holds()
 
+    def _plan_volume(self) -> None:
+        """Many requests, and hardly anything else."""
+        world = self.world
+        world.polled_min, world.polled_max, world.replayed_max = 2_000, 5_000, 200
+        self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
+
     def start(self, machine: Machine) -> None:
         """Start a process on a machine that has none."""
         world = self.world
@@ -127,7 +155,8 @@ class Plan:
             return
         self._numbers += 1
         machine.clock.stop_steady(0.0)
-        config = self._config(f"{machine.name}.{self._numbers}")
+        config = self._config(f"{machine.name}.{self._numbers}", self._new_settings())
+        world.gates[config.instance] = config.request_topics[0].cancel_gate
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
         world.trace(f"start {machine.name}.{self._numbers}")
@@ -217,20 +246,45 @@ class Plan:
                 create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {}) | self.stamps))
         self.world.broker.denied.add("secret")
 
-    def _config(self, instance: str) -> Config:
+    def readings(self) -> Readings:
+        """What the processes that were started so far make of requests."""
+        return self._readings
+
+    def _new_settings(self) -> Settings:
+        """The settings of the next process."""
+        settings = self._usual
+        if self.differ:
+            settings = self._operators.draw()
+        self.world.reached["settings differ"] += bool(self._settings) and settings not in self._settings
+        if settings not in self._settings:
+            self._settings.append(settings)
+            self._readings = Readings(self._settings, RETENTION_MS // 2)
+        return settings
+
+    def _config(self, instance: str, settings: Settings) -> Config:
         choose = self.random
         requests = RequestTopicConfig(
             name=REQUESTS,
-            levels_ms=LEVELS_MS,
             verdicts="all",
-            store_after_ms=self.store_after_ms,
-            messages_per_second_max=self.rates,
+            allow=settings.allow,
+            levels_ms=settings.levels_ms,
+            horizon_ms=settings.horizon_ms,
+            store_after_ms=settings.store_after_ms,
+            cancel_gate=settings.cancel_gate,
+            pending_max=settings.pending_max,
+            pending_size_bytes_max=settings.pending_size_bytes_max,
+            requests_per_second_max=settings.requests_per_second_max,
+            messages_per_second_max=settings.messages_per_second_max,
+            dialects=settings.dialects,
+            default_target=settings.default_target,
         )
         return Config(
             group_id=GROUP,
             instance=instance,
             request_topics=(requests,),
-            dispatch=DispatchConfig(entries_max=choose.choice(self.entries_max), retry_budget_ms=2_500),
+            dispatch=DispatchConfig(
+                entries_max=choose.choice(self.entries_max), retry_budget_ms=settings.retry_budget_ms
+            ),
             index=IndexConfig(tick_ms=100, sync_interval_ms=choose.choice([50, 200, 2_000])),
         )
 
@@ -246,9 +300,13 @@ class Plan:
             ):  # in bursts, so that one owner reads together what another reads apart
                 when -= when % 2_000.0
             time.at(max(when, time.now_ms), self.traffic.send)
+        self.world.troubles.begin(UNKNOWN, inf, target="later")
         if choose.random() < 0.7:
-            when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps)))
+            time.at(time.now_ms + choose.uniform(0.0, self.duration_ms), self._create_later)
+
+    def _create_later(self) -> None:
+        self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps))
+        self.world.troubles.end(UNKNOWN)
 
     def _plan_holds(self) -> None:
         """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""

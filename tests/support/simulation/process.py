@@ -176,7 +176,7 @@ class Process:
         self.admin = self.kafka.admin()
         poll_link = Link(world.time, world.faults, self._poll_wait, self.step)
         self.links = (self.link, poll_link)
-        limits = [1, world.polled_max]
+        limits = [world.polled_min, world.polled_max]
         limit = limits[world.machines.index(machine) % 2] if world.readers_differ else world.random.choice(limits)
         consumer = _Consumer(world.broker, poll_link, member_group, limit)
         # A ShardActor has the methods of a ShardThread that the poller uses, and no thread.

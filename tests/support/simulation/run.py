@@ -22,6 +22,7 @@ from support.simulation.patches import simulated
 from support.simulation.plan import Plan
 from support.simulation.storing import judge_stores
 from support.simulation.traffic import REQUESTS
+from support.simulation.volume import VOLUME
 from support.simulation.world import World
 
 #: ms. After the last fault everything must have ended within this: the slowest is a member that is thrown out of the
@@ -70,19 +71,21 @@ def run_seed(
         world = World(seed, Path(directory))
         world.tell = tell
         plan = Plan(world, seed, theme)
-        if mutation is None:  # what is broken must show to those who read the topics
-            world.look = Invariants(world, plan.traffic).check
+        if mutation is None and plan.theme != VOLUME:  # what is broken must show to those who read the topics
+            world.look = Invariants(world, plan.traffic, plan.readings).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
             plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
-            judge(outcome, plan.traffic, world.reached, plan.losses.halted())
+            readings = plan.readings()
+            judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world.encore_ms)
-            judge_in_time(outcome, plan.traffic, world)
+            judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)
-            judge_order(outcome, plan.traffic, world)
+            if plan.theme != VOLUME:  # it compares all pairs
+                judge_order(outcome, plan.traffic, readings, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):

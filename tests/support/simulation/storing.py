@@ -18,6 +18,7 @@ from support.simulation.traffic import REQUESTS, Asked
 if TYPE_CHECKING:
     from postdate.connectors.kafka.sim import SimBroker
     from support.simulation.judge import Outcome
+    from support.simulation.readings import Readings
 
 STORE = f"{REQUESTS}.store"
 
@@ -38,8 +39,9 @@ def judge_stores(outcome: Outcome, broker: SimBroker, partitions: int) -> None:
                 outcome.wrong.append(f"STORE: {index}/{offset} is kept, though it is {fate}")
 
 
-def differences(asked: Asked, due_ms: int, record: Record) -> list[str]:
-    """What a record that keeps a request has wrong; `due_ms` is the present due time."""
+def differences(asked: Asked, moved_ms: int, readings: Readings, record: Record) -> list[str]:
+    """What a record that keeps a request has wrong: it is none of what the processes understood of the request.
+    `moved_ms` is the due time that a control gave it, -1 if none did."""
     headers: Headers = record.headers or []
     said = dict(headers)
     meaning = json.loads(said["postdate-stored"] or b"")
@@ -55,15 +57,19 @@ def differences(asked: Asked, due_ms: int, record: Record) -> list[str]:
         int(said.get("postdate-moved") or first_due_ms),
         meaning["id"].encode(),
     )
-    expected = (
-        "schedule",
-        asked.target,
-        asked.target_key,
-        asked.value,
-        asked.data_headers,
-        asked.key,
-        asked.due_ms,
-        due_ms,
-        asked.id,
-    )
-    return [] if found == expected else [f"STORE: asked {expected}, kept {found}"]
+    expected = [
+        (
+            "schedule",
+            each.target,
+            asked.target_key,
+            asked.value,
+            list(each.headers),
+            asked.key,
+            each.due_ms,
+            moved_ms if moved_ms >= 0 else each.due_ms,
+            asked.id,
+        )
+        for each in readings.of(asked)
+        if each.accepts
+    ]
+    return [] if found in expected else [f"STORE: asked {expected}, kept {found}"]

@@ -73,7 +73,7 @@ class TargetEvents:
         asked = Asked(Partition(REQUESTS, index), b"k%d" % (number % 7), b"%d" % number, [], target=target)
         asked.target_key, asked.delay_ms = asked.key, delay_ms
         asked.headers = [("postdate-topic", target.encode()), ("postdate-delay", b"%d" % delay_ms)]
-        self._traffic._append(asked)
+        self._traffic.append(asked)
         self._asked.append(asked)
 
     # ---- what the bad target does ----------------------------------------------------------------------------------

@@ -114,6 +114,7 @@ class Themes:
         everything that has fallen due."""
         world = self._plan.world
         world.reached["broker's clock stepped"] += 1
+        world.troubles.clocks_are_true = False
         world.broker.skew_ms += 10_000.0
         for index in range(self._plan.partitions):
             if world.broker.serves(world.broker.topics[REQUESTS].logs[index]):

@@ -6,19 +6,20 @@ reads requests.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
 from postdate.connectors.kafka.seam import Headers, Partition, Record
 from postdate.connectors.kafka.sim import SimBroker
+from support.simulation.settings import LEVELS_MS
 
 REQUESTS = "requests"
 #: Target -> partitions. `small` takes small records only, `secret` refuses everybody, `compacted` takes
 #: no record without a key, `later` is created on the way.
 TARGETS = {"orders": 1, "mails": 3, "small": 1, "secret": 1, "later": 2, "compacted": 1}
 NOWHERE = "nowhere"
-LEVELS_MS = (1_000, 3_000, 7_000)
 SMALL_BYTES_MAX = 400
 #: The producer ids from here on are those of strangers.
 STRANGERS_FROM = 900_000
@@ -27,7 +28,8 @@ STRANGERS_FROM = 900_000
 @dataclass
 class Asked:
     """One request: `action` is schedule, cancel, reschedule or bad. `dead` are the reasons for which it may end as a
-    dead letter; `must_die` says that it may end in no other way."""
+    dead letter; `must_die` says that it may end in no other way. `level` is that of a relative time by level, 0 for
+    none; a `foreign` one is in another scheduler's headers."""
 
     part: Partition
     key: bytes | None = None
@@ -39,6 +41,9 @@ class Asked:
     delay_ms: int = 0
     id: bytes = b""
     names: int = -1
+    level: int = 0
+    foreign: bool = False
+    target_partition: int = -1
     grace_ms: int = -1
     dead: frozenset[str] = frozenset()
     must_die: bool = False
@@ -47,8 +52,14 @@ class Asked:
 
     @property
     def due_ms(self) -> int:
-        """First due time, or the new one of a reschedule."""
+        """First due time, or the new one of a reschedule, by the usual levels."""
         return self.appended_ms + self.delay_ms
+
+    def due_at(self, levels_ms: tuple[int, ...]) -> int:
+        """The same by other levels: one above the last is the last."""
+        if not self.level:
+            return self.due_ms
+        return self.appended_ms + levels_ms[min(self.level, len(levels_ms)) - 1]
 
     @property
     def data_headers(self) -> Headers:
@@ -59,11 +70,15 @@ class Asked:
 class Traffic:
     """Sends requests and remembers them: `asked` by partition and offset."""
 
-    def __init__(self, broker: SimBroker, random: Random, partitions: int, theme: str = "") -> None:
-        """`theme`: of which kinds there are many."""
+    def __init__(
+        self, broker: SimBroker, random: Random, partitions: int, theme: str = "", differ: bool = False
+    ) -> None:
+        """`theme`: of which kinds there are many. `differ`: some are in the headers of another scheduler, which not
+        every process need understand."""
         self.asked: dict[tuple[int, int], Asked] = {}
+        self._by_id: defaultdict[tuple[int, bytes], list[Asked]] = defaultdict(list)
+        self._by_name: defaultdict[tuple[int, int], list[Asked]] = defaultdict(list)
         self.unsent = 0
-        self.horizon_ms = -1  # how far behind the request that it moves a new due time may lie; -1: anywhere
         self.is_last = False  # nobody waits any more for what is due late
         self._broker = broker
         self._random = random
@@ -79,6 +94,7 @@ class Traffic:
             (9 * controls, self._control_by_origin),
             (30 if theme == "store" else 0, self._long),
             (5, self._with_grace),
+            (10 if differ else 0, self._foreign),
             (8, self._malformed),
             (4, self._troubled),
         ]
@@ -92,7 +108,7 @@ class Traffic:
         asked = Asked(Partition(REQUESTS, index), b"k", b"encore", [], target="orders", target_key=b"k")
         asked.delay_ms = self._random.randrange(500)
         asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % asked.delay_ms)]
-        self._append(asked)
+        self.append(asked)
 
     def send(self) -> None:
         """One request of any kind; now and then inside of a transaction that is aborted."""
@@ -119,15 +135,30 @@ class Traffic:
         if choose.random() < 0.04:
             self._send_aborted(asked)
         else:
-            self._append(asked)
+            self.append(asked)
 
     def _window(self) -> int:
         """Which two seconds these are."""
         return int(self._broker.time.now_ms // 2_000)
 
-    def _append(self, asked: Asked) -> None:
+    def append(self, asked: Asked) -> None:
+        """Send a request as it is, and remember it."""
         asked.offset, asked.appended_ms = self._broker.append(asked.part, asked.key, asked.value, asked.headers, 0)
         self.asked[asked.part.index, asked.offset] = asked
+        if asked.id:
+            self._by_id[asked.part.index, asked.id].append(asked)
+        if asked.names >= 0:
+            self._by_name[asked.part.index, asked.names].append(asked)
+
+    def of_id(self, asked: Asked) -> list[Asked]:
+        """The requests of its partition with the id of this one, in their order; none where it has no id."""
+        return self._by_id.get((asked.part.index, asked.id), [])
+
+    def followers(self, asked: Asked) -> list[Asked]:
+        """The later requests that have the id of this one or name its offset, in their order."""
+        named = self._by_name.get((asked.part.index, asked.offset), [])
+        found = {each.offset: each for each in (*self.of_id(asked), *named) if each.offset > asked.offset}
+        return [found[offset] for offset in sorted(found)]
 
     def _send_again(self) -> None:
         self.unsent -= 1
@@ -167,7 +198,7 @@ class Traffic:
             asked.delay_ms = seconds * 1000
             headers.append(("postdate-delay", b"%ds" % seconds))
         elif way == 2:
-            level = choose.randrange(1, 6)
+            asked.level = level = choose.randrange(1, 6)
             asked.delay_ms = LEVELS_MS[min(level, len(LEVELS_MS)) - 1]
             headers.append(("postdate-level", b"%d" % level))
         else:
@@ -196,6 +227,7 @@ class Traffic:
             asked.target_key = b"other key"
             headers.append(("postdate-key", b"other key"))
         if choose.random() < 0.1:
+            asked.target_partition = 0
             headers.append(("postdate-partition", b"0"))
 
     def _with_id(self, asked: Asked) -> None:
@@ -225,6 +257,8 @@ class Traffic:
         self._control(asked)
         here = [offset for index, offset in self.asked if index == asked.part.index]
         asked.names = self._random.choice(here[-8:] or [0])
+        if self._random.random() < 0.15:  # itself, or one that follows: it finds nothing
+            asked.names = self._broker.topics[REQUESTS].logs[asked.part.index].end + self._random.randrange(4)
         asked.headers.append(("postdate-origin", f"{REQUESTS}/{asked.part.index}/{asked.names}".encode()))
 
     def _with_grace(self, asked: Asked) -> None:
@@ -233,6 +267,12 @@ class Traffic:
         asked.grace_ms = self._random.choice([0, 200, 5_000])
         asked.headers.append(("postdate-grace", b"%d" % asked.grace_ms))
         asked.dead = frozenset({"expired"})
+
+    def _foreign(self, asked: Asked) -> None:
+        """As RabbitMQ's plug-in for delayed messages has it."""
+        assert asked.headers is not None
+        asked.foreign, asked.delay_ms = True, self._random.randrange(4_000)
+        asked.headers.append(("x-delay", b"%d" % asked.delay_ms))
 
     def _malformed(self, asked: Asked) -> None:
         asked.action, asked.must_die = "bad", True
@@ -278,5 +318,3 @@ class Traffic:
             asked.must_die, asked.dead = True, frozenset({"unauthorized"})
         elif kind == "nowhere":
             asked.must_die, asked.dead = True, frozenset({"unknown-target"})
-        else:
-            asked.dead = frozenset({"unknown-target"})

@@ -22,6 +22,7 @@ from postdate.wheel.options import IndexOptions
 from support.simulation.disk import Disks, MemoryDatabase
 from support.simulation.process import Actor, Machine, Process
 from support.simulation.scheduler import Scheduler
+from support.simulation.troubles import UNAVAILABLE, Troubles
 
 #: ms. Who waits for less than this is not overtaken: it is the time of a request and its answer.
 SHORT_MS = 5.0
@@ -70,6 +71,7 @@ class World:
         # The n-th time a step is reached -> kill, burn, pause, cut, cut answers, or what else happens then.
         self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
+        self.polled_min = 1  # who reads how many requests at once differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
         self.readers_differ = False  # some machines read one request at a time
@@ -78,8 +80,12 @@ class World:
         self.on_exit: Callable[[Machine], None] = lambda _: None
         self.encore_ms = 0  # by the broker's clock: from here on nothing has gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
-        self.failed: set[str] = set()  # targets that failed for somebody
-        self.alone: set[tuple[int, int]] = set()  # partition, offset of what was refused, and tried alone
+        self.gates: dict[str, str] = {}  # instance -> when it lets a cancel win
+        self.parked: set[tuple[int, int]] = (
+            set()
+        )  # partition, offset of what waited for a target that failed or is held
+        self.troubles = Troubles(self.time)
+        self.failed: set[str] = set()  # targets that refuse or lose records: in which order others leave is not judged
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
@@ -90,6 +96,7 @@ class World:
         skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
         clock = _MachineClock(self, skew_ms, rate)
         self.reached["clock drifts"] += rate != 1.0
+        self.troubles.clocks_are_true &= rate <= 1.0
         machine = Machine(name, self.directory / name, clock)
         machine.directory.mkdir()
         self.machines.append(machine)
@@ -198,9 +205,13 @@ class World:
         elif ambush == "pause":
             self.pause(process, self.random.uniform(200.0, 40_000.0))
         else:
-            self.reached["cut"] += 1
-            process.machine.cut_until_ms = self.time.now_ms + self.random.uniform(8_000.0, 25_000.0)
-            process.machine.cut_answers = ambush == "cut answers"
+            self.cut(process.machine, self.random.uniform(8_000.0, 25_000.0), ambush == "cut answers")
+
+    def cut(self, machine: Machine, for_ms: float, answers: bool) -> None:
+        """A machine is cut off from the cluster, or only the answers to it are lost."""
+        self.reached["cut"] += 1
+        machine.cut_until_ms, machine.cut_answers = self.time.now_ms + for_ms, answers
+        self.troubles.begin(UNAVAILABLE, for_ms, machine=machine.name)
 
     def pause(self, process: Process, wait_ms: float) -> None:
         """SIGSTOP now, SIGCONT after a while."""

@@ -1,0 +1,135 @@
+"""More of the sidecar with one safeguard taken out: what a delivered record is, and who may read a request how.
+
+As `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.connectors.kafka.seam import Headers
+from postdate.connectors.wire.delivered import delivered_headers
+from postdate.connectors.wire.requests import Request
+from postdate.sidecar import apply, batch, batch_limit, ingest
+from postdate.sidecar.batch import BatchBuilder
+from postdate.sidecar.batch_content import Batch, Refusal
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.fault_attribution import FaultAttribution
+from postdate.sidecar.parking import Parking
+from postdate.sidecar.targets import Target
+from postdate.wheel.entry import Entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, split_key
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _with_headers(change: Callable[[Headers], Headers]) -> Mutation:
+    honest = delivered_headers
+
+    def headers(own: Headers, origin: bytes, due_ms: int, id: bytes) -> Headers:
+        return honest(change(own), origin, due_ms, id)
+
+    return lambda _: patch.object(batch, "delivered_headers", headers)
+
+
+def _partition_ignored(_: World) -> AbstractContextManager[object]:
+    """Every message goes to the first partition of its target, whatever its key."""
+    honest = BatchBuilder._deliver
+
+    def deliver(self: BatchBuilder, batch: Batch, entry: Entry, offset: int) -> None:
+        honest(self, batch, msgspec.structs.replace(entry, partition=0), offset)
+
+    return patch.object(BatchBuilder, "_deliver", deliver)
+
+
+def _reversed(_: World) -> AbstractContextManager[object]:
+    """The messages of a transaction leave in the opposite order."""
+    honest = BatchBuilder.build
+
+    def build(self: BatchBuilder, *arguments: Any, **more: Any) -> Batch:
+        built = honest(self, *arguments, **more)
+        built.messages.reverse()
+        return built
+
+    return patch.object(BatchBuilder, "build", build)
+
+
+def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
+    """A fate finds its entry under the first due time that its writer saw, or in `places`, and nowhere else."""
+    honest = Draft.find
+
+    def find(self: Draft, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
+        if hint_due_ms is None:
+            return honest(self, offset, hint_due_ms, at)
+        places = self.changes.places
+        place = places[offset] if offset in places else self.index.place(offset)
+        if place is not None:
+            return place
+        key = entry_key(hint_due_ms, offset)
+        return key if self.raw(key) is not None else None
+
+    return patch.object(Draft, "find", find)
+
+
+def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
+    """A control may act on a request that came after it."""
+
+    def acts_on(draft: Draft, offset: int, request: Request) -> tuple[int, bytes | None]:
+        at = draft.pending_id(request.id) if request.id else None
+        return (split_key(at)[1] if at is not None else request.acts_on), at
+
+    return patch.object(apply, "_acts_on", acts_on)
+
+
+@contextmanager
+def _budget_from_failure(_: World) -> Iterator[None]:
+    """The retry budget of an entry runs from the failure of its target on, also where it was not due then."""
+    honest_judge, honest_spent, honest_end = BatchBuilder._judge, FaultAttribution.spent, Parking._end_spent
+
+    def judge(
+        self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, *more: Any
+    ) -> Refusal | None:
+        return honest_judge(self, batch, entry, key, size_bytes, now_ms + self._budget_ms, *more)
+
+    def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        return honest_spent(self, name, due_ms, now_ms + self._budget_ms)
+
+    def end_spent(self: Parking, index: TimerIndex, target: Target, now_ms: int) -> bool:
+        return honest_end(self, index, target, now_ms + self._budget_ms)
+
+    with (
+        patch.object(BatchBuilder, "_judge", judge),
+        patch.object(FaultAttribution, "spent", spent),
+        patch.object(Parking, "_end_spent", end_spent),
+    ):
+        yield
+
+
+@contextmanager
+def _one_control_more(_: World) -> Iterator[None]:
+    """5,000 entries may lie under key 0: a reschedule that stores what it moves makes 10,001 fates of them."""
+    with (
+        patch.object(batch_limit, "CONTROL_ENTRIES_MAX", 5_000),
+        patch.object(ingest, "CONTROL_ENTRIES_MAX", 5_000),
+    ):
+        yield
+
+
+#: By name: what is taken out, and the theme of the schedules that must catch it.
+RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "all headers of messages dropped": (_with_headers(lambda own: []), ""),
+    "two headers swapped": (_with_headers(lambda own: [*own[1::-1], *own[2:]]), ""),
+    "partitions by no key": (_partition_ignored, ""),
+    "a transaction in the opposite order": (_reversed, ""),
+    "fates found under their writer's due time": (_fates_by_first_due, "settings"),
+    "controls act on what follows": (_acts_on_what_follows, "controls"),
+    "retry budget from the failure on": (_budget_from_failure, ""),
+    "one control more than a record holds": (_one_control_more, "volume"),
+}

@@ -1,0 +1,103 @@
+"""What each of the processes of a schedule makes of a request, by its settings and docs/formats.md.
+
+Processes may read one request differently: refuse it, or give it another due time, another target, other headers. All
+of that is right as long as one of the settings in force says so; that a request has one end is judged elsewhere.
+Nothing here imports the product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from support.expected import Headers, data_headers
+from support.simulation.settings import Settings, allows
+from support.simulation.traffic import Asked
+
+_FORBIDDEN, _TOO_FAR, _NO_TARGET, _TOO_MANY = (
+    "forbidden-target",
+    "beyond-horizon",
+    "missing-target",
+    "limit-exceeded",
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A request as one process understands it. `refusals`: the reasons of which it names one; empty: accepted."""
+
+    target: str
+    due_ms: int
+    headers: tuple[tuple[str, bytes | None], ...]
+    refusals: frozenset[str]
+
+    @property
+    def accepts(self) -> bool:
+        return not self.refusals
+
+
+def reading(asked: Asked, settings: Settings, horizon_ms_max: int) -> Reading:
+    """What a process with these settings understands. `horizon_ms_max`: what retention leaves of the horizon of one
+    that stores nothing."""
+    target, headers = asked.target, data_headers(asked.headers)
+    speaks = asked.foreign and "rabbitmq" in settings.dialects
+    if speaks:
+        target, headers = settings.default_target, [pair for pair in headers if pair[0] != "x-delay"]
+    due_ms = max(asked.due_at(settings.levels_ms), 1)
+    horizon_ms = settings.horizon_ms if settings.store_after_ms else min(settings.horizon_ms, horizon_ms_max)
+    refusals: set[str] = set()
+    if asked.action == "schedule":
+        if asked.foreign and not (speaks and target):
+            refusals.add(_NO_TARGET)
+        elif not allows(settings.allow, target):
+            refusals.add(_FORBIDDEN)
+    if asked.action in ("schedule", "reschedule") and due_ms - asked.appended_ms > horizon_ms:
+        refusals.add(_TOO_FAR)
+    return Reading(target, due_ms, tuple(headers), frozenset(refusals))
+
+
+class Readings:
+    """What all processes of a schedule make of its requests."""
+
+    def __init__(self, settings: Iterable[Settings], horizon_ms_max: int) -> None:
+        self.settings = list(dict.fromkeys(settings))
+        self.horizon_ms_max = horizon_ms_max
+        self._known: dict[tuple[int, int], list[Reading]] = {}
+
+    @property
+    def retry_budget_ms(self) -> int:
+        """The shortest of all processes."""
+        return min(each.retry_budget_ms for each in self.settings)
+
+    def of(self, asked: Asked) -> list[Reading]:
+        """The different readings of one request; at least one."""
+        at = (asked.part.index, asked.offset)
+        if at not in self._known:
+            each = (reading(asked, settings, self.horizon_ms_max) for settings in self.settings)
+            self._known[at] = list(dict.fromkeys(each))
+        return self._known[at]
+
+    def refusals(self, asked: Asked) -> frozenset[str]:
+        """The reasons for which one of the processes, or more, refuse it by their settings."""
+        found = frozenset().union(*(each.refusals for each in self.of(asked)))
+        if asked.action == "schedule" and any(each.has_quota for each in self.settings):
+            found |= {_TOO_MANY}
+        targets = {each.target for each in self.of(asked) if each.accepts}
+        if any(not allows(each.allow, target) for each in self.settings for target in targets):
+            found |= {_FORBIDDEN}  # the allow list of who dispatches counts as well
+        if asked.action == "bad" and any("*" not in each.allow for each in self.settings):
+            found |= {_FORBIDDEN}
+        return found
+
+    def dues_ms(self, asked: Asked) -> set[int]:
+        """When it is due, by those who accept it."""
+        return {each.due_ms for each in self.of(asked) if each.accepts}
+
+    def is_certain(self, asked: Asked) -> bool:
+        """True where all processes understand the same, whatever else was asked."""
+        return len(self.of(asked)) == 1 and not any(each.has_quota for each in self.settings)
+
+
+def accepted_headers(readings: Iterable[Reading], target: str) -> list[Headers]:
+    """The headers of the message by those who deliver it to this target."""
+    return [list(each.headers) for each in readings if each.accepts and each.target == target]

@@ -1,0 +1,70 @@
+"""What went wrong with targets, when, and for whom: the only excuse for a dead letter that a target is blamed for.
+
+Whoever makes trouble notes it here: for which target or which machine, from when to when, and for which reason a
+message may end by it. A dead letter that no trouble explains, for its own target, its own machine and its own time, is
+a violation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from postdate.connectors.kafka.sim import SimTime
+
+UNAVAILABLE: Final = "target-unavailable"
+UNKNOWN: Final = "unknown-target"
+TOO_LARGE: Final = "too-large"
+UNAUTHORIZED: Final = "unauthorized"
+
+#: ms. How long after the end of a trouble a message may still end by it: until its process has looked again, at the
+#: latest after the longest delay between two looks, and has ended a transaction. A size is believed for 30 s.
+_LINGERS_MS: Final = {UNAVAILABLE: 15_000.0, UNKNOWN: 15_000.0, UNAUTHORIZED: 15_000.0, TOO_LARGE: 45_000.0}
+
+
+@dataclass
+class _Trouble:
+    """One fault. An empty target or machine stands for all of them."""
+
+    reason: str
+    target: str
+    machine: str
+    since_ms: float
+    until_ms: float
+
+
+class Troubles:
+    """The troubles of one schedule, in true time."""
+
+    def __init__(self, time: SimTime) -> None:
+        self.clocks_are_true = True
+        """False if a clock runs fast, or the broker's was stepped: nobody knows then how long a message has waited."""
+        self._time = time
+        self._noted: list[_Trouble] = []
+        self._left: dict[tuple[int, int], tuple[float, str]] = {}
+
+    def begin(self, reason: str, for_ms: float, target: str = "", machine: str = "") -> None:
+        """From now on messages may end for this reason. `target` or `machine`: only those."""
+        assert reason in _LINGERS_MS, reason
+        self._noted.append(_Trouble(reason, target, machine, self._time.now_ms, self._time.now_ms + for_ms))
+
+    def end(self, reason: str) -> None:
+        """All troubles of a reason end now."""
+        for trouble in self._noted:
+            if trouble.reason == reason:
+                trouble.until_ms = min(trouble.until_ms, self._time.now_ms)
+
+    def left(self, partition: int, offset: int, machine: str) -> None:
+        """A dead letter was written by a process of this machine."""
+        self._left[partition, offset] = self._time.now_ms, machine
+
+    def explain(self, reason: str, target: str, partition: int, offset: int) -> bool:
+        """True where a trouble explains the dead letter at this place: its reason, for a message to this target."""
+        at_ms, machine = self._left[partition, offset]
+        return any(
+            trouble.reason == reason
+            and trouble.target in ("", target)
+            and trouble.machine in ("", machine)
+            and trouble.since_ms <= at_ms <= trouble.until_ms + _LINGERS_MS[reason]
+            for trouble in self._noted
+        )

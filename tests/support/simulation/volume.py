@@ -1,0 +1,102 @@
+"""Schedules of thousands of requests, which cross every bound that a hundred never reach.
+
+Each has some of these, in an order of its own, while processes die and disks are lost: more due messages than one
+record holds fates; more controls than may lie under key 0, of which the last moves something far; more entries in STORE
+than a rebuild takes at once; and more bytes under key 0 than rule 1 allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from postdate.connectors.kafka.seam import Partition
+from support.simulation.traffic import REQUESTS, Asked, Traffic
+
+if TYPE_CHECKING:
+    from support.simulation.events import Events
+    from support.simulation.world import World
+
+VOLUME = "volume"
+#: What may lie under key 0, by docs/protocol.md: rule 1.
+ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
+#: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
+_DUE = 14_001
+#: With one more that moves something far: two fates each, and three for the last.
+_CONTROLS = 4_999
+_STORED = 1_200
+#: bytes. Together more than the 16 MiB that may lie under key 0.
+_LARGE_BYTES, _LARGE = 700_000, 30
+#: ms. Between two of the parts: each is read and carried out before the next.
+_APART_MS = 6_000.0
+
+
+class Volume:
+    """The requests of one schedule of this theme, and what befalls it meanwhile."""
+
+    def __init__(self, world: World, random: Random, traffic: Traffic, events: Events) -> None:
+        self._world = world
+        self._random = random
+        self._traffic = traffic
+        self._events = events
+        self._large = bytes(_LARGE_BYTES)
+
+    def plan(self) -> float:
+        """Plans the parts; returns how long they take, in ms."""
+        time, choose = self._world.time, self._random
+        parts: list[Callable[[], None]] = [self._due, self._controls]
+        others = [self._stored, self._bulky]
+        choose.shuffle(others)
+        parts += others
+        if choose.random() < 0.3:
+            choose.shuffle(parts)
+        for number, part in enumerate(parts):
+            time.at(time.now_ms + 1_000.0 + number * _APART_MS, part)
+        for _ in range(choose.choice([0, 1, 3])):
+            self._ambush()
+        if choose.random() < 0.5:
+            time.at(time.now_ms + len(parts) * _APART_MS, self._events.empty_out)
+        return (len(parts) + 1) * _APART_MS
+
+    def _ambush(self) -> None:
+        choose = self._random
+        step = choose.choice(["dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written"])
+        self._world.ambushes[step, choose.randrange(2, 40)] = "kill"
+
+    def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> Asked:
+        asked = Asked(Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms)
+        asked.headers = [("postdate-topic", b"orders"), ("postdate-delay", b"%d" % delay_ms)]
+        self._traffic.append(asked)
+        return asked
+
+    def _reschedule(self, names: Asked, delay_ms: int) -> None:
+        asked = Asked(Partition(REQUESTS, 0), None, None, [], "reschedule", names=names.offset, delay_ms=delay_ms)
+        origin = f"{REQUESTS}/0/{names.offset}".encode()
+        asked.headers = [("postdate-action", b"reschedule"), ("postdate-origin", origin)]
+        asked.headers.append(("postdate-delay", b"%d" % delay_ms))
+        self._traffic.append(asked)
+
+    def _due(self) -> None:
+        """Messages that are due together."""
+        at_ms = self._world.broker.now_ms() + 3_000
+        for _ in range(_DUE):
+            self._schedule(at_ms - self._world.broker.now_ms())
+
+    def _controls(self) -> None:
+        """Controls that come together: one message is moved again and again, and another one far."""
+        near, far = self._schedule(600_000), self._schedule(600_000)
+        for _ in range(_CONTROLS):
+            self._reschedule(near, 600_000)
+        self._reschedule(far, 5 * 3_600_000)
+        for _ in range(self._random.choice([0, 3_000])):
+            self._reschedule(near, 600_000)
+
+    def _stored(self) -> None:
+        for _ in range(_STORED):
+            self._schedule(self._random.randrange(4_000_000, 5_000_000))
+
+    def _bulky(self) -> None:
+        """Large messages, some of which are stored."""
+        for number in range(_LARGE):
+            self._schedule(4_500_000 if number % 3 else 2_000, self._large)
