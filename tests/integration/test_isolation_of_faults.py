@@ -72,11 +72,11 @@ class _Play:
         print(told)
         expect(disturbed_ms <= _RATIO_MAX * quiet_ms, told)
 
-    def _p99_ms(self, per_second: int, targets: list[str], disturbed: bool) -> float:
+    def _p99_ms(self, per_second: int, targets: list[str], disturbed: bool, seconds: float = _SECONDS) -> float:
         asked: list[Sent] = []
-        sending = threading.Thread(target=lambda: asked.extend(self._send(per_second, targets)))
+        sending = threading.Thread(target=lambda: asked.extend(self._send(per_second, targets, seconds)))
         sending.start()
-        before, deletes_at = len(self.reader.records), time.monotonic() + _SECONDS / 2 if disturbed else float("inf")
+        before, deletes_at = len(self.reader.records), time.monotonic() + seconds / 2 if disturbed else float("inf")
         while sending.is_alive():
             self.reader.take(0.05)
             if time.monotonic() >= deletes_at:
@@ -93,10 +93,10 @@ class _Play:
         print(f"{len(late)} messages: p50 {late[len(late) // 2]:.1f}, max {late[-1]:.1f} ms late")
         return late[int(len(late) * 0.99)]
 
-    def _send(self, per_second: int, targets: list[str]) -> list[Sent]:
+    def _send(self, per_second: int, targets: list[str], seconds: float) -> list[Sent]:
         """Requests for these targets in turn, `per_second` to ten of them, due two seconds after they are sent."""
         sender, asked, first, wait = self.bed.sender(), list[Sent](), time.time(), threading.Event()
-        for index in range(int(_SECONDS * per_second * len(targets) / _HEALTHY)):
+        for index in range(int(seconds * per_second * len(targets) / _HEALTHY)):
             at = first + index * _HEALTHY / (per_second * len(targets))
             wait.wait(max(at - time.time(), 0.0))
             target, due_ms = targets[index % len(targets)], int(at * 1000) + 2_000
@@ -151,7 +151,7 @@ def play(tmp_path: Path) -> Iterator[_Play]:
 
 @pytest.mark.timeout(1_800 + 40 * _SECONDS)
 def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> None:
-    play._p99_ms(_RATE, play.healthy, disturbed=False)  # to warm up
+    play._p99_ms(_RATE, play.healthy, disturbed=False, seconds=5.0)  # to warm up
     first_kept(play.round, LIGHTER)
     play.broker.heal()
     play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * PATIENCE_S)
