@@ -5,8 +5,8 @@ As `mutations`, whose table lists them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
@@ -15,15 +15,11 @@ import msgspec
 from postdate.connectors.kafka.seam import Headers
 from postdate.connectors.wire.delivered import delivered_headers
 from postdate.connectors.wire.requests import Request
-from postdate.sidecar import apply, batch, batch_limit, ingest
+from postdate.sidecar import apply, batch
 from postdate.sidecar.batch import BatchBuilder
-from postdate.sidecar.batch_content import Batch, Refusal
+from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
-from postdate.sidecar.fault_attribution import FaultAttribution
-from postdate.sidecar.parking import Parking
-from postdate.sidecar.targets import Target
 from postdate.wheel.entry import Entry
-from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from support.simulation.world import World
 
@@ -88,40 +84,6 @@ def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
     return patch.object(apply, "_acts_on", acts_on)
 
 
-@contextmanager
-def _budget_from_failure(_: World) -> Iterator[None]:
-    """The retry budget of an entry runs from the failure of its target on, also where it was not due then."""
-    honest_judge, honest_spent, honest_end = BatchBuilder._judge, FaultAttribution.spent, Parking._end_spent
-
-    def judge(
-        self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, *more: Any
-    ) -> Refusal | None:
-        return honest_judge(self, batch, entry, key, size_bytes, now_ms + self._budget_ms, *more)
-
-    def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
-        return honest_spent(self, name, due_ms, now_ms + self._budget_ms)
-
-    def end_spent(self: Parking, index: TimerIndex, target: Target, now_ms: int) -> bool:
-        return honest_end(self, index, target, now_ms + self._budget_ms)
-
-    with (
-        patch.object(BatchBuilder, "_judge", judge),
-        patch.object(FaultAttribution, "spent", spent),
-        patch.object(Parking, "_end_spent", end_spent),
-    ):
-        yield
-
-
-@contextmanager
-def _one_control_more(_: World) -> Iterator[None]:
-    """5,000 entries may lie under key 0: a reschedule that stores what it moves makes 10,001 fates of them."""
-    with (
-        patch.object(batch_limit, "CONTROL_ENTRIES_MAX", 5_000),
-        patch.object(ingest, "CONTROL_ENTRIES_MAX", 5_000),
-    ):
-        yield
-
-
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "all headers of messages dropped": (_with_headers(lambda own: []), ""),
@@ -130,6 +92,4 @@ RECORD_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "a transaction in the opposite order": (_reversed, ""),
     "fates found under their writer's due time": (_fates_by_first_due, "settings"),
     "controls act on what follows": (_acts_on_what_follows, "controls"),
-    "retry budget from the failure on": (_budget_from_failure, ""),
-    "one control more than a record holds": (_one_control_more, "volume"),
 }
