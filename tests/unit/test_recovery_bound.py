@@ -40,7 +40,9 @@ def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Itera
     """Every admin client, and no reader and no producer, is answered by a leader that knows these ends."""
     honest = SimAdmin.end_offsets
 
-    def end_offsets(self: SimAdmin, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+    def end_offsets(
+        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
         found = honest(self, parts, isolation)
         return {part: min(offset, ends.get(part, offset)) for part, offset in found.items()}
 
@@ -193,7 +195,9 @@ def test_a_halt_is_confirmed_by_a_new_client(bench: Bench, monkeypatch: pytest.M
     shard.close()
     honest = SimAdmin.end_offsets
 
-    def end_offsets(self: SimAdmin, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+    def end_offsets(
+        self: SimAdmin, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
         found = honest(self, parts, isolation)
         return {part: 0 if self is bench.admin and part == _REQUESTS else offset for part, offset in found.items()}
 

@@ -21,6 +21,7 @@ from postdate.sidecar.instructions import take_instruction
 from postdate.sidecar.limits import (
     INSTRUCTION_INTERVAL_MS,
     LAG_AGE_MS_MAX,
+    LAG_PATIENCE_S,
     LAG_PAUSE_MS,
     STATUS_AGE_MS_MAX,
     STATUS_INTERVAL_MS,
@@ -154,7 +155,7 @@ class Desk:
             return None
         part = self._ctx.requests
         try:
-            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED)[part] - read, 0)
+            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_PATIENCE_S)[part] - read, 0)
         except KafkaFault:
             self._ask_lag_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
             return None

@@ -258,6 +258,9 @@ LAG_AGE_MS_MAX: Final = 30_000
 # After a question for the lag that Kafka did not answer: it held the shard up for as long as an admin request may take.
 LAG_PAUSE_MS: Final = 600_000
 
+# The shard's thread waits for the answer, and nothing is delivered meanwhile: a hung leader must not cost more.
+LAG_PATIENCE_S: Final = 0.5
+
 # What has said nothing for longer is taken for gone: three times what a living shard takes, at most.
 STATUS_SILENT_MS_MAX: Final = 30_000
 

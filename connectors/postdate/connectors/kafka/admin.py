@@ -74,8 +74,10 @@ class ConfluentAdmin:
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
         return self._list_offsets(parts, _EARLIEST, Isolation.READ_UNCOMMITTED)
 
-    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
-        return self._list_offsets(parts, _LATEST, isolation)
+    def end_offsets(
+        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
+        return self._list_offsets(parts, _LATEST, isolation, patience_s)
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         spec = OffsetSpec.for_timestamp(timestamp_ms)
@@ -192,16 +194,19 @@ class ConfluentAdmin:
         """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
         return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
-    def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
+    def _list_offsets(
+        self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
         """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
         with the leader epoch that it remembers: so its memory is refreshed first (*measured*: FENCED_LEADER_EPOCH stays
         for good otherwise, after a broker was paused)."""
         wanted = {Tp(part.topic, part.index): spec for part in parts}
         level = IsolationLevel[isolation.name]
         offsets: dict[Partition, int] = {}
-        deadline = time.monotonic() + self._timeout_s
+        timeout_s = self._timeout_s if patience_s is None else patience_s
+        deadline = time.monotonic() + timeout_s
         while wanted:
-            futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
+            futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=timeout_s)
             for tp, future in futures.items():
                 try:
                     offset = self._listed(future, f"ask for offsets of {tp.topic}/{tp.partition}")

@@ -323,9 +323,11 @@ class Admin(Protocol):
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
         """The first offset each log still holds. Raises RecordRejected where a partition does not exist."""
 
-    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+    def end_offsets(
+        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
         """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
-        offset. Raises RecordRejected where a partition does not exist."""
+        offset. Waits for at most `patience_s`, if it is given. Raises RecordRejected if a partition does not exist."""
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         """The first offset whose record's timestamp is at or after `timestamp_ms`; None where there is none."""

@@ -129,7 +129,8 @@ PARKED: Final = Metric(
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries whose target fails, is held, or is sent to at a limited rate: they wait apart and hold nobody up.",
+    "Entries whose target fails, is isolated or held, or is sent to at a limited rate: they wait apart and hold nobody "
+    "up.",
     "`postdate pending list --state parked` names the targets. One that fails: mend it, or let the entries end as dead "
     "letters.",
 )

@@ -78,8 +78,11 @@ class SimAdmin:
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
         return self._ask_leaders("ask for offsets", parts, lambda log: log.start)
 
-    def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
-        return self._ask_leaders("ask for offsets", parts, lambda log: log.end_for(isolation))
+    def end_offsets(
+        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
+        patience_ms = None if patience_s is None else patience_s * 1000
+        return self._ask_leaders("ask for offsets", parts, lambda log: log.end_for(isolation), patience_ms)
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
         return self._ask_leaders("ask for a time", [part], lambda log: log.offset_for_time(timestamp_ms))[part]
@@ -177,11 +180,15 @@ class SimAdmin:
         self._closed = True
 
     def _ask_leaders(
-        self, doing: str, parts: Iterable[Partition], look: Callable[[PartitionLog | StaleLog], T]
+        self,
+        doing: str,
+        parts: Iterable[Partition],
+        look: Callable[[PartitionLog | StaleLog], T],
+        patience_ms: float | None = None,
     ) -> dict[Partition, T]:
         """Ask each leader, as this client knows them, about its logs."""
         wanted, found = list(parts), dict[Partition, T]()
-        deadline_ms = self._link.time.now_ms + self._timeout_ms
+        deadline_ms = self._link.time.now_ms + (self._timeout_ms if patience_ms is None else patience_ms)
         while missing := [part for part in wanted if part not in found]:
             node, asked = next(iter(self._metadata.by_leader(missing).values()))
 
