@@ -24,7 +24,7 @@ from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
 from support.simulation.settings import Operators, Settings
-from support.simulation.themes import Themes
+from support.simulation.themes import CALM, Themes
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
 from support.simulation.volume import VOLUME, Volume
@@ -82,11 +82,12 @@ class Plan:
         # Of its own, so that the rest of a schedule is the same with and without.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
-        if self.theme == VOLUME:
+        is_plain = self.theme == VOLUME or self.theme in CALM
+        if is_plain:
             self.rates = ()
         # Also of their own: which settings each start of a process has; the usual ones in most schedules.
         by_operators = Random(f"{seed}/settings")
-        self.differ = theme in DIFFERING or (theme != VOLUME and by_operators.random() < 0.25)
+        self.differ = theme in DIFFERING or (not is_plain and by_operators.random() < 0.25)
         self._usual = Settings(store_after_ms=self.store_after_ms, messages_per_second_max=self.rates)
         self._operators = Operators(by_operators, self._usual, STORE_AFTER_MS, RATES, _DIFFER_IN.get(theme or "", ()))
         self._settings: list[Settings] = []

@@ -57,7 +57,7 @@ class Themes:
         if self._theme == BROKERS:
             plan.by_hand = self._random.random() < 0.5
         elif self._theme in CALM:
-            plan.by_hand, plan.rates, plan.entries_max = False, (), [1_000]
+            plan.by_hand, plan.entries_max = False, [1_000]
         elif self._theme == STAMPS:
             plan.stamps = {}
         elif self._theme == ENDS:
