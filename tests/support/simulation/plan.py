@@ -103,6 +103,8 @@ class Plan:
         self.themes = Themes(self, seed)
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
+        if self.theme in CALM:  # where lateness is judged, nothing else may make anything late
+            world.polled_min, world.polled_max, world.clocks_drift = 5_000, 5_000, False
         world.replayed_max = choose.choice([1, 200])
         world.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
         world.tail_offsets = choose.choice([1, 64])

@@ -74,6 +74,7 @@ class World:
         self.polled_min = 1  # who reads how many requests at once differs between processes
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
+        self.clocks_drift = True
         self.readers_differ = False  # some machines read one request at a time
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
@@ -94,6 +95,7 @@ class World:
 
     def new_machine(self, name: str) -> Machine:
         skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
+        rate = rate if self.clocks_drift else 1.0
         clock = _MachineClock(self, skew_ms, rate)
         self.reached["clock drifts"] += rate != 1.0
         self.troubles.clocks_are_true &= rate <= 1.0
