@@ -17,7 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
@@ -216,6 +216,8 @@ class _Pages:
             return JSONResponse({"error": str(refused)}, refused.status, headers)
         except BadQuery as error:
             return JSONResponse({"error": str(error)}, 400)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
         except Unanswered as error:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
         except WheelError as error:

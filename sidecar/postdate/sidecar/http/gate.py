@@ -1,0 +1,56 @@
+"""How many requests the HTTP port answers at a time: the bound stands behind the probes, so no load keeps them out.
+
+A request beyond the bound of its address is answered 429, one beyond the bound of the port 503.
+
+Thread rule: the event loop of the server.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from postdate.sidecar.http.limits import HTTP_REQUESTS_MAX, HTTP_REQUESTS_PER_ADDRESS_MAX
+
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""The paths that are served in front of the bounds. Their answers take microseconds and wait for nothing."""
+
+
+class Gate:
+    """The application behind the bounds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._requests: Counter[str] = Counter()  # in progress, by the address of the client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves or refuses one request."""
+        if scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        address = scope["client"][0] if scope["client"] else ""
+        refusal = self._refusal(address)
+        if refusal is not None:
+            await refusal(scope, receive, send)
+            return
+        self._requests[address] += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._requests[address] -= 1
+            if not self._requests[address]:
+                del self._requests[address]
+
+    def _refusal(self, address: str) -> JSONResponse | None:
+        if self._requests[address] >= HTTP_REQUESTS_PER_ADDRESS_MAX:
+            return _busy(429, f"{HTTP_REQUESTS_PER_ADDRESS_MAX} requests of your address are in progress; try again")
+        if self._requests.total() >= HTTP_REQUESTS_MAX:
+            return _busy(503, f"{HTTP_REQUESTS_MAX} requests are in progress; try again")
+        return None
+
+
+def _busy(status: int, why: str) -> JSONResponse:
+    return JSONResponse({"error": why}, status, {"Retry-After": "1", "Connection": "close"})
