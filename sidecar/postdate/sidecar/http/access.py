@@ -4,23 +4,25 @@
 - Reading what is pending: whoever reaches a port of a loopback address; else only with the token.
 - Changes: only with the token, wherever they come from.
 
-The token is read from its file for each question, so that it can be replaced while the process runs. A browser on this
-machine must not be talked into reading for others (DNS rebinding): a loopback port answers to its own names only.
+The token is read from its file for each question, so that it can be replaced while the process runs.
+
+The port answers only to its own names (`Hosts`), on every path: by a name of their own, which they let resolve to an
+address of this network (DNS rebinding), the owners of a web page could read through the browser of somebody here. They
+cannot do so by an address, since the browser then sends the page's requests to the page's own server; so an address is
+allowed, as the probes of Kubernetes and the scrapes of Prometheus send it.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
 from pathlib import Path
-from typing import Final
 
 from starlette.requests import Request
 
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
-
-_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 class Refused(Exception):
@@ -39,18 +41,30 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+class Hosts:
+    """The names and addresses that the port answers to."""
+
+    def __init__(self, config: HttpConfig) -> None:
+        self._local = is_loopback(config.host)
+        names = ["localhost", config.host, config.advertise, socket.gethostname(), *config.names]
+        self._names = frozenset(name.lower() for name in names if name)
+
+    def knows(self, header: str) -> bool:
+        """True if a Host header has a name of this port, or an address; a loopback port allows loopback addresses."""
+        name = _host_name(header)
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return address.is_loopback or not self._local or name in self._names
+
+
 class Access:
     """The rules of one configuration."""
 
     def __init__(self, config: HttpConfig) -> None:
         self._token_file = config.token_file
         self._local = is_loopback(config.host)
-        self._names = _LOCAL_NAMES | {config.host.lower(), config.advertise.lower()} - {""}
-
-    def may_reach(self, request: Request) -> None:
-        """Raises Refused where a name of somebody else's led here."""
-        if self._local and _host_name(request.headers.get("host", "")) not in self._names:
-            raise Refused(421, "this port answers to localhost and its addresses only")
 
     def may_read(self, request: Request) -> None:
         """Raises Refused where the question needs a token and has none."""
@@ -70,11 +84,11 @@ class Access:
 
 
 def _host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
+    """The name or address in a Host header, without the port, the brackets of an address and the dot of a root."""
     name = header.strip().lower()
     if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0]
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0].removesuffix(".")
 
 
 def _read_token(path: Path) -> bytes:

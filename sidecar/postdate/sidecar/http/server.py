@@ -13,6 +13,7 @@ import threading
 
 import uvicorn
 
+from postdate.sidecar.http.access import Hosts
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.connections import BoundedConnection
 from postdate.sidecar.http.gate import Gate
@@ -37,7 +38,7 @@ class HttpServer:
         self._http = process.config.http
         self._first = bound
         config = uvicorn.Config(
-            Gate(make_app(process)),
+            Gate(make_app(process), Hosts(self._http)),
             http=BoundedConnection,
             log_config=None,
             log_level="warning",
