@@ -4,6 +4,8 @@
 - Reading what is pending: whoever reaches a port of a loopback address; else only with the token.
 - Changes: only with the token, wherever they come from.
 
+A person or a program sends the token itself; another process signs its request with it (`signing`).
+
 The token is read from its file for each question, so that it can be replaced while the process runs.
 
 The port answers only to its own names (`Hosts`), on every path: by a name of their own, which they let resolve to an
@@ -23,6 +25,7 @@ from starlette.requests import Request
 
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
+from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed
 
 
 class Refused(Exception):
@@ -62,25 +65,40 @@ class Hosts:
 class Access:
     """The rules of one configuration."""
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, own_address: str) -> None:
         self._token_file = config.token_file
+        self._signatures = Signatures(own_address)
         self._local = is_loopback(config.host)
 
-    def may_read(self, request: Request) -> None:
-        """Raises Refused where the question needs a token and has none."""
+    def may_read(self, request: Request, body: bytes) -> None:
+        """Raises Refused if the question needs the token and has none."""
         if not self._local:
-            self.may_change(request)
+            self.may_change(request, body)
 
-    def may_change(self, request: Request) -> None:
-        """Raises Refused where the request has not the token, or there is none."""
+    def may_change(self, request: Request, body: bytes) -> None:
+        """Raises Refused if the request neither has the token nor is signed with it, or no token is configured. `body`:
+        that of a signed request."""
         if self._token_file is None:
             raise Refused(403, "no token is configured (http.token_file), so nothing may be asked or changed from here")
         given = request.headers.get("authorization", "")
+        if is_signed(given):
+            self._check(request, body, given)
+            return
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Refused(401, "a bearer token is needed: Authorization: Bearer TOKEN; in a command: --token-file FILE")
         if not hmac.compare_digest(token.strip().encode("utf-8", "replace"), _read_token(self._token_file)):
             raise Refused(401, "the token is not the one in http.token_file")
+
+    def _check(self, request: Request, body: bytes, given: str) -> None:
+        assert self._token_file is not None, "the caller looked"
+        target = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).removesuffix(b"?")
+        try:
+            self._signatures.check(_read_token(self._token_file), given, request.method, target.decode("latin-1"), body)
+        except BadSignature as error:
+            raise Refused(401, str(error)) from error
+        except NoncesFull as error:
+            raise Refused(503, str(error)) from error
 
 
 def _host_name(header: str) -> str:

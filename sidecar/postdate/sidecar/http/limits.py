@@ -93,6 +93,11 @@ HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
 TOKEN_CHARS_MIN: Final = 16
 TOKEN_FILE_BYTES_MAX: Final = 4_096
 
+# How long a signed question of another process is valid, before and after its time: the clocks of machines that share a
+# Kafka cluster agree far better. Changes within twice that time are remembered; a person makes a few a minute.
+SIGNATURE_MS_MAX: Final = 30_000
+NONCES_MAX: Final = 10_000
+
 # How long the server may take to end what it is answering when the process stops.
 HTTP_STOP_S: Final = 3.0
 
