@@ -21,8 +21,8 @@ test: java ## lint, types, and every test
 
 SEED ?= 1
 SEEDS ?= 1000
-simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; TRACE=1 tells every step
-	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(TRACE),--trace)
+simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafka; THEME=stalls, TRACE=1 prints every step
+	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(THEME),--theme "$(THEME)") $(if $(TRACE),--trace)
 
 SECONDS ?= 60
 fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to have each finding again
@@ -30,9 +30,10 @@ fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to
 
 MINUTES ?= 30
 RATE ?= 1000
-soak: java jars ## every fault, again and again, on real processes, for MINUTES=30 with SEED=... and RATE=1000 a second
-	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --rate $(RATE) \
-	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),docs/soak.md)
+EACH ?= 1
+soak: java jars ## all faults on real processes for MINUTES=30, each EACH=1 times or more, at RATE=1000 a second; SEED=...
+	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --each $(EACH) --rate $(RATE) \
+	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),benchmarks/soak.md)
 
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)

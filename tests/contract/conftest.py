@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from postdate.connectors.kafka.client import ConfluentKafka
@@ -9,6 +11,8 @@ from postdate.connectors.kafka.seam import Kafka
 from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from support.broker import RunningBroker
+from support.kafka_clock import now_s
+from support.kafka_steps import Join, Member
 
 
 @pytest.fixture(scope="session", params=["simulated", "confluent"])
@@ -18,3 +22,19 @@ def kafka(request: pytest.FixtureRequest) -> Kafka:
         return SimKafka(SimBroker())
     running: RunningBroker = request.getfixturevalue("broker")
     return ConfluentKafka(KafkaSettings(running.bootstrap_servers))
+
+
+@pytest.fixture
+def join(kafka: Kafka) -> Iterator[Join]:
+    """Makes members; closes what a test leaves open."""
+    members: list[Member] = []
+
+    def make(group: str, topic: str, first_offset: int | None = 0, instance_id: str | None = None) -> Member:
+        member = Member(kafka.group_consumer(group, instance_id), first_offset, lambda: now_s(kafka))
+        member.consumer.subscribe([topic], member)
+        members.append(member)
+        return member
+
+    yield make
+    for member in members:
+        member.consumer.close()

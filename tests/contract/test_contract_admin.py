@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
-from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition
+from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition, TopicInfo
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import append, new_topic, open_producer
@@ -70,6 +70,7 @@ class TestTopics:
         new = NewTopic(name, 3, 1, {"retention.ms": "7777777", "message.timestamp.type": "LogAppendTime"})
         assert admin.create_topics([new]) == [name]
         assert admin.create_topics([new]) == []
+        found: dict[str, TopicInfo] = {}
         described = admin.describe([name, absent], ["retention.ms", "message.timestamp.type", "cleanup.policy"])
         assert set(described) == {name}
         assert described[name].partitions == {0: True, 1: True, 2: True}
@@ -80,6 +81,9 @@ class TestTopics:
         }
         assert admin.describe([name])[name].config == {}
         assert admin.describe([]) == {}
+        looked = admin.look_up([name, absent], ["retention.ms"])
+        wait_until(lambda: bool(found.update(looked(0.05) or {}) or found), "the look-up is answered")
+        assert found == admin.describe([name, absent], ["retention.ms"])
 
     def test_a_topic_created_again_has_another_id(self, kafka: Kafka) -> None:
         admin = kafka.admin()

@@ -5,8 +5,6 @@ Method: members that note every event and record; a member that must see nothing
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import pytest
 
 from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange
@@ -14,33 +12,17 @@ from postdate.connectors.kafka.seam import Kafka, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import (
+    Join,
     Member,
     abort_values,
     append,
     commit_values,
+    confirms,
     new_topic,
     open_producer,
     poll_for,
     poll_until,
 )
-
-Join = Callable[..., Member]
-
-
-@pytest.fixture
-def join(kafka: Kafka) -> Iterator[Join]:
-    """Makes members; closes what a test leaves open."""
-    members: list[Member] = []
-
-    def make(group: str, topic: str, first_offset: int | None = 0, instance_id: str | None = None) -> Member:
-        member = Member(kafka.group_consumer(group, instance_id), first_offset, lambda: now_s(kafka))
-        member.consumer.subscribe([topic], member)
-        members.append(member)
-        return member
-
-    yield make
-    for member in members:
-        member.consumer.close()
 
 
 def _fill(kafka: Kafka, topic: str, partitions: int, count: int) -> None:
@@ -255,14 +237,16 @@ class TestOwnership:
         part = Partition(topic, 0)
         group = unique_name("group")
         member = join(group, topic)
-        assert not member.consumer.confirm(part, 10)
+        elsewhere = Partition("elsewhere", 0)
+        assert not member.consumer.confirm([part], 10)
         poll_until([member], lambda: bool(member.events), "an assignment")
-        poll_until([member], lambda: member.consumer.confirm(part, 10), "a group that has settled")
-        assert not member.consumer.confirm(Partition("elsewhere", 0), 10)
+        poll_until([member], lambda: confirms(member, part), "a group that has settled")
+        assert member.consumer.confirm([part, elsewhere], 10) == {part}
+        assert not member.consumer.confirm([elsewhere], 10)
         assert kafka.admin().group_offset(group, part) is None, "to ask is not to commit"
         member.consumer.commit({part: 0})
         poll_until([member], lambda: kafka.admin().group_offset(group, part) == 0, "the commit")
-        assert member.consumer.confirm(part, 10)
+        assert confirms(member, part)
 
     def test_the_coordinator_confirms_each_partition_to_one_member_only(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
@@ -274,7 +258,7 @@ class TestOwnership:
         said: list[set[Partition]] = [set(), set()]
 
         def settled() -> bool:
-            said[:] = [{part for part in parts if m.consumer.confirm(part, 10)} for m in both]
+            said[:] = [set(m.consumer.confirm(parts, 10)) for m in both]
             return all(said)
 
         poll_until(both, settled, "a group that has settled")
@@ -285,11 +269,11 @@ class TestOwnership:
         part = Partition(topic, 0)
         group = unique_name("group")
         old = join(group, topic, instance_id="pod-0")
-        poll_until([old], lambda: old.consumer.confirm(part, 10), "a group that has settled")
+        poll_until([old], lambda: confirms(old, part), "a group that has settled")
         new = join(group, topic, instance_id="pod-0")
-        poll_until([new], lambda: new.consumer.confirm(part, 10), "the successor")
+        poll_until([new], lambda: confirms(new, part), "the successor")
         assert part in old.consumer.assignment()
-        assert not old.consumer.confirm(part, 10)
+        assert not old.consumer.confirm([part], 10)
 
     def test_the_group_offset_can_be_asked_from_outside(self, kafka: Kafka, join: Join) -> None:
         topic = new_topic(kafka, partitions=2)
@@ -327,9 +311,9 @@ class TestOwnership:
         part = Partition(topic, 0)
         group = unique_name("group")
         old = join(group, topic, instance_id="pod-0")
-        poll_until([old], lambda: old.consumer.confirm(part, 10), "a group that has settled")
+        poll_until([old], lambda: confirms(old, part), "a group that has settled")
         new = join(group, topic, instance_id="pod-0")
-        poll_until([new], lambda: new.consumer.confirm(part, 10), "the successor")
+        poll_until([new], lambda: confirms(new, part), "the successor")
         with pytest.raises(KafkaFault):
             old.consumer.commit_note(part, 0, "mine")
         assert kafka.admin().group_note(group, part) == ""

@@ -22,7 +22,6 @@ from support.kafka_steps import (
     read_to_end,
 )
 from support.patience import PATIENCE_S
-from support.rounds import LIGHTER, expect, first_kept
 
 #: s. Less than the least that it could wait for in vain: what an open transaction may last.
 _PROMPT_S = 9.0
@@ -119,15 +118,15 @@ class TestOutcome:
 
     def test_an_empty_transaction_commits_and_aborts(self, kafka: Kafka) -> None:
         producer = open_producer(kafka)
-
-        def play(_: int) -> None:
+        deadline = now_s(kafka) + PATIENCE_S
+        while True:
             producer.begin()
             producer.commit()
             producer.begin()
             producer.abort()
-            expect(producer.settle(), "the end of the transaction took long")
-
-        first_kept(play, LIGHTER)
+            if producer.settle():
+                break
+            assert now_s(kafka) < deadline, "no end of a transaction was quick"
         producer.destroy()
 
     def test_destroy_leaves_an_open_transaction_without_waiting(self, kafka: Kafka) -> None:

@@ -15,8 +15,9 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.dev.local import LocalBroker
+from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from postdate.connectors.kafka.dev.readiness import wait_until_ready
 from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
@@ -33,6 +34,7 @@ from support.kafka_steps import (
     read_committed,
 )
 from support.patience import PATIENCE_S
+from support.rounds import LONGER, expect, first_kept
 from support.sidecars import environment
 
 #: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
@@ -144,6 +146,27 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
     assert not producer.settle()  # that the broker is back does not mend it
     producer.destroy()
     assert [r.value for r in read_committed(kafka, Partition(topic, 0))] == committed
+
+
+def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBroker, kafka: ConfluentKafka) -> None:
+    topic = new_topic(kafka)
+    # The library asks the addresses in a random order; what it reports of these two is older than the transaction.
+    servers = f"{own.host}:{free_port()},{own.host}:{free_port()},{own.bootstrap_servers}"
+    some_away = ConfluentKafka(KafkaSettings(servers))
+
+    def play(_: int) -> bool:
+        producer = open_producer(some_away)
+        producer.begin()
+        producer.produce(topic, b"v", None, [], 0)
+        assert producer.flush(PATIENCE_S) == 0
+        began = time.monotonic()
+        producer.commit()
+        took_s, settled = time.monotonic() - began, producer.settle()
+        producer.destroy()
+        expect(took_s < limits.SUSPICIOUS_END_S, f"the commit took {took_s:.2f} s, which taints a producer, too")
+        return settled
+
+    assert [first_kept(play, LONGER) for _ in range(8)] == [True] * 8
 
 
 def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: ConfluentKafka) -> None:

@@ -2,8 +2,9 @@
 
 Method: ten targets on a broker with ACLs: one missing, one that refuses by ACL, one whose records are beyond its size
 limit. The other seven get the same traffic twice, without and then with the three beside it, and their lateness in
-both is compared; where the machine was too busy for that, both are done again. POSTDATE_ISOLATION_SECONDS and
-POSTDATE_ISOLATION_RATE make the run larger.
+both is compared, without what other programs kept the sidecar from doing. How many transactions left without a message
+that was due is counted, too, which is the same on any machine. POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE
+make the run larger.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
@@ -25,17 +27,20 @@ from postdate.connectors.wire.headers import AT, DEAD_REASON, TOPIC, Headers
 from postdate.connectors.wire.reasons import Reason
 from support.bed import Bed, new_bed
 from support.broker import local_broker, unique_name
+from support.contention import Waits, Watch, watch_contention
 from support.oracle import Outcome, Reader, Sent
+from support.passing import passed_by
 from support.patience import PATIENCE_S
-from support.rounds import LIGHTER, expect, first_kept
 from support.sidecars import wait_until
 
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 _BUDGET_MS = 5_000
 _SMALL_TARGET_BYTES = 4_000
-#: Times the undisturbed p99, and ms on top for a machine that does other things as well: the promise is 1.5.
+#: Times the undisturbed p99, which is the promise, and ms on top: p99 of so few messages is a single moment's.
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
+#: One transaction can have been under way at the due time, and one by what the clocks of process and broker differ.
+_PASSED_BY_MAX = 2
 
 
 @pytest.fixture
@@ -63,7 +68,7 @@ def _forbid_writing(bed: Bed, topic: str) -> None:
 
 @dataclass
 class _Play:
-    """The request topic, its targets, and all that was asked for in all rounds."""
+    """The request topic, its targets, and all that was asked for."""
 
     bed: Bed
     requests: str
@@ -80,15 +85,13 @@ class _Play:
     def bad(self) -> list[str]:
         return [self.missing, self.refusing, self.small]
 
-    def round(self, slower: int) -> None:
+    def compare(self, watch: Watch) -> None:
         """The lateness of the good targets without and with the bad ones beside them."""
-        per_second = max(_RATE // slower, 10)
-        quiet_ms = _p99_ms(self.reader, self.ask(self.good, per_second))
-        disturbed_ms = _p99_ms(self.reader, self.ask([*self.good, *self.bad], per_second))
+        quiet, disturbed = self.ask(self.good, _RATE), self.ask([*self.good, *self.bad], _RATE)
         self.letters.until(lambda: len(self.letters.records) >= len(self.dead), "the bad ones are dead")
-        told = f"p99 {quiet_ms:.1f} ms without and {disturbed_ms:.1f} ms with the bad targets, {per_second} a second"
-        print(told)
-        expect(disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS, told)
+        waits = watch.most()
+        quiet_ms, disturbed_ms = (_p99_ms(self.reader, asked, waits) for asked in (quiet, disturbed))
+        assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
 
     def ask(self, targets: list[str], per_second: int, seconds: float = _SECONDS) -> list[Sent]:
         """The requests for good targets, once all of them have arrived; they are read while more are sent."""
@@ -119,12 +122,16 @@ class _Play:
         return asked
 
 
-def _p99_ms(reader: Reader, asked: list[Sent]) -> float:
-    """How late these messages were at their reader."""
+def _p99_ms(reader: Reader, asked: list[Sent], waits: Waits) -> float:
+    """How late these messages were at their reader, without what was spent waiting for others."""
     due = {sent.origin: sent.due_ms for sent in asked}
-    late = sorted(seen.arrived_ms - due[seen.origin] for seen in reader.records if seen.origin in due)
-    print(f"{len(late)} messages: p50 {late[len(late) // 2]:.1f}, p99 {late[int(len(late) * 0.99)]:.1f} ms late")
-    return late[int(len(late) * 0.99)]
+    seen = [record for record in reader.records if record.origin in due]
+    dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
+    points, undisturbed = (50, 99, 100), waits.undisturbed(dues, arrivals)
+    late = np.percentile(np.array(arrivals) - np.array(dues), points).round(1)
+    print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without waiting for others, which took ")
+    print(f"{waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
+    return float(np.percentile(undisturbed, 99))
 
 
 @pytest.mark.timeout(1_800 + 20 * _SECONDS)
@@ -141,12 +148,17 @@ def test_three_bad_targets_of_ten_delay_none_of_the_others(guarded: Bed) -> None
     play = _Play(bed, requests, good, missing, refusing, small, reader, letters)
     play.ask(good, _RATE, 2.0)  # to warm up
     try:
-        first_kept(play.round, LIGHTER)
+        with watch_contention() as watch:
+            play.compare(watch)
     finally:
         reader.close()
         letters.close()
     wait_until(sidecar.is_alive, "the sidecar still runs")
-    _judge_reasons(play, bed.judge(play.asked, play.dead))
+    outcome = bed.judge(play.asked, play.dead)
+    _judge_reasons(play, outcome)
+    passed = passed_by(outcome, {sent.origin: sent.due_ms for sent in play.asked})
+    print(f"messages by the transactions that left without them: {dict(passed)}")
+    assert max(passed) <= _PASSED_BY_MAX
 
 
 def _judge_reasons(play: _Play, outcome: Outcome) -> None:

@@ -64,9 +64,9 @@ def start(bed: Bed) -> list[Client]:
 
 
 def find(page: Page, what: str, shows: str) -> None:
-    """Look for an id or an origin, and wait for what must be shown."""
+    """Look for an id or an origin, and wait for what must be shown; what was shown before does not count."""
     page.fill("#what", what)
-    page.click("#find button")
+    page.run("document.querySelector('#found').replaceChildren(); document.querySelector('#find button').click()")
     page.wait_for(f"document.querySelector('#found').innerText.includes({shows!r})", f"{what} is found")
 
 
@@ -131,10 +131,59 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     page.wait_for("document.querySelector('#change-dialog').open", "the page asks for a time")
     page.fill("#when", str(now_ms))
     page.click("#change-yes")
+    page.wait_for(
+        "document.querySelector('#found').innerText.includes(': delivered')", "the move is followed to its end"
+    )
     bed.wait_for_ends(len(early) + 4)  # two controls, and what they were for
     find(page, sent[5].origin.decode(), ": delivered")
     wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 2, "two are gone")
     kept = page.run("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
     assert _TOKEN not in kept
     assert page.run("document.title") == "Postdate"
+    assert page.complaints == []
+
+
+def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(bed: Bed, page: Page) -> None:
+    """What is confirmed with the Enter key, or in a dialog that was closed and opened again within one frame, happens;
+    the answer to an earlier search, which comes late, changes nothing below the search that is shown."""
+    clients = start(bed)
+    now_ms = int(time.time() * 1000)
+    sent = send(bed, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
+    page.size(1280, 900, "light")
+    page.open(f"http://127.0.0.1:{clients[0].port}/")
+    page.wait_for("document.querySelector('#pending')?.innerText === '5'", "all that is pending is shown")
+
+    find(page, "order-0", sent[0].origin.decode())
+    page.click("[data-action='cancel']")
+    page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
+    dismiss = "document.querySelector('#change-dialog [value=cancel]').click()"
+    page.run(f"{dismiss}; document.querySelector('[data-action=cancel]').click()")
+    page.wait_for("new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true))))", "a frame passes")
+    page.click("#change-yes")
+    page.wait_for("document.querySelector('#token-dialog').open", "a change needs the token")
+    page.fill("#token", _TOKEN)
+    page.press_enter("#token")
+    page.wait_for("document.querySelector('#found').innerText.includes(': cancelled')", "the life shows the end")
+
+    find(page, "order-1", sent[1].origin.decode())
+    page.click("[data-action='reschedule']")
+    page.wait_for("document.querySelector('#change-dialog').open", "the page asks for a time")
+    page.fill("#when", str(now_ms))
+    page.press_enter("#when")
+    page.wait_for("document.querySelector('#found').innerText.includes(': delivered')", "the life shows the end")
+
+    page.run(
+        "(() => { const real = window.fetch; window.fetch = (path, options) => !path.endsWith('order-2') ? "
+        "real(path, options) : new Promise((done) => { window.answerLate = () => done(real(path, options)); }); })()"
+    )
+    page.fill("#what", "order-2")
+    page.click("#find button")
+    page.wait_for("Boolean(window.answerLate)", "the first search is sent")
+    find(page, "order-3", sent[3].origin.decode())
+    page.run("document.querySelector('#found [data-action=cancel]').dataset.seen = 'yes'; window.answerLate()")
+    page.wait_for("fetch('/api/v1/pending?id=order-1').then((answer) => answer.ok)", "a later question is answered")
+    page.wait_for("new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true))))", "a frame passes")
+    assert page.run("document.querySelector('#found [data-action=cancel]').dataset.seen") == "yes"
+    assert sent[3].origin.decode() in page.text("#found")
     assert page.complaints == []

@@ -216,7 +216,7 @@ def test_a_password_that_was_replaced_reaches_a_client_that_lives(
         admin = kafka.admin()
         with pytest.raises(KafkaFault) as refused:
             admin.describe([quiet.requests])
-        why = kafka.complaint(lambda: False)
+        why = str(kafka.complaint(lambda: False))
         assert "not-the-password" not in f"{refused.value} {why}"
         expect("Authentication failed" in why, f"a wrong password is told as such, not as: {why}")
         return admin

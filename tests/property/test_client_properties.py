@@ -24,10 +24,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12)
 contents = st.one_of(texts, st.binary(max_size=12))
-header_lists = st.lists(
-    st.tuples(
-        st.one_of(texts, st.sampled_from(["postdate-origin", "postdate-due", "postdate-dely"])), contents | st.none()
-    )
+header_names = st.one_of(texts, st.sampled_from(["postdate-origin", "postdate-due", "postdate-id", "postdate-dely"]))
+header_sets = st.one_of(
+    st.lists(st.tuples(header_names, contents | st.none())), st.dictionaries(header_names, contents | st.none())
 )
 ids = st.one_of(st.text(st.characters(codec="utf-8"), max_size=90), st.binary(max_size=260))
 spans = st.timedeltas(timedelta(seconds=-1), timedelta(days=500))
@@ -70,7 +69,7 @@ def exact_due(when: dict[str, Any], request: Request) -> None:
     st.one_of(st.just("orders"), texts),
     st.one_of(st.none(), contents),
     st.one_of(st.none(), contents),
-    header_lists,
+    header_sets,
     times,
     st.one_of(st.none(), ids),
     st.one_of(st.none(), spans),
@@ -81,7 +80,7 @@ def test_a_schedule_is_accepted_and_means_the_call(
     target: str,
     value: str | bytes | None,
     key: str | bytes | None,
-    headers: list[tuple[str, Any]],
+    headers: list[tuple[str, Any]] | dict[str, Any],
     when: dict[str, Any],
     id: str | bytes | None,
     grace: timedelta | None,
@@ -97,7 +96,8 @@ def test_a_schedule_is_accepted_and_means_the_call(
     request = read(record)
     assert (request.action, request.target, record.value) == (Action.SCHEDULE, target, bytes_of(value))
     assert request.key == bytes_of(key)
-    assert request.headers == [(name, bytes_of(content)) for name, content in headers if not is_ours(name)]
+    pairs = list(headers.items()) if isinstance(headers, dict) else headers
+    assert request.headers == [(name, bytes_of(content)) for name, content in pairs if not is_ours(name)]
     assert request.id == (bytes_of(id) or b"")
     assert request.partition == (-1 if target_partition is None else target_partition)
     assert (request.grace_ms >= 0) == (grace is not None)

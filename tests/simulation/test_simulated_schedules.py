@@ -28,7 +28,7 @@ from support.simulation.many import first_caught, replay, run_many, workers
 from support.simulation.mutations import MUTATIONS
 from support.simulation.plan import BURST, HELD, LOST
 from support.simulation.run import Result, run_seed
-from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS
+from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS, THEME_SITUATIONS
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -115,6 +115,14 @@ def test_the_documentation_names_every_situation() -> None:
     rows = [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.count("|") == 3]
     documented = {situation: counter.strip("`") for situation, counter in rows if situation in SITUATIONS}
     assert documented == SITUATIONS
+    of_themes = {(row[1], row[0]): row[2].strip("`") for row in rows_of_three(page)}
+    expected = {(text, theme): name for theme, named in THEME_SITUATIONS.items() for text, name in named.items()}
+    assert {key: counter for key, counter in of_themes.items() if key[1] in THEME_SITUATIONS} == expected
+
+
+def rows_of_three(page: str) -> list[tuple[str, ...]]:
+    """The rows of every table of three columns."""
+    return [tuple(cell.strip() for cell in line.split("|")[1:-1]) for line in page.splitlines() if line.count("|") == 4]
 
 
 @pytest.mark.parametrize("name", MUTATIONS)

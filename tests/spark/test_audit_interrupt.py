@@ -16,6 +16,7 @@ import pytest
 
 from support.bed import new_bed
 from support.broker import RunningBroker
+from support.patience import PATIENCE_S
 from support.sidecars import wait_until
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -50,15 +51,15 @@ def test_interrupted_it_says_so_and_leaves_nothing(broker: RunningBroker, tmp_pa
             start_new_session=True,
         )
         try:
-            wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}", 150)
+            wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}")
             if moment == "starting Spark":
                 wait_until(lambda: any("java" in command for command in _members(audit.pid)), "its JVM has started")
             os.killpg(audit.pid, signal.SIGINT)
-            stdout, _ = audit.communicate(timeout=240)
+            stdout, _ = audit.communicate(timeout=PATIENCE_S)
         finally:
             audit.kill()
-            audit.wait(30)
-    wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}", 20)
+            audit.wait(PATIENCE_S)
+    wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}")
     assert (audit.returncode, stdout) == (1, b""), said.read_text()
     lines = said.read_text().splitlines()
     assert lines[-1] == "stopped; nothing was judged"

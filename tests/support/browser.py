@@ -78,6 +78,13 @@ class Page:
     def fill(self, selector: str, text: str) -> None:
         self.run(f"document.querySelector({json.dumps(selector)}).value = {json.dumps(text)}")
 
+    def press_enter(self, selector: str) -> None:
+        """Focus the element, and press and release the Enter key as a keyboard does."""
+        self.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        key = {"key": "Enter", "code": "Enter", "windowsVirtualKeyCode": 13}
+        self._ask("Input.dispatchKeyEvent", type="keyDown", text="\r", **key)
+        self._ask("Input.dispatchKeyEvent", type="keyUp", **key)
+
     def photograph(self, path: Path) -> None:
         """The whole page as a PNG."""
         told = self._ask("Page.captureScreenshot", format="png", captureBeyondViewport=True)

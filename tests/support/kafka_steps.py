@@ -20,7 +20,6 @@ from postdate.connectors.kafka.seam import (
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.patience import PATIENCE_S
-from support.rounds import LIGHTER, expect, first_kept
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
@@ -52,14 +51,13 @@ def commit_until_settled(producer: TransactionalProducer, topic: str, value: byt
     """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
     several, each with the same value. What was committed, in order."""
     committed: list[bytes] = []
-
-    def play(_: int) -> list[bytes]:
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
         commit_values(producer, topic, [value])
         committed.append(value)
-        expect(producer.settle(), "the end of the transaction took long")
-        return committed
-
-    return first_kept(play, LIGHTER)
+        if producer.settle():
+            return committed
+        assert time.monotonic() < deadline, f"no end of {len(committed)} transactions was quick"
 
 
 def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[bytes], partition: int = 0) -> None:
@@ -168,3 +166,12 @@ def poll_for(members: Sequence[Member], seconds: float) -> None:
     while now() < deadline:
         for member in members:
             member.poll(0.05)
+
+
+#: Makes a member: of a group, for a topic, with its first offset (None: it starts nothing) and its static name.
+Join = Callable[..., Member]
+
+
+def confirms(member: Member, part: Partition) -> bool:
+    """Whether the coordinator reports that this member holds the partition."""
+    return member.consumer.confirm([part], 10) == {part}

@@ -17,8 +17,10 @@ from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import BatchBuilder, finish
 from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.fault_attribution import FaultAttribution
 from postdate.sidecar.holds import Held
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.store_reading import take_stored
@@ -53,7 +55,8 @@ class Shard:
         self.store: dict[bytes, Record] = {}
         self.written = 0
         answers = Answers(OWN, 0, mode, lambda: BASE_MS)
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers, Held())
+        faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, faults, 30_000, answers, Held())
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""

@@ -1,4 +1,4 @@
-"""How long tests wait for what must happen: a bound on hanging. Claims about speed are made in rounds (`rounds.py`)."""
+"""How long tests wait for what must happen: a bound on hanging. Nothing else is judged by it."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""What depends on how fast a machine is, judged by rounds: it holds if one round of a few keeps it.
+"""Plays that must be in time, as a cancel that is written before the due time: a slow machine gets a further round.
 
-Whatever else runs on a machine can only add to a time, and only bring somebody too late; a defect of ours shows in
-every round. The first round that keeps what was expected is the last one, so a machine that is quick plays only one.
-Each further round takes the machine to be slower, and the play gives its steps so much more time, or asks so much less
-of the machine in a second; what it expects stays what it was.
+Each further round takes the machine to be slower, and the play gives its steps so much more time; what it expects stays
+what it was. The first round that is in time is the last one, so a machine that is quick plays only one. Claims about
+speed are not made so: see `contention.py` and `passing.py`.
 
-Only what hangs on speed goes through `expect`. What must hold at any speed (once, never early, for this reason) is
-asserted in every round, and fails at once.
+Only what hangs on being in time goes through `expect`. What must hold at any speed (once, never early, for this reason)
+is asserted in every round, and fails at once.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-#: How much slower than this project's own machines each round takes the machine to be: for a play that gives time.
+#: How much slower than this project's own machines each round takes the machine to be.
 LONGER: Sequence[int] = (1, 4, 16)
-#: The same for a play that asks for less in a second: a bound is kept soon where there is little to do.
-LIGHTER: Sequence[int] = (1, 1, 2, 4, 8)
 
 _Played = TypeVar("_Played")
 

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
+from confluent_kafka import KafkaError
+
+from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.errors import OffsetOutOfRange
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
 from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka
+from postdate.connectors.kafka.sim.answers import refusal
+from postdate.connectors.kafka.sim.plain_producer import SimPlainProducer
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.requests import Headers
 from postdate.connectors.wire.topics import OwnTopics
@@ -139,3 +146,36 @@ class Bench:
 
     def ended(self) -> int:
         return sum(len(fates) for fates in self.fates())
+
+
+def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str, bytes | None], bool]) -> None:
+    """From now on the broker refuses each transactional record for whose topic and value `wanted` holds, one by one."""
+    honest = SimBroker.append
+
+    def append(self: SimBroker, part: Partition, key: bytes | None, value: bytes | None, *more: Any) -> tuple[int, int]:
+        if more[-1] is not None and wanted(part.topic, value):
+            raise refusal(KafkaError.INVALID_RECORD, "schema validation failed")
+        return honest(self, part, key, value, *more)
+
+    monkeypatch.setattr(SimBroker, "append", append)
+
+
+def slow_down(monkeypatch: pytest.MonkeyPatch, topic: str, records_max: int) -> None:
+    """From now on a topic takes so many records of one producer in the 2 s of message.timeout.ms; what is over times
+    out."""
+    honest = SimPlainProducer._sent
+
+    def sent(self: SimPlainProducer, records: list[Any]) -> bool:
+        if not records or records[0].topic != topic:
+            return honest(self, records)
+        waiting = [record for record in records if not record.refused and record.written is None]
+        self._link.wait(limits.MESSAGE_TIMEOUT_MS * min(len(waiting), records_max) / records_max)
+        is_sent = honest(self, waiting[:records_max]) if waiting else True
+        late = waiting[records_max:]
+        if is_sent and late:
+            self._report_all(late, refusal(KafkaError._MSG_TIMED_OUT, "timed out in the queue"))
+            for record in late:
+                record.refused = True
+        return is_sent
+
+    monkeypatch.setattr(SimPlainProducer, "_sent", sent)

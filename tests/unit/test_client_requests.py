@@ -14,7 +14,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -94,6 +96,42 @@ def test_the_headers_of_a_delivered_record_can_be_given_as_they_are() -> None:
     assert read(TOPIC.schedule("t", b"", headers=None, delay=SECOND)).headers == [], "clients say None for no headers"
 
 
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({"ab": "x"}, [("ab", b"x")]),
+        ({"a": "b", "b": b"\xff", "c": None, "d": ""}, [("a", b"b"), ("b", b"\xff"), ("c", None), ("d", b"")]),
+        (MappingProxyType({"ab": b"x"}), [("ab", b"x")]),
+        ([("ab", "x"), ("ab", None)], [("ab", b"x"), ("ab", None)]),
+        ((["ab", "x"],), [("ab", b"x")]),
+        ({"ab": "x"}.items(), [("ab", b"x")]),
+        (iter([("b", b""), ("a", b"1")]), [("b", b""), ("a", b"1")]),
+        ({}, []),
+        ([], []),
+    ],
+    ids=str,
+)
+def test_headers_are_a_mapping_or_pairs(given: Any, kept: list[tuple[str, bytes | None]]) -> None:
+    record = TOPIC.schedule("t", b"", headers=given, delay=SECOND)
+    assert list(record.headers[: len(kept)]) == kept
+    assert read(record).headers == kept
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *("", "ab", b"", b"ab", 0, 5),
+        *(["ab"], {"ab"}, [{"a", "b"}], [{"a": 1, "b": 2}], [b"ab"], ("a", "b")),
+        *([("a",)], [("a", "b", "c")], [("a", "b"), "cd"], [("a", 1)], [("a", True)], [("a", ["b"])], {"a": 1}),
+        *([(1, "b")], [(b"a", b"b")], {1: "b"}, {None: "b"}, [(None, None)]),
+    ],
+    ids=repr,
+)
+def test_other_headers_are_a_type_error_with_a_remedy(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"must be a mapping|must be bytes, str or None"):
+        TOPIC.schedule("t", b"", headers=given, delay=SECOND)
+
+
 MISTAKES: list[tuple[Reason, str, Callable[[], object]]] = [
     (Reason.BAD_TIME, "naive", lambda: TOPIC.schedule("t", b"", at=datetime(2030, 1, 1))),
     (Reason.BAD_TIME, "naive", lambda: TOPIC.reschedule(id="i", at=datetime(2030, 1, 1))),
@@ -127,6 +165,14 @@ MISTAKES: list[tuple[Reason, str, Callable[[], object]]] = [
         "with an argument",
         lambda: TOPIC.schedule("t", b"", headers=[("postdate-key", "k")], level=1),
     ),
+    (
+        Reason.UNKNOWN_HEADER,
+        "with an argument",
+        lambda: TOPIC.schedule("t", b"", headers={"postdate-id": "order-9"}, level=1),
+    ),
+    (Reason.BAD_ID, "4 partitions", lambda: TOPIC.origin(4, 1)),
+    (Reason.BAD_ID, "4 partitions", lambda: TOPIC.origin(-1, 1)),
+    (Reason.BAD_ID, "acknowledgement", lambda: TOPIC.origin(0, -1001)),
     (Reason.BAD_HEADERS, "NUL", lambda: TOPIC.schedule("t", b"", headers=[("a\0b", "1")], level=1)),
 ]
 
@@ -151,15 +197,46 @@ def loose(**arguments: Any) -> RequestRecord:
         {"at": 1_795_258_284_000},
         {"at": date(2030, 1, 1)},
         {"level": "3"},
+        {"level": True},
+        {"level": 1.0},
         {"delay": SECOND, "id": 9},
+        {"delay": SECOND, "key": 9},
+        {"delay": SECOND, "key": bytearray(b"k")},
         {"delay": SECOND, "value": {"a": 1}},
-        {"delay": SECOND, "headers": [("a", 1)]},
+        {"delay": SECOND, "value": memoryview(b"v")},
+        {"delay": SECOND, "grace": 0},
+        {"delay": SECOND, "target_partition": 1.9},
+        {"delay": SECOND, "target_partition": Decimal("1.9")},
+        {"delay": SECOND, "target_partition": True},
+        {"delay": SECOND, "target_partition": "1"},
     ],
     ids=str,
 )
 def test_a_wrong_type_is_a_type_error(arguments: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match=r"must be|must not"):
         loose(**arguments)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda topics, _: topics(b"R", 1),
+        lambda topics, _: topics("R", 4.0),
+        lambda topics, _: topics("R", True),
+        lambda topics, _: topics("R", "4"),
+        lambda topics, _: topics("R", 1, horizon=5),
+        lambda _, topic: topic.origin(1.5, 2),
+        lambda _, topic: topic.origin(1, 2.7),
+        lambda _, topic: topic.origin(1, None),
+        lambda _, topic: topic.origin(True, 2),
+        lambda _, topic: topic.partition_of(7),
+        lambda _, topic: topic.cancel(origin=7),
+        lambda _, topic: topic.cancel(id=7),
+    ],
+)
+def test_a_wrong_type_is_a_type_error_in_every_call(call: Callable[[Any, Any], object]) -> None:
+    with pytest.raises(TypeError, match="must be"):
+        call(RequestTopic, TOPIC)
 
 
 @pytest.mark.parametrize("partitions", [0, -1, 2**31])

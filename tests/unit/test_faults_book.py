@@ -16,7 +16,7 @@ from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, TOPIC, Headers
 from postdate.connectors.wire.verdicts import Verdict, encode_verdict
 from support.faults.book import Book
-from support.faults.judgement import judge
+from support.faults.judgement import judge, judge_order
 
 R = "requests"
 _ASKED_MS = 10_000
@@ -53,8 +53,8 @@ class Story:
                 fates=fates,
             )
             book.file_log(0, number, at_ms, encode_record(record))
-        for key, value, headers in self.delivered:
-            book.file_delivered("orders", key, value, headers)
+        for place, (key, value, headers) in enumerate(self.delivered):
+            book.file_delivered("orders", 0, place, key, value, headers)
         for headers in self.letters:
             book.file_letter(headers)
         for origin, verdict, of in self.verdicts:
@@ -196,3 +196,35 @@ def test_what_is_overdue_is_counted_until_it_has_ended() -> None:
     assert book.overdue(99_999) == {}
     assert book.parts[0].low == 7
     assert book.outage_ms(41_000, 44_000) == (5_000, 1_000)
+
+
+def _two_of_one_key(first: int, second: int, next_request: int) -> Book:
+    """Requests 0 and 1 of one key, due at 20,000 and 20,500; `first` leaves before `second`."""
+    book, dues = Book(R), (20_000, 20_500)
+    for offset, due_ms in enumerate(dues):
+        book.file_request(0, offset, _ASKED_MS, b"k", b"D", [(TOPIC, b"orders"), (AT, b"%d" % due_ms)])
+    for place, offset in enumerate((first, second)):
+        fates: list[Any] = [(offset, dues[offset], "delivered")]
+        common: dict[str, Any] = {"takeover": 1, "instance": "a", "group": "g", "at": 0, "low_water": 0}
+        record = DispatchRecord(seq=place + 1, kind="fates", fates=fates, next_request=next_request, **common)
+        book.file_log(0, place, 20_600 + place, encode_record(record))
+        book.file_delivered("orders", 0, place, b"k", b"D", _ours(offset, dues[offset]))
+    return book
+
+
+def test_a_message_that_overtakes_another_of_its_key_is_found() -> None:
+    judged, wrong = judge_order(_two_of_one_key(1, 0, next_request=2), [(19_000, 21_000)])
+    assert judged == 2
+    assert wrong == ["order: request 0 of partition 0, due 20000, left after request 1, due 20500"]
+
+
+@pytest.mark.parametrize(
+    ("first", "next_request", "calm_ms"),
+    [
+        pytest.param(0, 2, (19_000, 21_000), id="in order"),
+        pytest.param(1, 0, (19_000, 21_000), id="the other was not known yet"),
+        pytest.param(1, 2, (20_200, 21_000), id="a fault was under way"),
+    ],
+)
+def test_order_is_kept_or_not_promised(first: int, next_request: int, calm_ms: tuple[int, int]) -> None:
+    assert judge_order(_two_of_one_key(first, 1 - first, next_request), [calm_ms])[1] == []

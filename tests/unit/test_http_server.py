@@ -38,7 +38,7 @@ from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.logs import OneLine
-from postdate.sidecar.poller import Poller
+from postdate.sidecar.poller import ClientFailure, Poller
 from postdate.sidecar.states import State, Stateful
 from support.http_steps import Client, free_port
 from support.sidecars import wait_until
@@ -62,6 +62,8 @@ class Scene:
             is_member=True,
             is_stopping=False,
             is_drained=False,
+            failure=None,
+            waits_for="",
             statistics=(),
         )
 
@@ -136,6 +138,27 @@ def test_a_poll_loop_that_hangs_is_neither(scene: Scene) -> None:
         answer = client.get(path)
         assert answer.status == 503
         assert "poll loop has not turned for 6" in answer.text
+
+
+def test_a_process_that_waits_for_kafka_is_alive_and_says_what_it_waits_for(scene: Scene) -> None:
+    scene.poller.is_member, scene.poller.waits_for = False, "connection refused"
+    client = scene.serve()
+    assert client.get("/healthz").status == 200
+    answer = client.get("/readyz")
+    assert (answer.status, answer.text.splitlines()[0]) == (503, "waiting for Kafka: connection refused")
+
+
+@pytest.mark.parametrize(("since_s", "alive"), [(5, 200), (61, 503)])
+def test_a_process_whose_client_failed_is_not_ready_and_after_a_minute_not_alive(
+    scene: Scene, since_s: float, alive: int
+) -> None:
+    scene.poller.is_member = False
+    scene.poller.failure = ClientFailure(time.monotonic() - since_s, "somebody replaced it")
+    client = scene.serve()
+    assert client.get("/healthz").status == alive
+    answer = client.get("/readyz")
+    assert answer.status == 503
+    assert "somebody replaced it" in answer.text
 
 
 def test_readiness_says_what_is_missing(scene: Scene) -> None:

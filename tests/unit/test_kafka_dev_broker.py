@@ -173,6 +173,24 @@ class TestDataDirectory:
             other.kill()
 
 
+class TestNodeOfACluster:
+    def test_it_has_no_settings_but_its_own_and_is_not_formatted_as_a_lone_node(
+        self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+        _script(tmp_path, "java", f'echo \'version "17"\'; echo "$@" >> {tmp_path}/called')
+        for name, value in (("POSTDATE_KAFKA_LIBS", str(tmp_path)), ("PATH", f"{tmp_path}:/usr/bin:/bin")):
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        node = LocalBroker(0, tmp_path / "node", properties={"node.id": "2"}, cluster_id="of-three")
+        node.launch()
+        node.wait(30)
+        properties = tmp_path / "node" / "server.properties"
+        assert properties.read_text().splitlines() == [f"log.dirs={tmp_path}/node/kafka", "node.id=2"]
+        formatting = next(line for line in (tmp_path / "called").read_text().splitlines() if " format " in line)
+        assert formatting.endswith(f"format -t of-three -c {properties}")
+
+
 class TestSettings:
     def test_a_properties_file(self, tmp_path: Path) -> None:
         path = tmp_path / "server.properties"

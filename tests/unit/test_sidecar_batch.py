@@ -20,8 +20,10 @@ from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import BatchBuilder, finish
 from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import RequestTopicConfig, Verdicts
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.fault_attribution import FaultAttribution
 from postdate.sidecar.holds import Held
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.quota import Quota
@@ -50,7 +52,8 @@ class Place:
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, 30_000, answers, Held())
+        faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
+        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, faults, 30_000, answers, Held())
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
         assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.seam import Record
+from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.kafka.sim import SimBroker, SimClock
+from postdate.connectors.kafka.sim.answers import refusal
 from postdate.connectors.wire.dispatch_log import DELIVERED, decode_record
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
@@ -170,4 +173,29 @@ def test_records_carry_the_time_of_the_broker(tmp_path: Path, ahead_ms: float) -
     bench.until(shard, lambda: bool(bench.read(OWN.store)) and bool(bench.letters()))
     stamped = [record.timestamp_ms for name in ("orders", OWN.store) for record in bench.read(name)]
     assert all(abs(stamp - bench.broker.now_ms()) < 60_000 for stamp in stamped)
+    shard.close()
+
+
+def test_a_rebuild_works_on_a_machine_whose_clock_is_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record that bounds STORE is written before the first record of the log shows the time of the broker."""
+    honest = SimBroker.append
+
+    def append(self: SimBroker, part: Partition, *rest: Any) -> tuple[int, int]:
+        created_ms = rest[3]
+        if not self.topics[part.topic].log_append and created_ms > self.now_ms() + _HOUR_MS:
+            raise refusal(KafkaError.INVALID_TIMESTAMP, "the timestamp is too far ahead")
+        return honest(self, part, *rest)
+
+    monkeypatch.setattr(SimBroker, "append", append)
+    bench = Bench(tmp_path, lambda broker: SimClock(broker.time, 2 * _HOUR_MS))
+    bench.kafka.clock.step(-2 * _HOUR_MS)
+    shard = bench.shard()
+    bench.schedule(bench.broker.now_ms() + 3 * _HOUR_MS)
+    bench.until(shard, lambda: bool(bench.read(OWN.store)))
+    _deliver(bench, shard, 1_000)
+    shard.close()
+    (tmp_path / "0").rename(tmp_path / "lost")
+    bench.kafka.clock.step(2 * _HOUR_MS)
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == 2, 4 * _HOUR_MS)
     shard.close()

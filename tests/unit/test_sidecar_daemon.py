@@ -1,20 +1,25 @@
 """Goal: a process does not flood its log, and says at its start what is configured and can have no effect.
 
 Method: log records of the test's own, and a clock that the test moves; the real check at the start over a simulated
-cluster.
+cluster; and processes that must not start.
 """
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
 from postdate.sidecar import logs
-from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.config import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.daemon import check_topics
+from postdate.sidecar.http import serving
 from postdate.sidecar.limits import LOG_REPEAT_S
+from support.command import run_postdate
 from support.command_bed import SimBed
+from support.http_steps import free_port
 
 
 def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,10 +39,30 @@ def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pyte
     assert said(logging.ERROR, "broker 1 is away after 9 ms") == "broker 1 is away after 9 ms (and 5 times like it)"
 
 
-def test_a_rate_that_counts_for_no_target_is_told_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_rate_that_counts_for_no_target_is_told_at_the_start() -> None:
     bed = SimBed()
     topic = RequestTopicConfig(bed.requests, messages_per_second_max=("mails=20", "*=1000", "sms-*=0.5"))
-    check_topics(Config(request_topics=(topic,)), bed.kafka.admin())
-    said = [text for text in caplog.messages if "rate" in text]
+    said = [
+        text for text in check_topics(Config(request_topics=(topic,)), bed.kafka.admin()).warnings if "rate" in text
+    ]
     assert len(said) == 1
     assert "'sms-*=0.5' counts for no target, since '*=1000' stands before it" in said[0]
+
+
+@pytest.mark.parametrize(("content", "words"), [(None, "cannot be read"), ("short", "fewer than 16 characters")])
+def test_a_process_does_not_start_with_a_token_that_nobody_can_use(
+    tmp_path: Path, content: str | None, words: str
+) -> None:
+    token, config = tmp_path / "token", tmp_path / "postdate.toml"
+    if content is not None:
+        token.write_text(content)
+    config.write_text(f"[http]\ntoken_file = {json.dumps(str(token))}\n")
+    command = ("run", "-b", "127.0.0.1:1", "--config", str(config), "--data", str(tmp_path), "--http-port")
+    done = run_postdate(*command, str(free_port()))
+    assert done.returncode == 2, done.stderr
+    assert f"http.token_file {token}: " in done.stderr
+    assert words in done.stderr
+
+
+def test_without_http_a_token_file_does_not_matter(tmp_path: Path) -> None:
+    serving.check(HttpConfig(port=0, token_file=tmp_path / "missing"))

@@ -184,7 +184,7 @@ def test_a_shard_rebuilds_an_index_whose_control_another_owner_refused(
     assert bench.letters()[0][0] == b"beyond-horizon"
     second.close()
     third = bench.shard()
-    assert [path.name for path in tmp_path.glob("0.*")] == ["0.contradicted-1"]
+    assert [path.name for path in tmp_path.glob("0.*")] == ["0.old-1"]
     bench.until(third, lambda: len(bench.read("orders")) == 1, HOUR_MS)
     assert dict(bench.read("orders")[0].headers or [])["postdate-due"] == b"%d" % due_ms
     assert bench.fates() == [[(1, DEAD)], [(0, DELIVERED)]]

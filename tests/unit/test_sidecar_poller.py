@@ -1,4 +1,5 @@
 """Goal: the poll thread tells each delivering shard how far its partition has been read, also past what is no record.
+It asks the coordinator about all fenced shards at once, and never waits for the answer.
 
 Method: the real poller and the simulated cluster; where a shard's thread would be stands its inbox, and a state. The
 test makes the rounds and moves the time.
@@ -15,6 +16,7 @@ import pytest
 from postdate.connectors.kafka.seam import Partition
 from postdate.connectors.kafka.sim import SimBroker, SimKafka
 from postdate.sidecar import poller as poller_module
+from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.holds import Held
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.poller import Poller
@@ -133,3 +135,60 @@ def test_a_shard_at_rest_is_asked_for_once_a_second(bench: _Bench) -> None:
     looks, since = bench.looks, bench.monotonic()
     bench.rounds_until(lambda: bench.monotonic() > since + 2)
     assert bench.looks - looks >= 6
+
+
+class _Fenced:
+    """A poller with three shards: two are fenced, one runs. The test answers for the coordinator."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bench = _Bench()
+        monkeypatch.setattr(poller_module, "time", self.bench)
+        self.asked: list[frozenset[Partition]] = []
+        self.waiting: list[Callable[[], None]] = []
+        self.reassured: list[Partition] = []
+        consumer = self.bench.kafka.group_consumer("another")
+        consumer.confirm = self._confirm  # type: ignore[method-assign]
+        self.poller = Poller(consumer, lambda _: self.bench.thread, lambda _: None, self.waiting.append)  # type: ignore[arg-type, return-value]
+        self.parts = [Partition(self.bench.part.topic, index) for index in range(3)]
+        for part, state in zip(self.parts, (State.FENCED, State.FENCED, State.RUNNING), strict=True):
+            self.poller.shards[part] = cast(ShardThread, self._thread(part, state))
+
+    def _thread(self, part: Partition, state: State) -> SimpleNamespace:
+        counts = ShardCounts()
+        counts.states.entered[State.FENCED] = 1
+        ctx = SimpleNamespace(held=Held(), counts=counts)
+        shard = SimpleNamespace(state=state, foreign=False, next_request=0, ctx=ctx)
+        shard.reassure = lambda: self.reassured.append(part)
+        return SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)
+
+    def _confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        self.asked.append(frozenset(parts))
+        return frozenset(parts)
+
+    def serve_for(self, seconds: float) -> None:
+        until = self.bench.monotonic() + seconds
+        while self.bench.monotonic() < until:
+            self.poller._serve()
+
+
+@pytest.fixture
+def fenced(monkeypatch: pytest.MonkeyPatch) -> _Fenced:
+    return _Fenced(monkeypatch)
+
+
+def test_all_fenced_shards_are_confirmed_by_one_question_that_no_round_waits_for(fenced: _Fenced) -> None:
+    fenced.serve_for(20)
+    assert len(fenced.waiting) == 1, "one question at a time, and the rounds go on without its answer"
+    assert fenced.reassured == []
+    fenced.waiting.pop()()
+    assert fenced.asked == [frozenset(fenced.parts[:2])]
+    fenced.serve_for(1)
+    assert sorted(fenced.reassured) == fenced.parts[:2]
+
+
+def test_an_answer_counts_for_the_fence_that_it_was_asked_about(fenced: _Fenced) -> None:
+    fenced.serve_for(6)
+    fenced.poller.shards[fenced.parts[0]].shard.ctx.counts.states.entered[State.FENCED] += 1
+    fenced.waiting.pop()()
+    fenced.serve_for(1)
+    assert fenced.reassured == fenced.parts[1:2]

@@ -22,6 +22,7 @@ from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_status import read_status
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
+from postdate.sidecar.takeover_slots import Slot, TakeoverSlots
 from support.patience import PATIENCE_S
 from support.shard_bench import Bench
 
@@ -130,6 +131,7 @@ class _Resting(ShardThread):
     def __init__(self, directory: Path) -> None:
         self.inbox, self.turns, self.steady_ms = Inbox(), 0, 0.0
         self._released = threading.Event()
+        self._slot = Slot(TakeoverSlots(1, 1.0), self._released.is_set)
         self._rests_until = 0.0
         figures = SimpleNamespace(directory=directory)
         clock = SimpleNamespace(steady_ms=lambda: self.steady_ms)

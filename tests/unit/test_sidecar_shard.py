@@ -15,24 +15,17 @@ import pytest
 
 from postdate.connectors.kafka.errors import Retriable
 from postdate.connectors.kafka.seam import NewTopic, Partition
-from postdate.connectors.wire.reasons import Reason
+from postdate.connectors.wire.stored import BOUND_KEY
 from postdate.connectors.wire.verdicts import decode_verdict
 from postdate.sidecar import store_reading
 from postdate.sidecar.config import RequestTopicConfig
-from postdate.sidecar.dispatcher import Suspect
 from postdate.sidecar.states import State
 from postdate.wheel.errors import Corrupt
-from support.shard_bench import OWN, Bench, R
+from support.shard_bench import OWN, Bench, R, refuse
 
 
 def _has_ended(bench: Bench, count: int) -> bool:
     return bench.ended() == count
-
-
-def _suspect(bench: Bench) -> Suspect:
-    """As if Kafka had refused the entry a moment ago: its next attempt, alone, is due."""
-    now = bench.kafka.clock.steady_ms()
-    return Suspect(now, now, 100.0, (Reason.RECORD_REFUSED, "refused"))
 
 
 @pytest.fixture
@@ -69,22 +62,19 @@ def test_damage_that_is_met_while_reading_is_rebuilt(bench: Bench, monkeypatch: 
     shard.close()
 
 
-def test_a_suspect_and_the_control_that_ends_it_leave_together(bench: Bench) -> None:
-    """Rule 1: alone, the suspect's end would leave first, and its cancel would be told that nothing was there."""
+def test_a_refused_message_and_the_control_that_ends_it_leave_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 1: in a trial, the end of the message would leave first, and its cancel would find nothing."""
     shard = bench.shard()
-    suspect = bench.schedule(1)
-    bench.until(shard, lambda: shard.next_request == suspect + 1 and bench.ended() == 1)
-    suspect = bench.schedule(bench.time.now_ms + 500)
-    bench.until(shard, lambda: shard.next_request == suspect + 1)
-    bench.time.wait(600)
-    shard._dispatcher._suspects[suspect] = _suspect(bench)
-    cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-origin", b"%s/0/%d" % (R.encode(), suspect)))
-    bench._poll(shard)  # taken in by the turn in which the suspect is due alone
-    bench.until(shard, lambda: bench.ended() == 3)
-    assert bench.fates()[-1] == [(suspect, "cancelled"), (cancel, "applied")]
+    refuse(monkeypatch, lambda topic, _: topic == "orders")
+    refused = bench.schedule(bench.time.now_ms + 100)
+    bench.until(shard, lambda: shard._index is not None and shard._index.parked_count == 1)
+    cancel = bench.ask(("postdate-action", b"cancel"), ("postdate-origin", b"%s/0/%d" % (R.encode(), refused)))
+    bench.until(shard, lambda: bench.ended() == 2)
+    assert bench.fates() == [[(refused, "cancelled"), (cancel, "applied")]]
     assert [decode_verdict(record.value).verdict for record in bench.read(OWN.verdicts)] == ["cancelled"]
-    assert shard._dispatcher._next_alone(shard._index, bench.kafka.clock.steady_ms(), 2**50) == -1  # type: ignore[arg-type]
-    assert not shard._dispatcher._suspects
+    assert bench.letters() == []
     shard.close()
 
 
@@ -180,7 +170,8 @@ def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
     assert struck
     assert list(bench.directory.glob("0.*")) == []  # a half of an index is of no use to anybody
     bench.until(shard, lambda: len(bench.read("orders")) == 2, 90_000)
-    assert {record.key: record.value for record in bench.read(OWN.store)} == {b"0": None, b"1": None, b"2": None}
+    kept = {record.key: record.value for record in bench.read(OWN.store)}
+    assert kept == {b"0": None, b"1": None, b"2": None, BOUND_KEY: None}
     shard.close()
 
 

@@ -66,7 +66,7 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
         pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),
-        pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 401, id="long-module"),
+        pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 601, id="long-module"),
         pytest.param(tidy.size_complaints, SIDECAR, "def f():\n" + "    x = 1\n" * 70, id="long-function"),
         pytest.param(tidy.name_complaints, "sidecar/postdate/sidecar/utils.py", "", id="empty-name"),
         pytest.param(tidy.name_complaints, "wheel/postdate/wheel/wheel.py", "", id="shadowing-name"),

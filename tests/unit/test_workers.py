@@ -49,3 +49,13 @@ def test_the_parent_ends_when_no_worker_is_left_to_start() -> None:
     assert parent.wait() == Exit.USAGE
     for worker in parent.workers:
         worker._reader.join()
+
+
+def test_each_worker_is_a_static_member_of_its_own_name() -> None:
+    parent = Workers(2, http_port=65_536, instance_id="host")
+    commands = [worker.process.args for worker in parent.workers]
+    assert parent.wait() == Exit.USAGE
+    for number, (worker, command) in enumerate(zip(parent.workers, commands, strict=True)):
+        worker._reader.join()
+        assert isinstance(command, list)
+        assert command[-2:] == ["--group-instance-id", f"host-{number}"]

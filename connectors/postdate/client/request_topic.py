@@ -12,18 +12,18 @@ allow-list and levels, the horizon of a topic that keeps its requests for a shor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
+from postdate.client.arguments import MessageHeaders, message_headers, utf8, whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
 from postdate.client.times import grace_header, length_ms, time_header
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import Headers, is_dropped, is_ours
-from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT, PARTITION_END
+from postdate.connectors.wire.headers import Headers
+from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
 from postdate.connectors.wire.murmur2 import partition_for
 from postdate.connectors.wire.origins import format_origin, parse_origin
 from postdate.connectors.wire.reasons import Reason
@@ -37,7 +37,7 @@ class RequestTopic:
     """The request topic `name` with its number of `partitions`, which must be that of the live topic: ask the cluster.
 
     `horizon`: the longest delay that its sidecars accept, by this machine's clock. Raises ValueError: no such topic
-    can exist.
+    can exist. Raises TypeError.
     """
 
     name: str
@@ -46,7 +46,9 @@ class RequestTopic:
     _rules: RequestRules = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 0 < self.partitions < PARTITION_END:
+        if not isinstance(self.name, str):
+            raise TypeError(f"the name of a topic must be a str, not {type(self.name).__name__}")
+        if not 0 < whole_number("partitions", self.partitions) < PARTITION_END:
             raise ValueError(f"{self.name} cannot have {self.partitions} partitions")
         rules = RequestRules(topic=self.name, horizon_ms=length_ms("horizon", self.horizon))
         object.__setattr__(self, "_rules", rules)
@@ -57,7 +59,7 @@ class RequestTopic:
         value: bytes | str | None,
         *,
         key: bytes | str | None = None,
-        headers: Iterable[tuple[str, bytes | str | None]] | None = None,
+        headers: MessageHeaders | None = None,
         at: datetime | None = None,
         delay: timedelta | None = None,
         level: int | None = None,
@@ -69,22 +71,22 @@ class RequestTopic:
 
         Texts become UTF-8. `delay` counts from the record's own timestamp. `id`: your name for the message while it is
         pending; scheduling it again replaces it. `grace`: later than due plus this it becomes a dead letter instead.
-        `headers` may be those of a delivered record: what Postdate added to them is left out, its id too. Raises
-        RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
+        `headers`: a mapping, or pairs of name and value. They may be those of a delivered record: what Postdate added
+        to them is left out, its id too. Raises RequestInvalid, TypeError, UnicodeEncodeError. Cost: O(headers).
         """
-        own: Headers = [(names.TOPIC, _utf8("target", target)), time_header(at, delay, level)]
+        own: Headers = [(names.TOPIC, utf8("target", target)), time_header(at, delay, level)]
         if grace is not None:
             own.append(grace_header(grace))
         if target_partition is not None:
-            own.append((names.PARTITION, b"%d" % target_partition))
-        target_key = None if key is None else _utf8("key", key)
+            own.append((names.PARTITION, b"%d" % whole_number("target_partition", target_partition)))
+        target_key = None if key is None else utf8("key", key)
         record_key, partition = target_key, None if target_key is None else partition_for(target_key, self.partitions)
         if id is not None:
-            record_key = _utf8("id", id)
+            record_key = utf8("id", id)
             partition = self.partition_of(record_key)
             own += [(names.ID, record_key), (names.KEY, target_key)]
-        content = None if value is None else _utf8("value", value)
-        return self._checked(record_key, content, [*_message_headers(headers or ()), *own], partition)
+        content = None if value is None else utf8("value", value)
+        return self._checked(record_key, content, [*message_headers(headers), *own], partition)
 
     def cancel(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
         """Return the record that ends the pending message of this id, or of the request with this origin.
@@ -115,11 +117,18 @@ class RequestTopic:
 
     def partition_of(self, id: bytes | str) -> int:
         """Return the one partition for everything that names this id."""
-        return partition_for(_utf8("id", id), self.partitions)
+        return partition_for(utf8("id", id), self.partitions)
 
     def origin(self, partition: int, offset: int) -> str:
         """Return the origin of the request that a producer was told to lie at `offset` of `partition`: what `cancel`
-        and `reschedule` take, and what a verdict on it names."""
+        and `reschedule` take, and what a verdict on it names.
+
+        Raises RequestInvalid: no request of this topic can lie there. Raises TypeError.
+        """
+        if not 0 <= whole_number("partition", partition) < self.partitions:
+            raise RequestInvalid(Reason.BAD_ID, f"{self.name} has {self.partitions} partitions, so no {partition}")
+        if not 0 <= whole_number("offset", offset) < INTEGER_END:
+            raise RequestInvalid(Reason.BAD_ID, f"{offset} is not the offset of a record: wait for its acknowledgement")
         return format_origin(self.name, partition, offset).decode()
 
     def _control(
@@ -129,11 +138,11 @@ class RequestTopic:
             raise RequestInvalid(Reason.BAD_ACTION, "give id or origin, not both")
         own = [(names.ACTION, action), *own]
         if id is not None:
-            named = _utf8("id", id)
+            named = utf8("id", id)
             return self._checked(named, None, [*own, (names.ID, named)], self.partition_of(named))
         if origin is None:
             raise RequestInvalid(Reason.MISSING_ID, "give id or origin")
-        named = _utf8("origin", origin)
+        named = utf8("origin", origin)
         return self._checked(None, None, [*own, (names.ORIGIN, named)], self._partition_of_origin(named))
 
     def _partition_of_origin(self, origin: bytes) -> int:
@@ -161,30 +170,3 @@ class RequestTopic:
         except RequestRefused as refusal:
             raise RequestInvalid(refusal.reason, refusal.detail) from refusal
         return RequestRecord(self.name, key, value, tuple(headers), partition)
-
-
-def _message_headers(headers: Iterable[tuple[str, bytes | str | None]]) -> Headers:
-    """Return the headers of the message, without what Postdate adds to a delivered record.
-
-    Raises RequestInvalid: a name is one of Postdate's, or does not survive the way through Kafka clients.
-    """
-    kept: Headers = []
-    for name, value in headers:
-        if is_ours(name):
-            if name != names.ID and not is_dropped(name):
-                raise RequestInvalid(
-                    Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: say it with an argument"
-                )
-            continue
-        if b"\0" in _utf8("header name", name):
-            raise RequestInvalid(Reason.BAD_HEADERS, f"clients cut the header name {name[:80]!a} at its NUL")
-        kept.append((name, None if value is None else _utf8(f"header {name}", value)))
-    return kept
-
-
-def _utf8(name: str, value: bytes | str) -> bytes:
-    if isinstance(value, str):
-        return value.encode()
-    if not isinstance(value, bytes):
-        raise TypeError(f"{name} must be bytes or str, not {type(value).__name__}")
-    return value

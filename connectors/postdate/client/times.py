@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from postdate.client.arguments import whole_number
 from postdate.client.errors import RequestInvalid
 from postdate.connectors.wire.headers import AT, DELAY, GRACE, LEVEL
 from postdate.connectors.wire.reasons import Reason
@@ -27,9 +28,8 @@ def time_header(at: datetime | None, delay: timedelta | None, level: int | None)
         return AT, b"%d" % epoch_ms(at)
     if delay is not None:
         return DELAY, b"%d" % length_ms("delay", delay)
-    if not isinstance(level, int):
-        raise TypeError(f"level must be an int, not {type(level).__name__}")
-    return LEVEL, b"%d" % level
+    assert level is not None
+    return LEVEL, b"%d" % whole_number("level", level)
 
 
 def grace_header(grace: timedelta) -> tuple[str, bytes]:

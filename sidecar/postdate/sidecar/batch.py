@@ -1,8 +1,9 @@
 """From what is due to one transaction: which entries end now, what is produced for each, and what its fate is.
 
-A pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, all of them, in offset
-order, and only then messages (rule 4); the end of an entry and every pending control on it are thereby in one
-transaction (rule 1). What a control did is decided here, from the entry as it is now, not as it was at ingest (rule 2).
+A pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, in offset order, and
+only then messages (rule 4). The caller hands over all of them, or a piece that `control_pieces` has cut so that the end
+of an entry and every pending control on it are in one transaction (rule 1). What a control did is decided here, from
+the entry as it is now, not as it was at ingest (rule 2).
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per
 entry, and what is true of a target is looked up at its first message.
@@ -31,8 +32,9 @@ from postdate.connectors.wire.topics import OwnTopics
 from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import mark_stored
-from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.batch_content import Batch, Choice, Refusal
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.fault_attribution import FaultAttribution
 from postdate.sidecar.holds import Held
 from postdate.sidecar.limits import (
     CLIENT_BATCH_BYTES,
@@ -44,9 +46,6 @@ from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
-
-#: Says what to do with a message for a target: None to deliver, else (reason, detail) for a dead letter.
-Refusal = tuple[Reason, str]
 
 #: Not a refusal: the entry is left where it is for now.
 STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
@@ -67,6 +66,7 @@ class BatchBuilder:
         partition: int,
         target_of: Callable[[str], Target | None],
         forbidden: Callable[[str], Refusal | None],
+        faults: FaultAttribution,
         retry_budget_ms: int,
         answers: Answers,
         held: Held,
@@ -76,6 +76,7 @@ class BatchBuilder:
         self._partition = partition
         self._target_of = target_of
         self._forbidden = forbidden
+        self._faults = faults
         self._budget_ms = retry_budget_ms
         self._answers = answers
         self._held = held
@@ -90,38 +91,38 @@ class BatchBuilder:
         values: list[bytes],
         now_ms: int,
         steady_ms: float,
-        suspects: dict[int, Refusal | None],
         apart: Collection[bytes] = (),
         waiting: Sequence[tuple[bytes, bytes]] = (),
-        alone: bool = False,
+        trial: str | None = None,
+        choice: Choice | None = None,
     ) -> Batch:
         """The transaction that ends as many of the scanned entries as may end now.
 
-        `suspects` maps request offsets that Kafka refused before to None (leave it out of this batch) or to the refusal
-        that ends it; `apart` are keys that do not follow on the one before them: entries between the two were not read,
-        and stay; `waiting` are parked keys and values, ascending: they go where their due time and offset put them.
-        `alone`: the one entry was refused, and does not wait for a rate. Entries whose target fails are listed in
-        `park`, and targets never looked at in `unknown`: the caller sees to both and builds anew.
+        `apart` are keys that do not follow on the one before them: entries between the two were not read, and stay;
+        `waiting` are parked keys and values, ascending: they go where their due time and offset put them. `trial`: the
+        isolated target whose messages these are. `choice`: which messages may leave; None: all. Entries whose target
+        fails or is isolated are listed in `park`, those of new targets in `unknown`: the caller then builds again.
         """
-        batch, rates = Batch(), None if alone else self._rates
+        batch, rates = Batch(), None if trial is not None else self._rates
+        condemned = self._faults.condemned
         for key, raw in _rows(keys, values, waiting):
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
             if deliver := entry.kind == _DELIVER:
-                refusal: Refusal | None = None
+                refusal = condemned.get(offset) if condemned else None
                 ready = batch.ready.get(entry.target)
-                if suspects and offset in suspects and (refusal := suspects[offset]) is None:
-                    batch.skip()
-                    continue
                 if refusal is None:
                     if ready is None or _is_special(entry, len(raw), ready):
-                        refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms)
+                        refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms, trial)
                     if refusal is None and rates is not None and not rates.admits(entry.target, key, batch.rated):
                         refusal = OVER
                     if refusal is STAYS or refusal is OVER:
                         batch.set_aside(key, raw, entry, is_over=refusal is OVER)
                         continue
+                if choice is not None and not choice.takes(offset, self._needs_own(entry, refusal, choice.topics)):
+                    batch.skip()
+                    continue
                 if refusal is None:
                     if ready is None and not self._fits(batch, entry.target):
                         break
@@ -164,9 +165,16 @@ class BatchBuilder:
             batch.linked.append((key, entry, fate))
 
     def _judge(
-        self, batch: Batch, entry: Entry, key: bytes, size_bytes: int, now_ms: int, steady_ms: float
+        self,
+        batch: Batch,
+        entry: Entry,
+        key: bytes,
+        size_bytes: int,
+        now_ms: int,
+        steady_ms: float,
+        trial: str | None,
     ) -> Refusal | None:
-        """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked at)."""
+        """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked up)."""
         refusal = self._forbidden(entry.target)
         if refusal is not None:
             return refusal
@@ -177,7 +185,9 @@ class BatchBuilder:
             return STAYS
         target = self._target_of(entry.target)
         if target is None:
-            batch.unknown[entry.target] = None
+            rows = batch.unknown.setdefault(entry.target, [])
+            if not is_parked:
+                rows.append((key, entry))
             return STAYS
         if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
             return Reason.EXPIRED, f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
@@ -185,6 +195,12 @@ class BatchBuilder:
             waited = steady_ms - target.failing_since
             if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
                 return target.reason, target.detail
+            if not is_parked:
+                batch.park.append((key, entry))
+            return STAYS
+        if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
+            if refusal := self._faults.spent(entry.target, entry.due, now_ms):
+                return refusal
             if not is_parked:
                 batch.park.append((key, entry))
             return STAYS
@@ -196,6 +212,14 @@ class BatchBuilder:
         if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
             return self._oversize(entry, target)
         return None
+
+    def _needs_own(self, entry: Entry, refusal: Refusal | None, topics: Collection[str]) -> bool:
+        """True if the end of a message writes to one of these topics of Postdate's own."""
+        return (
+            (refusal is not None and self._own.dead_letters in topics)
+            or (entry.stored and self._own.store in topics)
+            or (self._answers.all and self._own.verdicts in topics)
+        )
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True where the transaction may write to this target too: each of its partitions is added to it first."""
@@ -288,7 +312,7 @@ class BatchBuilder:
         """
         topic = self._target_of(own_topic)
         if topic is None:
-            batch.unknown[own_topic] = None
+            batch.unknown.setdefault(own_topic, [])
             return SIZE_UNKNOWN_BYTES
         return topic.size_bytes_max
 

@@ -5,13 +5,44 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from postdate.connectors.wire.dispatch_log import Fate
+from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.targets import Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+
+#: Why an entry ends as a dead letter: the reason, and a sentence for a person.
+Refusal = tuple[Reason, str]
+
+
+@dataclass(slots=True)
+class Choice:
+    """Which messages a transaction takes while some of Postdate's own `topics` are isolated. `of_own`: those that write
+    to one of these and no others, at most `left` of them; else only those that write to none. `acted_on`: requests on
+    which an entry acts that stays under key 0, and which must not end before it (rule 4). `passed`: some were left out
+    that write to one."""
+
+    topics: Collection[str]
+    of_own: bool
+    left: int
+    acted_on: Collection[int] = ()
+    passed: bool = False
+
+    def takes(self, offset: int, needs_own: bool) -> bool:
+        """True if the message of a request may leave with this transaction."""
+        if offset in self.acted_on:
+            return False
+        if not needs_own:
+            return not self.of_own
+        if self.of_own and self.left > 0:
+            self.left -= 1
+            return True
+        self.passed = True
+        return False
 
 
 @dataclass(slots=True)
@@ -31,7 +62,8 @@ class Batch:
     park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
     over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
     rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
-    unknown: dict[str, None] = field(default_factory=dict)  # targets that must be looked at first
+    unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
+    """Topics that must be looked up first, with what waits for them and is not parked."""
     due_max_ms: int = 0
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter

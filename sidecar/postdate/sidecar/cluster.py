@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from postdate.connectors.kafka.client import ConfluentKafka
@@ -38,7 +38,11 @@ def kafka_of(config: Config) -> Kafka:
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
     """Returns when the cluster has answered. Raises KafkaFault: it does not. Stderr says why, where that is known."""
-    with told_of_silence(kafka.complaint, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
+
+    def why(over: Callable[[], bool]) -> str:
+        return str(kafka.complaint(over) or "")
+
+    with told_of_silence(why, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
         admin.cluster_id()
 
 

@@ -163,7 +163,7 @@ class DispatchConfig:
         int, Option("Transactions a second of all shards of a process together.", low=1, high=10_000)
     ] = 400
     retry_budget_ms: Annotated[
-        int, Option("How long an entry that Kafka refuses is retried alone before it is dead-lettered.", 0, DAY_MS)
+        int, Option("How long Kafka may refuse or not acknowledge a message before it is dead-lettered.", 0, DAY_MS)
     ] = 30 * SECOND_MS
 
 
@@ -219,7 +219,11 @@ class Config:
 
     group_id: Annotated[str, Option("Consumer group; its members share the shards.")] = "postdate"
     group_instance_id: Annotated[
-        str, Option("Static member name, for hosts with stable names and volumes; empty: none.")
+        str,
+        Option(
+            "Static member name, for hosts with stable names and volumes; empty: none. No two processes may have the "
+            "same. Several workers add -0, -1 and so on."
+        ),
     ] = ""
     instance: Annotated[
         str, Option("Name of this process in dispatch log and logs; empty: <host name>-<process id>.")

@@ -12,21 +12,23 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, Kafka, Partition
+from postdate.connectors.kafka.seam import Admin, GroupConsumer, Kafka, Partition
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.cluster import kafka_of, wait_for_answer
+from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.http import serving
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.serving import serving
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
@@ -37,41 +39,61 @@ from postdate.sidecar.request_rules import rules_of
 from postdate.sidecar.rights import violations
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.starting import wait_for_kafka
 
 log = logging.getLogger(__name__)
 
 
 def run(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Raises ConfigError where it must not start."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. Waits for brokers that are away. Raises ConfigError if it
+    must not start, and ClientFailed."""
     forbid_core_dumps()
     prepare_data_directory(config.data_path)
     kafka = kafka_of(config)
     admin = kafka.admin()
-    wait_for_answer(kafka, admin)
-    retentions = check_topics(config, admin)
     configure_logging(config.log_level)
+    serving.check(config.http)
     bound = claim(config.http)
-    address = advertised_address(config) if bound else ""
-    consumer = kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
-    factory = ShardFactory(config, kafka, admin, retentions, admin.cluster_id())
-    poller = Poller(consumer, factory.start, announce)
+    factory = ShardFactory(config, kafka, admin)
+    poller = Poller(None, factory.start, announce, _in_background)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         poller.stop()
 
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGINT, stop)
-    gc.freeze()
-    gc.set_threshold(*GC_THRESHOLDS)
-    ended = threading.Event()
-    watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
-    watch.start()
     clock = SystemClock()
-    with serving(Process(config, poller, factory.counts, retentions, kafka, admin, clock), bound):
-        served = poller.run(config.request_topic_names)
-    ended.set()
-    watch.join()
+    with serving.serving(Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock), bound):
+        found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
+        if found is None:
+            return Exit.OK
+        checked, factory.cluster_id = found
+        for text in checked.warnings:
+            log.warning("%s", text)
+        factory.retentions.update(checked.retentions)
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        ended = threading.Event()
+        watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
+        watch.start()
+        try:
+            served = poller.run(
+                config.request_topic_names, lambda: _member(config, kafka, is_reachable=bound is not None)
+            )
+        finally:
+            ended.set()
+            watch.join()
     return Exit.OK if served else Exit.FENCED
+
+
+def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:
+    """A client for the group; the group learns the address of this process only if it has got its port."""
+    address = advertised_address(config) if is_reachable else ""
+    return kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="coordinator", daemon=True).start()
 
 
 def announce(shards: int) -> None:
@@ -80,31 +102,35 @@ def announce(shards: int) -> None:
     sys.stdout.flush()
 
 
-def check_topics(config: Config, admin: Admin) -> dict[str, int]:
-    """The retention of each request topic in ms (-1: without end). Raises ConfigError naming every broken rule."""
+class Checked(NamedTuple):
+    """The request topics may be served: the retention of each in ms (-1: without end), and what is to be warned of."""
+
+    retentions: dict[str, int]
+    warnings: list[str]
+
+
+def check_topics(config: Config, admin: Admin) -> Checked:
+    """Look at the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
     retentions: dict[str, int] = {}
+    warnings: list[str] = []
     for topic in config.request_topics:
         found = violations(config, topic, admin)
         fatal = [violation for violation in found if violation.refuses]
         if fatal:
             raise ConfigError("\n".join(str(violation) for violation in fatal))
-        for violation in found:
-            log.warning("%s", violation)
-        for rule, wider in shadowed(topic.messages_per_second_max):
-            log.warning(
-                "request topic %s: the rate %r counts for no target, since %r stands before it and matches all that it "
-                "does: put the narrower one first, or leave it out",
-                topic.name,
-                rule,
-                wider,
-            )
+        warnings += map(str, found)
+        warnings += [
+            f"request topic {topic.name}: the rate {rule!r} counts for no target, since {wider!r} stands before it and "
+            "matches all that it does: put the narrower one first, or leave it out"
+            for rule, wider in shadowed(topic.messages_per_second_max)
+        ]
         requests = admin.describe([topic.name], ("retention.ms",))[topic.name]
         retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
         needed = len(requests.partitions) * OPEN_FILES_PER_SHARD
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         if limit != resource.RLIM_INFINITY and limit < needed:
             raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
-    return retentions
+    return Checked(retentions, warnings)
 
 
 def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
@@ -127,12 +153,14 @@ def _beat_interval_ms(retention_ms: int) -> int:
 class ShardFactory:
     """Makes the shard of an assigned partition. Used by the poll thread alone."""
 
-    def __init__(self, config: Config, kafka: Kafka, admin: Admin, retentions: dict[str, int], cluster_id: str) -> None:
+    def __init__(self, config: Config, kafka: Kafka, admin: Admin) -> None:
         self._config = config
         self._kafka = kafka
         self._admin = admin
-        self._retentions = retentions
-        self._cluster_id = cluster_id
+        self.retentions: dict[str, int] = {}
+        """Of each request topic, in ms; -1: without end. Empty until Kafka has answered."""
+        self.cluster_id = ""
+        """Empty until Kafka has answered."""
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
         self._turns = LargeTurns()
@@ -140,29 +168,29 @@ class ShardFactory:
         """What each shard has done that this process ever held."""
 
     def start(self, part: Partition) -> ShardThread:
-        """A running shard for `part`."""
+        """A running shard for `part`. Requires that Kafka has answered."""
         released = threading.Event()
         ctx = ShardContext(
             config=self._config,
             topic=self._config.request_topic(part.topic),
             own=OwnTopics.of(part.topic),
-            rules=rules_of(self._config, part.topic, self._retentions[part.topic]),
+            rules=rules_of(self._config, part.topic, self.retentions[part.topic]),
             partition=part.index,
-            cluster_id=self._cluster_id,
+            cluster_id=self.cluster_id,
             directory=self._directory(part),
             kafka=self._kafka,
             admin=self._admin,
             clock=self._clock,
             instance=self._config.instance_name,
             stopping=released.is_set,
-            beat_interval_ms=_beat_interval_ms(self._retentions[part.topic]),
-            retention_ms=self._retentions[part.topic],
+            beat_interval_ms=_beat_interval_ms(self.retentions[part.topic]),
+            retention_ms=self.retentions[part.topic],
             counts=self.counts.setdefault(part, ShardCounts()),
             turns=self._turns,
         )
         return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
 
     def _directory(self, part: Partition) -> Path:
-        directory = self._config.data_path / self._cluster_id / part.topic / str(part.index)
+        directory = self._config.data_path / self.cluster_id / part.topic / str(part.index)
         os.makedirs(directory.parent, mode=0o700, exist_ok=True)
         return directory

@@ -1,83 +1,75 @@
-"""Reading the dispatch log backwards: its last committed record, without reading all of it.
+"""Reading a log of a shard up to an offset, and the dispatch log backwards for its last committed record.
 
 Thread rule: functions; each makes and closes a reader of its own.
 """
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
+from contextlib import closing
 
-from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+from postdate.connectors.kafka.errors import Retriable
+from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.errors import FormatError, NewerFormat
-from postdate.sidecar.clock import Clock
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
-from postdate.sidecar.limits import RECOVERY_SLOW_MS, RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
+from postdate.sidecar.limits import READ_RECORDS_MAX, RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
 from postdate.sidecar.losses import Acceptance
-
-log = logging.getLogger(__name__)
+from postdate.sidecar.shard_context import ShardContext
 
 
 class Stopped(Fenced):
     """The shard was told to let go in the middle of a takeover: drop everything, nothing was lost."""
 
 
-def read_until(
-    reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool], take: Callable[[list[Record]], None]
-) -> None:
-    """Hand every record below offset `end` to `take`, in order, until the reader's position has reached `end`.
+def read_log(ctx: ShardContext, part: Partition, start: int, end: int, take: Callable[[list[Record]], None]) -> None:
+    """Hand every committed record of `part` in [start, end) to `take`, in order and in batches.
 
-    Position, not a count and not an end-of-partition event: markers and aborted records occupy offsets too. Raises
-    Halted when nothing moves for three minutes (a foreign transaction stays open), Stopped, and what `LogReader.read`
-    raises.
+    Returns when the reader's position has reached `end`: not a count and not an end-of-partition event, since markers
+    and aborted records occupy offsets too. Raises Retriable if nothing moves for a while: try again later, since time
+    resolves it (the leader is away, a foreign transaction is open). Raises Stopped, and what `LogReader.read` raises.
     """
-    for records in _batches(reader, end, clock, stopping, 10_000):
+    for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
         take(records)
 
 
-def read_first(reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool]) -> Record | None:
-    """The first record below offset `end`, None where there is none. Raises as `read_until`."""
-    return next((records[0] for records in _batches(reader, end, clock, stopping, 1)), None)
+def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:
+    """The first committed record of `part` in [start, end), None if there is none. Raises as `read_log`."""
+    with closing(_batches(ctx, part, start, end, 1)) as batches:
+        return next((records[0] for records in batches), None)
 
 
 def _batches(
-    reader: LogReader, end: int, clock: Clock, stopping: Callable[[], bool], records_max: int
-) -> Iterator[list[Record]]:
-    """Batches of the records below offset `end`, none of them empty, until the position has reached it."""
-    position, moved_at, is_told = reader.position(), clock.steady_ms(), False
-    while position < end:
-        if stopping():
-            raise Stopped("told to let go while reading the log")
-        records = [record for record in reader.read(records_max, 0.2) if record.offset < end]
-        if records:
-            yield records
-        if reader.position() > position:
-            position, moved_at, is_told = reader.position(), clock.steady_ms(), False
-        elif not is_told and clock.steady_ms() - moved_at > RECOVERY_SLOW_MS:
-            is_told = True
-            log.warning("waiting at offset %d of %d: a transaction is open there, or the broker is away", position, end)
-        elif clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
-            raise Halted(
-                HaltReason.RECOVERY_STALLED,
-                f"no progress at offset {position} of {end} for {RECOVERY_STALL_MS_MAX // 1000} s: a "
-                "transaction stays open on the log; see whose it is before it is ended, then resume the shard",
-            )
+    ctx: ShardContext, part: Partition, start: int, end: int, records_max: int
+) -> Generator[list[Record], None, None]:
+    """Batches of the records in [start, end), none of them empty, until the position has reached `end`."""
+    reader = ctx.kafka.log_reader(part, start, Isolation.READ_COMMITTED)
+    try:
+        position, moved_at = reader.position(), ctx.clock.steady_ms()
+        while position < end:
+            if ctx.stopping():
+                raise Stopped("told to let go while reading the log")
+            records = [record for record in reader.read(records_max, 0.2) if record.offset < end]
+            if records:
+                yield records
+            if reader.position() > position:
+                position, moved_at = reader.position(), ctx.clock.steady_ms()
+            elif ctx.clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
+                raise Retriable(
+                    f"no progress at offset {position} of {end} of {part.topic}/{part.index}: its leader is away, or a "
+                    "transaction is open there; recovery goes on when that is over"
+                )
+    finally:
+        reader.close()
 
 
 def last_committed(
-    kafka: Kafka,
-    log: Partition,
-    start: int,
-    end: int,
-    clock: Clock,
-    stopping: Callable[[], bool],
-    acceptance: Acceptance | None = None,
+    ctx: ShardContext, start: int, end: int, acceptance: Acceptance | None = None
 ) -> DispatchRecord | None:
-    """The last committed record of the dispatch log in [start, end), or None where there is none.
+    """The last committed record of the dispatch log in [start, end), or None if there is none.
 
     Reads from the end in windows that double. Raises Halted for a record that is not ours, unless that was accepted,
-    and as `read_until`.
+    and as `read_log`.
     """
     span, accepted = TAIL_OFFSETS, acceptance or Acceptance()
     while start < end:
@@ -85,16 +77,12 @@ def last_committed(
         last: list[Record] = []
 
         def keep(records: list[Record], last: list[Record] = last) -> None:
-            ours = [record for record in records if not accepted.skips(log.topic, record.offset)]
+            ours = [record for record in records if not accepted.skips(ctx.log.topic, record.offset)]
             last[:] = ours[-1:] or last
 
-        reader = kafka.log_reader(log, first, Isolation.READ_COMMITTED)
-        try:
-            read_until(reader, end, clock, stopping, keep)
-        finally:
-            reader.close()
+        read_log(ctx, ctx.log, first, end, keep)
         if last:
-            return decode(log, last[0])
+            return decode(ctx.log, last[0])
         if first == start:
             break
         span *= 4

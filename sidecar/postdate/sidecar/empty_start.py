@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.seam import Isolation, LogReader, Record
+from postdate.connectors.kafka.seam import Isolation, Record
 from postdate.connectors.wire.dispatch_log import DispatchRecord
-from postdate.sidecar.dispatch_tail import decode, last_committed, read_first
+from postdate.sidecar.dispatch_tail import decode, first_record, last_committed
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
@@ -31,76 +31,68 @@ SEQ_UNKNOWN = -1
 
 @dataclass(slots=True)
 class Bounds:
-    """What the dispatch log and STORE hold, read after the fence: [start, end) and [store_start, store_end)."""
+    """What the dispatch log holds, asked after the fence: [start, end)."""
 
     start: int
     end: int
-    store_start: int
-    store_end: int
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
-    """An empty index has its R and D. `last_seq`: that of the last record of the dispatch log. `ingested`: requests
-    below this were taken in before, by whoever."""
+class Start:
+    """Where an empty index begins: at request `low`, with the dispatch log from `position` on.
 
+    `seq`: SEQ_UNKNOWN, if that of the first record read counts, or `last_seq`, that of the last record of the log, if
+    none is left to read. `ingested`: requests below this were taken in before, by whoever.
+    """
+
+    low: int
+    position: int
+    takeover: int
+    seq: int
     last_seq: int
     ingested: int
 
 
-def start_empty(ctx: ShardContext, index: TimerIndex, bounds: Bounds, acceptance: Acceptance) -> Begun:
-    """Give an empty index its R, D and what STORE holds of requests below R.
+def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Start:
+    """Where an empty index begins; changes nothing.
 
-    Raises Halted where Kafka no longer holds what is needed, naming the range, unless that was accepted.
+    Raises Halted if Kafka no longer holds what is needed, naming the range, unless that was accepted.
     """
-    last = last_committed(ctx.kafka, ctx.log, bounds.start, bounds.end, ctx.clock, ctx.stopping, acceptance)
+    last = last_committed(ctx, bounds.start, bounds.end, acceptance)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
     if last is None:
-        return _start_without_records(ctx, index, bounds, acceptance, req_start)
+        low = _first_unrecorded(ctx, bounds, acceptance, req_start)
+        return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
     low = _first_request(ctx, last, acceptance, req_start)
     low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
-    _begin(ctx, index, bounds, acceptance, low, position, last.takeover, SEQ_UNKNOWN)
-    return Begun(last.seq, last.next_request)
+    return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request)
 
 
-def _begin(
-    ctx: ShardContext,
-    index: TimerIndex,
-    bounds: Bounds,
-    acceptance: Acceptance,
-    low: int,
-    position: int,
-    takeover: int,
-    seq: int,
-) -> None:
-    """`seq` SEQ_UNKNOWN: that of the first record read counts, or of the last where none is left to read."""
-    stored = rebuild(ctx, index, bounds.store_start, bounds.store_end, low, acceptance=acceptance) if low else 0
+def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: Acceptance) -> None:
+    """Give an empty index what STORE holds of requests below `start.low`, and then its R and D."""
+    stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
     draft = Draft(index)
-    draft.changes.next_request, draft.changes.next_dispatch = low, position
-    draft.changes.takeover, draft.changes.seq = takeover, seq
+    draft.changes.next_request, draft.changes.next_dispatch = start.low, start.position
+    draft.changes.takeover, draft.changes.seq = start.takeover, start.seq
     index.write(draft.changes)
-    if takeover:
-        where = f"{stored} stored requests, request {low} and dispatch-log offset {position}"
+    if start.takeover:
+        where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"
         log.info("shard %s: rebuilding from %s", ctx.name, where)
 
 
-def _start_without_records(
-    ctx: ShardContext, index: TimerIndex, bounds: Bounds, acceptance: Acceptance, req_start: int
-) -> Begun:
+def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, req_start: int) -> int:
     """A new shard begins at the first request; one that was served before has lost every fate."""
-    low, emptied = req_start, bounds.start == bounds.end > 0
-    if emptied or ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is not None:
-        end = _end_of_all(ctx)
-        loss = Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start)
-        low = acceptance.take(
-            ctx.name,
-            loss,
-            f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what was "
-            f"delivered are gone, and to deliver again would repeat messages. To go on means to give up the requests "
-            f"[{req_start}, {end}) that are not in {ctx.own.store}",
-        ).end
-    _begin(ctx, index, bounds, acceptance, low, bounds.start, takeover=0, seq=0)
-    return Begun(0, 0)
+    emptied = bounds.start == bounds.end > 0
+    if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
+        return req_start
+    end = _end_of_all(ctx)
+    return acceptance.take(
+        ctx.name,
+        Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
+        f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what was "
+        f"delivered are gone, and to deliver again would repeat messages. To go on means to give up the requests "
+        f"[{req_start}, {end}) that are not in {ctx.own.store}",
+    ).end
 
 
 def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptance, req_start: int) -> int:
@@ -130,7 +122,7 @@ def _first_dispatch(
 ) -> tuple[int, int]:
     """The dispatch-log offset before which no fate of a request at or above `low` can lie; and `low`, or what it is
     raised to where such fates have been deleted and that was accepted."""
-    request = first_record(ctx, ctx.kafka.log_reader(ctx.requests, low, Isolation.READ_COMMITTED), _end(ctx, low))
+    request = first_record(ctx, ctx.requests, low, _end(ctx, low))
     if request is None:
         return low, bounds.end
     position = bounds.start
@@ -147,23 +139,24 @@ def _first_dispatch(
 
 def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
     """The oldest record of the dispatch log where others were deleted before it; None where none was."""
+    oldest = oldest_record(ctx, bounds, acceptance)
+    return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
+
+
+def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
+    """The oldest committed record of the dispatch log that is not passed over; None if there is none."""
     start = bounds.start
     while True:
-        reader = ctx.kafka.log_reader(ctx.log, start, Isolation.READ_COMMITTED)
-        oldest = first_record(ctx, reader, bounds.end)
+        oldest = first_record(ctx, ctx.log, start, bounds.end)
         if oldest is None or not acceptance.skips(ctx.log.topic, oldest.offset):
-            break
+            return oldest
         start = oldest.offset + 1
-    return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
 
 def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: Record, last_seq: int) -> int:
     """The first request whose fates the dispatch log still holds for certain. Raises Halted, unless it was accepted
     that those below are given up."""
-    end = _end_of_all(ctx)
-    if oldest.log_append:
-        certain = ctx.admin.offset_for_time(ctx.requests, oldest.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
-        end = end if certain is None else max(certain, low)
+    end = certain_request(ctx, oldest, low)
     loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
     return acceptance.take(
         ctx.name,
@@ -175,12 +168,13 @@ def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: 
     ).end
 
 
-def first_record(ctx: ShardContext, reader: LogReader, end: int) -> Record | None:
-    """The first record that `reader` finds below `end`, or None; closes the reader."""
-    try:
-        return read_first(reader, end, ctx.clock, ctx.stopping)
-    finally:
-        reader.close()
+def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
+    """The first request at or above `low` that nothing before `record` of the dispatch log can have ended: it came an
+    hour later, or it has not come yet."""
+    certain = None
+    if record.log_append:
+        certain = ctx.admin.offset_for_time(ctx.requests, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
+    return max(_end_of_all(ctx) if certain is None else certain, low)
 
 
 def _end(ctx: ShardContext, low: int) -> int:

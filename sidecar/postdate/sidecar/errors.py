@@ -4,6 +4,7 @@
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
     ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
+    ├── ClientFailed                exit 6   the group's client failed again and again; end the process
     └── Halted                      exit 1   the shard stops; a person must look, and the message says what to do
     RequestRefused (connectors.wire)         end the request as a dead letter with its reason; never stops a shard
 
@@ -32,6 +33,7 @@ class Exit(IntEnum):
     USAGE = 2
     FENCED = 3
     VIOLATION = 4
+    CLIENT_FAILED = 6
 
 
 class PostdateError(Exception):
@@ -60,6 +62,12 @@ class Contradicted(PostdateError):
     """The dispatch log decided a control otherwise than the index carried it out: rebuild the index from the topics."""
 
 
+class ClientFailed(PostdateError):
+    """One client of the group after the other failed; the process ends, and the message names the remedy."""
+
+    exit_code = Exit.CLIENT_FAILED
+
+
 class HaltReason(StrEnum):
     """Why a shard stopped for good. Closed: each has an entry in the runbook."""
 
@@ -74,12 +82,15 @@ class HaltReason(StrEnum):
     NEWER_FORMAT = "newer-format"
     FOREIGN_RECORD = "foreign-record"
     TOPIC_RULES = "topic-rules"
-    RECOVERY_STALLED = "recovery-stalled"
     INTERNAL = "internal"
 
 
 IRREPLACEABLE = frozenset({HaltReason.REQUESTS_TRUNCATED, HaltReason.DISPATCH_LOG_TRUNCATED})
 """Halted so, a shard must keep its index: it alone knows what Kafka has lost, and a rebuild would deliver it again."""
+
+
+EVIDENT = frozenset({HaltReason.SEQ_BROKEN, HaltReason.NEWER_FORMAT, HaltReason.FOREIGN_RECORD, HaltReason.INTERNAL})
+"""A record that was read shows it, or it is our own mistake. The others rest on a broker's answer and are confirmed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,8 +59,8 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
     ),
     HaltReason.SEQ_BROKEN: Advice(
         "a dispatch-log record is missing, or somebody else wrote one",
-        "Stop every sidecar of the request topic and run postdate audit. Nothing can be accepted here: serve new"
-        " requests from a new request topic, and send again what the audit names as missing",
+        "Stop every sidecar of the request topic and run postdate audit, which names what is missing. Then resume and"
+        " accept the loss: what is pending and not in the store topic is given up, up to an hour behind the break",
     ),
     HaltReason.NEWER_FORMAT: Advice(
         "a newer Postdate has served this shard",
@@ -74,14 +74,8 @@ ADVICE: Final[dict[HaltReason, Advice]] = {
         "a topic or a partition that the shard needs does not exist",
         "Run postdate topics create --allow-existing, then resume",
     ),
-    HaltReason.RECOVERY_STALLED: Advice(
-        "somebody's transaction stays open on a topic of Postdate's own and hides what lies behind it",
-        "See whose it is (kafka-transactions.sh describe-producers, then describe). Abort a stranger's, then resume. Do"
-        " not abort one of a postdate/ id that describe shows as CompleteCommit: the broker lost its marker, and what"
-        " it committed elsewhere would be delivered again",
-    ),
     HaltReason.INTERNAL: Advice(
-        "a mistake of Postdate's own stopped the shard",
+        "a mistake of Postdate's own stopped the shard, again and again",
         "Report it with the log; resume tries again",
     ),
 }

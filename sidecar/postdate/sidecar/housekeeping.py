@@ -1,7 +1,8 @@
 """What a delivering shard does beside taking in and delivering, each at its interval.
 
 Sync the timer log, move the wheel and confirm it, raise the low-water mark, look after failing targets, pass the
-markers at the end of the requests, give disk space back. None of it is needed for a delivery to be right.
+markers at the end of the requests, give disk space back. None of it is needed for a delivery to be right, so no duty
+that Kafka fails keeps the shard from delivering.
 
 A shard in which nothing changes comes to rest: it has looked after everything some times and found what it knew, so
 the next look would find it again, and comes late. Whatever happens to the shard ends its rest.
@@ -11,6 +12,10 @@ Thread rule: the shard's thread.
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.gate import Gate
@@ -18,6 +23,7 @@ from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.ingest import pass_markers
 from postdate.sidecar.limits import (
     CONFIRM_INTERVAL_MS,
+    DUTY_DELAY_MS_MAX,
     GATE_LOOK_INTERVAL_MS,
     MARKERS_QUIET_MS,
     RECLAIM_INTERVAL_MS,
@@ -31,6 +37,8 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.takeover import end_of_requests
 from postdate.wheel.index import TimerIndex
 
+log = logging.getLogger(__name__)
+
 
 class Housekeeping:
     """The duties of one shard, and when each is due next."""
@@ -41,6 +49,7 @@ class Housekeeping:
         self._gate = gate
         self._dispatcher = dispatcher
         self._due_at: dict[str, float] = {}
+        self._delays_ms: dict[str, float] = {}  # of duties that fail
         self._changes = -1  # made to the index, at the last look
         self._quiet_looks = 0
         self._rests_until = 0.0  # steady ms
@@ -76,12 +85,27 @@ class Housekeeping:
             self._dispatcher.tend(index, now_ms)
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
-            pass_markers(self._ctx, index)  # reads from Kafka, some 0.2 s
-        look = self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady)
-        if look and reached(index, self._inbox) >= end_of_requests(self._ctx):
-            self._gate.read(now_ms)
+            self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
+        if self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady):
+            self._ask_kafka("gate", lambda: self._open_gate(index, now_ms))
         if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):
             index.reclaim()
+
+    def _open_gate(self, index: TimerIndex, now_ms: int) -> None:
+        if reached(index, self._inbox) >= end_of_requests(self._ctx):
+            self._gate.read(now_ms)
+
+    def _ask_kafka(self, what: str, duty: Callable[[], object]) -> None:
+        """Do what needs an answer from Kafka. Without one dispatch goes on, and the duty comes again after a delay that
+        doubles: each attempt may hold the shard up for as long as an admin request may take."""
+        try:
+            duty()
+        except KafkaFault as fault:
+            delay_ms = self._delays_ms[what] = min(self._delays_ms.get(what, TEND_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX)
+            self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms
+            log.warning("shard %s: %s fails, next try in %d ms: %s", self._ctx.name, what, delay_ms, fault)
+        else:
+            self._delays_ms.pop(what, None)
 
     def _is_quiet(self, index: TimerIndex, now_ms: int, for_ms: int) -> bool:
         """True where nothing waits and nothing will be due for `for_ms`: then nobody is kept waiting."""

@@ -29,11 +29,16 @@ TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
 # Each takeover reads the dispatch log and may rebuild an index; more at once only compete for the same disk and core.
 TAKEOVERS_AT_ONCE_MAX: Final = 8
 
-# A foreign open transaction ends by its time-out (the broker allows 15 min, clients use 1 min): beyond this, say so.
-RECOVERY_STALL_MS_MAX: Final = 180_000
+# A takeover without progress for this long gives its slot to one that waits: more than a busy machine needs to connect,
+# so that takeovers do not keep taking slots from each other, and less than a broker that is away.
+TAKEOVER_IDLE_S: Final = 10.0
 
-# Said once, so that whoever looks knows what a takeover waits for.
-RECOVERY_SLOW_MS: Final = 10_000
+# A takeover that reads nothing new for so long tries again after a pause: a leader that is away and a foreign open
+# transaction (the broker allows 15 min, clients use 1 min) take as long as they take.
+RECOVERY_STALL_MS_MAX: Final = 20_000
+
+# Records of one read of a log; what the client has fetched ahead bounds it in bytes.
+READ_RECORDS_MAX: Final = 1_000
 
 # All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
@@ -106,6 +111,13 @@ TARGETS_KNOWN_MAX: Final = 10_000
 # A target that worked is looked at again this often, so that a deleted topic or a new size limit is noticed.
 TARGET_LOOK_AGE_MS_MAX: Final = 30_000
 
+# A message waits this long for the first look at its target, which takes some milliseconds; then it is parked, and the
+# shard goes on with the others.
+TARGET_LOOK_WAIT_MS: Final = 100.0
+
+# An entry ends for a target that metadata shows as missing only if that was seen a moment ago: two looks of `tend`.
+TARGET_FRESH_MS_MAX: Final = 1_000
+
 # A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
@@ -132,11 +144,36 @@ HEAVY_SHARE: Final = 1 / 8
 # Of fewer messages that the second cursor took each target has a large share, and no share says anything.
 HEAVY_TAKEN_MIN: Final = 20
 
-# Entries that Kafka refused in a batch and that are tried alone: each costs a transaction, and a skip in every scan.
-SUSPECTS_MAX: Final = 1_000
+# Refused entries of a target that are tried again alone: each costs a transaction, and is passed over in every trial.
+REFUSED_MAX: Final = 1_000
 
-# A transaction in which every message is reported by itself, to find the one that is refused.
-ISOLATING_ENTRIES_MAX: Final = 1_000
+# A transaction in which every message reports for itself, to find the one that is refused: a callback for each.
+REPORTED_ENTRIES_MAX: Final = 1_000
+
+# Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
+ISOLATED_MAX: Final = 1_000
+
+# After a trial the next one waits for so many times what it took: the others have three quarters of the time.
+TRIAL_REST: Final = 3.0
+
+# ... and at least this: the broker writes the markers of a trial, and a transaction right behind would wait for them.
+TRIAL_REST_MS_MIN: Final = 20.0
+
+# A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.
+REFUSED_RETRY_MS_MIN: Final = 1_000.0
+REFUSED_RETRY_MS_MAX: Final = 15_000.0
+
+# A target stays isolated for this long after its last fault: one that refuses a record in a hundred, or is slow now and
+# then, would abort or delay the transactions of all others again and again.
+PROBATION_MS: Final = 30_000.0
+
+# A small transaction that took longer makes the next ones report when each topic acknowledged: so many of them. A
+# topic for which two of them in a row waited this long, and longer than for all others, is slow.
+WATCHED_TRANSACTIONS: Final = 20
+SLOW_TOPIC_MS: Final = 50.0
+
+# How soon entries under key 0 are looked at again while they wait for their own topics to recover.
+OWN_RETRY_MS: Final = 10.0
 
 # Parked entries moved back in one local write: some milliseconds, so that dispatch is never held up.
 UNPARK_ENTRIES_MAX: Final = 5_000
@@ -159,11 +196,33 @@ RATE_RETRY_MS: Final = 50.0
 BACKOFF_MS_MIN: Final = 100
 BACKOFF_MS_MAX: Final = 5_000
 
+# After an unexpected exception a shard begins again, at most so often in a row: some four minutes in all. An hour
+# without one ends the row.
+INTERNAL_ATTEMPTS_MAX: Final = 8
+INTERNAL_BACKOFF_MS_MIN: Final = 1_000
+INTERNAL_BACKOFF_MS_MAX: Final = 60_000
+INTERNAL_CALM_MS: Final = 3_600_000
+
 # A call of init_transactions; the broker's answer waits for the end of the older transaction, 10 s at most.
 FENCE_TIMEOUT_S: Final = 15.0
 
-# Records applied from the dispatch log in one local write: keeps a WriteBatch at some megabytes.
+# Reading the gap between D and the first record of a tenure: with the flush before it, well inside the transaction
+# time-out of 10 s. The gap holds some offsets; only a foreign open transaction, or a leader that is away, takes longer.
+BOUND_CHECK_MS_MAX: Final = 4_000
+
+# A halt that rests on a broker's answer must stand for longer than a deposed broker takes to learn that it is (its
+# session time-out, 9 s by default, and some), and be found more than twice: a machine may have been suspended between.
+HALT_CONFIRM_MS: Final = 20_000
+HALT_FINDINGS_MIN: Final = 3
+
+# Records and fates applied from the dispatch log in one local write. Measured: a fate takes some 350 bytes while it is
+# applied, so a piece stays below 4 MiB, and eight takeovers at once below 32. One record may hold as many fates.
 RECOVERY_RECORDS_MAX: Final = 200
+RECOVERY_FATES_MAX: Final = 10_000
+
+# Bytes of the dispatch log after whose application the timer log writes its memtables out. A mark takes twice what its
+# fate does; without this, eight takeovers at once fill eight times two memtables of 16 MiB.
+RECOVERY_MEMTABLES_BYTES_MAX: Final = 4 * 1024 * 1024
 
 # The last committed dispatch-log record is looked for backwards in steps that double from this many offsets.
 TAIL_OFFSETS: Final = 64
@@ -214,6 +273,10 @@ SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024
 
 # Every delivery report comes within message.timeout.ms (2 s); beyond this the client has lost track.
 FLUSH_TIMEOUT_S: Final = 8.0
+
+# Records of a healthy transaction are acknowledged within some 10 ms. After this long the targets of the transaction
+# are looked up: a deleted one would hold everybody up until message.timeout.ms.
+FLUSH_SLICE_S: Final = 0.2
 
 # What the client lets through: above any topic's limit, which is what decides. Its own default is 1 MB, below the limit
 # of the dead letters, and a record that it refused could not leave at all.
@@ -283,6 +346,9 @@ FENCED_PATIENCE_MS: Final = 10_000
 # Failing targets and parked entries are looked after this often; each look is some point reads.
 TEND_INTERVAL_MS: Final = 500
 
+# A duty that Kafka does not answer is tried again after a delay that doubles up to this: each try may take 15 s.
+DUTY_DELAY_MS_MAX: Final = 60_000
+
 # Requests whose age is looked at in one sweep, by some point reads each: some 20 ms twice a second, and only while old
 # requests are pending that are not stored.
 SWEEP_OFFSETS_MAX: Final = 2_000
@@ -300,8 +366,24 @@ GROUP_COMMIT_INTERVAL_S: Final = 5.0
 # Measured: 64 shards with a producer each hold 518 descriptors; RocksDB keeps some tens of files open beside them.
 OPEN_FILES_PER_SHARD: Final = 16
 
-# Asking the coordinator whether a fenced shard is still ours holds up the poll thread: rare, and short.
-CONFIRM_TIMEOUT_S: Final = 3.0
+# One request to the coordinator for all fenced shards, beside the poll thread: a busy machine opens a connection within
+# this time, and a shard that is not confirmed asks again.
+CONFIRM_TIMEOUT_S: Final = 10.0
+
+# A process that starts while brokers are away pauses this long between two attempts, each of which lasts for 15 s at
+# most. The pause doubles to the most, which is lateness once the brokers are back.
+START_PAUSE_S_MIN: Final = 1.0
+START_PAUSE_S_MAX: Final = 10.0
+
+# A failed client of the group is replaced after this pause, which doubles with each failure in a row. The most is less
+# than CLIENT_STABLE_S: of two processes that fence each other, neither takes the pauses of the other for success.
+CLIENT_PAUSE_S_MIN: Final = 1.0
+CLIENT_PAUSE_S_MAX: Final = 16.0
+
+# A client that served for this long has joined well: its failure is the first of a row. The failures in a row that end
+# the process leave half a minute of pauses, more than a coordinator that moves needs.
+CLIENT_STABLE_S: Final = 60.0
+CLIENT_FAILURES_MAX: Final = 6
 
 # A warning or error that repeats is logged this often, and so many different texts are told apart.
 LOG_REPEAT_S: Final = 10.0

@@ -33,7 +33,7 @@ from postdate.wheel.options import IndexOptions
 log = logging.getLogger(__name__)
 
 # Why an index is moved aside while the shard stays what it was.
-_SAME_SHARD = frozenset({"unusable", "old", "contradicted"})
+_SAME_SHARD = frozenset({"unusable", "old"})
 
 _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
 

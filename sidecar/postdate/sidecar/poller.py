@@ -3,6 +3,9 @@
 It alone touches the group consumer. Shards never wait for it, and it never waits for a shard, except while partitions
 are revoked: then all shards concerned get some seconds together to end their transaction and close.
 
+Its client may fail for good. Then it closes the client, releases all shards, and joins the group again with a new one
+after a pause (`rejoining`).
+
 Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
 """
 
@@ -11,9 +14,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.errors import KafkaFault, SettingRefused
 from postdate.connectors.kafka.seam import GroupConsumer, Partition
 from postdate.connectors.kafka.statistics import BrokerStatistics
 from postdate.sidecar.holds import HoldRequests
@@ -24,6 +27,7 @@ from postdate.sidecar.limits import (
     POLL_TIMEOUT_S,
     REVOKE_WAIT_MS_MAX,
 )
+from postdate.sidecar.rejoining import Rejoining
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 
@@ -44,13 +48,19 @@ class Poller:
 
     def __init__(
         self,
-        consumer: GroupConsumer,
+        consumer: GroupConsumer | None,
         start_shard: Callable[[Partition], ShardThread],
         report: Callable[[int], None],
+        in_background: Callable[[Callable[[], None]], None] = lambda work: work(),
     ) -> None:
-        self._consumer = consumer
+        """`consumer`: the client to begin with; with None, `run` makes it. `in_background` runs a function beside the
+        poll thread; a simulation has no threads and calls it."""
+        self._client = consumer
         self._start_shard = start_shard
         self._report = report
+        self._in_background = in_background
+        self._confirmed: _Confirmed | None = None
+        self._is_asking = False
         self.shards: dict[Partition, ShardThread] = {}
         self._abandoned: list[ShardThread] = []
         self._paused: set[Partition] = set()
@@ -68,6 +78,10 @@ class Poller:
         self.statistics: tuple[BrokerStatistics, ...] = ()
         """What the consumer has last measured about its connections."""
         self._ask_member_at = 0.0
+        self.waits_for = ""
+        """Why this process has not joined yet; empty once Kafka has answered."""
+        self.failure: ClientFailure | None = None
+        """Why this process has no client, until it has a new one."""
         self.holds = HoldRequests()
         """What people ask to be held or released."""
         self.is_drained = False
@@ -87,20 +101,58 @@ class Poller:
         """True once it was asked to end."""
         return self._stopping
 
-    def run(self, topics: Sequence[str]) -> bool:
-        """Serve until `stop`; returns False where it ended because every shard of this process was fenced by another
-        deployment. Raises FatalClient and Fenced of the group consumer."""
-        self._consumer.subscribe(topics, self)
+    def run(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer]) -> bool:
+        """Serve until `stop`; returns False if it ended because another deployment fenced every shard of this process.
+        Raises ClientFailed: one client after the other failed; SettingRefused: no client can be made."""
+        rejoining = Rejoining()
         try:
             while not self._stopping:
-                self._serve()
+                try:
+                    if self._client is not None or self._join(topics, new_client, rejoining):
+                        self._serve()
+                except SettingRefused:
+                    raise
+                except KafkaFault as fault:
+                    self.failure = ClientFailure(time.monotonic(), str(fault))
+                    self._leave()
+                    rejoining.failed(fault, time.monotonic())
                 if self.shards and all(thread.shard.foreign for thread in self.shards.values()):
                     return False
             return True
         finally:
-            self._consumer.close()
+            self._leave()
+
+    def _join(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer], rejoining: Rejoining) -> bool:
+        """Join the group with a new client; wait for a moment if it is too early. A drained process does not join."""
+        self.turned_at = time.monotonic()
+        pause_s = rejoining.joins_in_s(self.turned_at)
+        if pause_s > 0:
+            time.sleep(min(pause_s, POLL_TIMEOUT_S))
+            return False
+        self._client = new_client()
+        if not self.is_drained:
+            self._client.subscribe(topics, self)
+        rejoining.joined(time.monotonic())
+        self.failure = None
+        return True
+
+    def _leave(self) -> None:
+        """Close the client, if there is one, and release all shards, whatever state the client is in."""
+        self.is_member = False
+        try:
+            if self._client is not None:
+                self._client.close()
+        except KafkaFault as fault:
+            log.warning("the group's client did not leave the group in good order: %s", fault)
+        finally:
+            self._client = None
             self._release(list(self.shards), REVOKE_WAIT_MS_MAX / 1000)
             self._tell()
+
+    @property
+    def _consumer(self) -> GroupConsumer:
+        assert self._client is not None, "only a member is served"
+        return self._client
 
     # ---- GroupListener ---------------------------------------------------------------------------------------------
 
@@ -175,7 +227,8 @@ class Poller:
         if now >= self._commit_at:
             self._commit_at = now + GROUP_COMMIT_INTERVAL_S
             self._commit_offsets()
-            self._reassure()
+            self._ask_about_fenced()
+        self._reassure()
 
     def _attend(self, part: Partition, thread: ShardThread) -> None:
         inbox = thread.inbox
@@ -226,13 +279,34 @@ class Poller:
             self._consumer.commit(offsets, notes)
             self._committed.update(offsets)
 
+    def _ask_about_fenced(self) -> None:
+        """Ask the coordinator, in the background and once for all, which fenced shards this member still holds."""
+        fences = {
+            part: _fences(thread)
+            for part, thread in self.shards.items()
+            if thread.shard.state is State.FENCED and not thread.shard.foreign
+        }
+        if not fences or self._is_asking:
+            return
+        self._is_asking = True
+        consumer = self._consumer
+
+        def ask() -> None:
+            try:
+                self._confirmed = _Confirmed(fences, consumer.confirm(list(fences), CONFIRM_TIMEOUT_S))
+            finally:
+                self._is_asking = False
+
+        self._in_background(ask)
+
     def _reassure(self) -> None:
-        for part, thread in self.shards.items():
-            if (
-                thread.shard.state is State.FENCED
-                and not thread.shard.foreign
-                and self._consumer.confirm(part, CONFIRM_TIMEOUT_S)
-            ):
+        """Pass on what the coordinator has confirmed, if an answer has come."""
+        answer, self._confirmed = self._confirmed, None
+        if answer is None:
+            return
+        for part in answer.parts & self.shards.keys():
+            thread = self.shards[part]
+            if thread.shard.state is State.FENCED and _fences(thread) == answer.fences[part]:
                 thread.shard.reassure()
 
     def _tell(self) -> None:
@@ -240,3 +314,22 @@ class Poller:
         if delivering != self._reported:
             self._reported = delivering
             self._report(delivering)
+
+
+class ClientFailure(NamedTuple):
+    """When a client failed (monotonic, s), and why."""
+
+    at: float
+    why: str
+
+
+class _Confirmed(NamedTuple):
+    """An answer of the coordinator: the fences that were asked about, and the partitions that it has confirmed."""
+
+    fences: dict[Partition, int]
+    parts: frozenset[Partition]
+
+
+def _fences(thread: ShardThread) -> int:
+    """How often the shard has been fenced in this process: an answer counts only for the fence it was asked about."""
+    return thread.shard.ctx.counts.states.entered[State.FENCED]

@@ -18,9 +18,10 @@ from __future__ import annotations
 import logging
 
 from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
-from postdate.sidecar import opening, takeover
 from postdate.sidecar.after_fence import AfterFence
+from postdate.sidecar.attempt import Attempt
 from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.confirmation import Confirmation
 from postdate.sidecar.desk import Desk
 from postdate.sidecar.dispatch_tail import Stopped
 from postdate.sidecar.dispatcher import Dispatcher
@@ -30,8 +31,10 @@ from postdate.sidecar.gate import Gate
 from postdate.sidecar.halts import DISK_FULL
 from postdate.sidecar.housekeeping import Housekeeping, reached
 from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.index_release import close_index, put_aside
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.instructions import RESUME
+from postdate.sidecar.internal_failures import InternalFailures
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
     BACKOFF_MS_MIN,
@@ -73,9 +76,11 @@ class Shard(Stateful):
         self._gate = Gate(ctx.topic.cancel_gate)
         self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN
-        self._last_committed_at = ctx.clock.steady_ms()
+        self._last_committed_at = self.ctx.clock.steady_ms()
         self._after_fence = AfterFence(ctx)
         self._desk = Desk(ctx)
+        self._confirmation = Confirmation(ctx)
+        self._failures = InternalFailures()
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
         self._owned_seq = -1
         self._reopen = False
@@ -104,6 +109,8 @@ class Shard(Stateful):
             if self._tenure is None or not fault.retriable:
                 self._drop_tenure()
             return self._later()
+        finally:
+            self._recycle()
 
     def partition_fault(self, fault: KafkaFault) -> None:
         """The poll thread cannot read the partition on: compare with the logs again. From the poll thread."""
@@ -129,46 +136,35 @@ class Shard(Stateful):
 
     def _take_over(self) -> None:
         """Steps 1 to 7. Any failure leaves no tenure behind; an open index is kept for the next attempt."""
-        ctx = self.ctx
-        self.state = State.OPENING if self._index is None else State.FENCING
-        opened = opening.open_index(ctx) if self._index is None else opening.Opened(self._index)
-        self._index = opened.index
-        ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
-        self._desk.directory = opened.index.wheel_path.parent
-        checked = takeover.check(ctx, opened, self._desk.acceptance(), self._desk.standing)
-        self.state = State.FENCING
-        fenced = takeover.fence(ctx, checked)
+        attempt = Attempt(self._index, self._enter)
+        self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
         try:
-            bounded = takeover.bound(ctx, fenced)
-            self.state = State.RECOVERING
-            self._desk.tell(self.state, self.why, opened.index, at_once=True)
-            self._index = None  # recovery may replace it: whatever happens, `checked` knows which one is open
-            try:
-                recovered = takeover.recover(ctx, bounded)
-            finally:
-                self._index = checked.index
-                self._unread = self._unread or checked.empty or bool(checked.acceptance.used)
-            # Before there is a tenure: with one, and without this end, the gate would stand open.
-            gate_end = takeover.end_of_requests(ctx)
-            self._tenure = takeover.own(ctx, recovered, self._broker_clock, self._owned_seq)
-        except BaseException:
-            fenced.producer.destroy()
-            raise
-        index, number = recovered.index, self._tenure.takeover
-        read = self.next_request = read_up_to(index)
+            taken = attempt.run(self._confirmation, self._desk, self._broker_clock, self._owned_seq)
+        finally:
+            self._index, self._unread = attempt.index, self._unread or attempt.unread
+        self._tenure, index = taken.tenure, taken.recovered.index
+        number, read = taken.tenure.takeover, read_up_to(index)
+        self.next_request = read
         self.takeovers += 1
         self._owned_seq = self._tenure.seq
-        self._last_committed_at = ctx.clock.steady_ms()
-        self._gate.close(gate_end, anew=self._unread)
+        self._last_committed_at = self.ctx.clock.steady_ms()
+        self._gate.close(taken.gate_end, anew=self._unread)
         if self._unread:
             self.inbox.restart(read)
             self._unread = False
         if self._quota is not None:
-            self._quota.resume(max(recovered.ingested, read))
+            self._quota.resume(max(taken.recovered.ingested, read))
         self.state, self.why = State.CATCHING_UP, ""
         self._desk.recovered()
-        log.info("shard %s: took over as number %d at request %d with %d pending", ctx.name, number, read, index.count)
-        self._recycle_if_disturbed(self._tenure)
+        log.info(
+            "shard %s: took over as number %d at request %d with %d pending", self.ctx.name, number, read, index.count
+        )
+
+    def _enter(self, state: State, index: TimerIndex | None) -> None:
+        """An attempt has come to another step; the status is written if it names the index."""
+        self.state = state
+        if index is not None:
+            self._desk.tell(state, self.why, index, at_once=True)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +174,7 @@ class Shard(Stateful):
         if not self._broker_clock.known() or self._owes_record(index, tenure, steady):
             if not self._dispatcher.beat(index, tenure):
                 return float(BACKOFF_MS_MIN)
-            self._after_transaction(tenure)
+            self._after_transaction()
             return 0.0
         now_ms = self._broker_clock.now_ms()
         self.ctx.inquiries.serve(index, steady)
@@ -219,25 +215,24 @@ class Shard(Stateful):
     def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
         before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
         next_due = index.next_due_ms()
-        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.rated_in_ms() > 0:
-            return min(self._idle(index, now_ms, next_due), self._dispatcher.rated_in_ms())
+        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.parked_in_ms() > 0:
+            return min(self._idle(index, now_ms, next_due), self._dispatcher.parked_in_ms())
         wait_ms = self._pace.wait_ms(steady)
         if wait_ms > 0:
             return wait_ms
         fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
         if fates:
             self._pace.note(self.ctx.clock.steady_ms(), fates, tenure.acknowledged_ms)
-            self._after_transaction(tenure)
+            self._after_transaction()
             return 0.0
         if more:
-            self._recycle_if_disturbed(tenure)
             return 0.0
         retry_at = self._dispatcher.retry_at()
         keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
         exact = split_key(keys[0])[0] if keys else None
         if retry_at is not None:
             return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
-        return min(self._idle(index, now_ms, exact), max(self._dispatcher.rated_in_ms(), 1.0))
+        return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
         """Nothing may leave now: how long until something may, bounded by the housekeeping."""
@@ -246,15 +241,16 @@ class Shard(Stateful):
             return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
         return min(look_ms, max(next_due + 1 - now_ms, 0.2))
 
-    def _after_transaction(self, tenure: Tenure) -> None:
+    def _after_transaction(self) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._backoff_ms = BACKOFF_MS_MIN
-        self._recycle_if_disturbed(tenure)
 
-    def _recycle_if_disturbed(self, tenure: Tenure) -> None:
-        """Recycle on suspicion: a late answer must never decide the next transaction (KAFKA-17754)."""
-        if not tenure.settled():
-            log.info("shard %s: the connection to Kafka was disturbed: new producer, fencing anew", self.ctx.name)
+    def _recycle(self) -> None:
+        """Drop a tenure whose last transaction did not settle: a late answer would decide the next (KAFKA-17754)."""
+        if self._tenure is not None and not self._tenure.reusable:
+            if self._tenure.is_refuted:
+                self._confirmation.doubt()
+            log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
             self._drop_tenure()
 
     # ---- when it cannot go on --------------------------------------------------------------------------------------
@@ -273,9 +269,21 @@ class Shard(Stateful):
         self._desk.tell(self.state, self.why, None, at_once=True)
         return float(INSTRUCTION_INTERVAL_MS)
 
-    def halt(self, reason: HaltReason, detail: str) -> None:
-        """Stop until a person resumes it, for a reason that was found outside of `turn`. From the shard's thread."""
-        self._halt(Halted(reason, detail))
+    def fail(self, error: Exception) -> float:
+        """`turn` has raised what nobody expected: begin again after a while, or halt after too many of these.
+
+        Returns the milliseconds after which the next turn is wanted. From the shard's thread.
+        """
+        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), f"{type(error).__name__}: {error}"
+        if retry_ms is None:
+            return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))
+        self._drop_tenure()
+        self._drop_index()
+        if self.state is not State.FENCED:
+            self.state = State.OPENING
+        self.why = f"failed {self._failures.count} times, {detail}; next attempt in {retry_ms / 1000:.0f} s"
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        return retry_ms
 
     def _attend(self) -> None:
         """Do what a person asks for, and lay out the status; each at its interval, and cheap in between."""
@@ -297,9 +305,7 @@ class Shard(Stateful):
         """Move the index out of the way, whatever it holds: the next takeover rebuilds it from the topics."""
         self._drop_tenure()
         self._drop_index()
-        directory = self._desk.directory
-        if directory.exists():
-            log.warning("shard %s: kept as %s, rebuilding", self.ctx.name, opening.keep(directory, "set-aside"))
+        put_aside(self.ctx.name, self._desk.directory, "set-aside")
         self._desk.set_aside()
         self._after_fence = AfterFence(self.ctx)
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
@@ -354,11 +360,7 @@ class Shard(Stateful):
         index, self._index = self._index, None
         if index is not None:
             self._unread = True
-            try:
-                index.close(clean)
-            except WheelError as fault:  # it is released all the same, and believed only after its checks
-                release_frames(fault)
-                log.error("shard %s: the timer index was not closed well: %s", self.ctx.name, fault)
+            close_index(self.ctx.name, index, clean)
 
     def _without_index(self, fault: WheelError) -> float:
         """The timer index failed: let go of it. The next takeover opens it anew, or rebuilds it where it is damaged."""
@@ -366,7 +368,10 @@ class Shard(Stateful):
         self._drop_tenure()
         if isinstance(fault, Corrupt):
             log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
-            self._give_up_index()
+            if self._index is not None:
+                directory = self._index.wheel_path.parent
+                self._drop_index(clean=False)
+                put_aside(self.ctx.name, directory, "unusable")
             return self._later()
         full = isinstance(fault, DiskFull)
         self.why = f"{DISK_FULL} ({fault})" if full else f"the timer index failed: {fault}"
@@ -374,13 +379,6 @@ class Shard(Stateful):
         self._desk.tell(self.state, self.why, None, at_once=True)
         log.error("shard %s: %s", self.ctx.name, self.why)
         return self._later(BACKOFF_MS_MAX if full else 0.0)
-
-    def _give_up_index(self) -> None:
-        """Move an index that proved damaged while it was in use out of the way; the next takeover rebuilds it."""
-        if self._index is not None:
-            directory = self._index.wheel_path.parent
-            self._drop_index(clean=False)
-            log.warning("shard %s: kept as %s", self.ctx.name, opening.keep(directory, "unusable"))
 
     def close(self) -> None:
         """Let go in good order: no transaction is open between turns, so the index is synced and closed."""

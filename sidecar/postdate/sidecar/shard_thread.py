@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 
-from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.instructions import is_instructed
-from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVERS_AT_ONCE_MAX
+from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVER_IDLE_S, TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.states import DELIVERING, State
+from postdate.sidecar.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 
 log = logging.getLogger(__name__)
 
-_takeovers = threading.BoundedSemaphore(TAKEOVERS_AT_ONCE_MAX)
+_slots = TakeoverSlots(TAKEOVERS_AT_ONCE_MAX, TAKEOVER_IDLE_S)
+_TAKING_OVER = frozenset({State.OPENING, State.FENCING, State.RECOVERING})
 
 
 class ShardThread:
@@ -30,7 +32,9 @@ class ShardThread:
 
     def __init__(self, ctx: ShardContext, pace: TransactionPace, released: threading.Event) -> None:
         self.inbox = Inbox()
-        self.shard = Shard(ctx, self.inbox, pace)
+        self._slot = Slot(_slots, released.is_set)
+        kafka = SlottedKafka(ctx.kafka, self._slot, lambda: self.shard.state in _TAKING_OVER)
+        self.shard = Shard(replace(ctx, kafka=kafka), self.inbox, pace)
         self._released = released
         self._rests_until = 0.0  # steady ms; above 0 while it sleeps for long
         self._thread = threading.Thread(target=self._run, name=f"shard {ctx.name}", daemon=True)
@@ -69,8 +73,7 @@ class ShardThread:
                     wait_ms = self._turn(shard)
                 except Exception as error:
                     log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
-                    shard.halt(HaltReason.INTERNAL, f"{type(error).__name__}: {error}; report it with the log")
-                    continue
+                    wait_ms = shard.fail(error)
                 if wait_ms > 0 and not released.is_set():
                     takes = shard.state in DELIVERING and not shard.ctx.held.now.intake
                     if wait_ms > CONFIRM_INTERVAL_MS:
@@ -81,12 +84,9 @@ class ShardThread:
             shard.close()
 
     def _turn(self, shard: Shard) -> float:
-        if shard.state in DELIVERING or shard.state in (State.FENCED, State.HALTED):
-            return shard.turn()
-        while not _takeovers.acquire(timeout=0.1):
-            if self._released.is_set():
-                return 0.0
+        if shard.state in _TAKING_OVER and not self._slot.acquire():
+            return 0.0
         try:
             return shard.turn()
         finally:
-            _takeovers.release()
+            self._slot.release()

@@ -8,12 +8,13 @@ Thread rule: the shard's thread. Cost: one pass over what compaction has left, s
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
+from postdate.connectors.kafka.errors import KafkaFault, RecordRejected, Retriable
+from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.stored import decode_stored, stored_offset
-from postdate.sidecar.dispatch_tail import not_ours, read_until
+from postdate.connectors.wire.stored import BOUND_KEY, decode_stored, stored_offset
+from postdate.sidecar.dispatch_tail import not_ours, read_log
 from postdate.sidecar.draft import Draft
-from postdate.sidecar.limits import STORE_RECORDS_MAX
+from postdate.sidecar.limits import FLUSH_TIMEOUT_S, STORE_RECORDS_MAX
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store import entry_of
@@ -22,19 +23,13 @@ from postdate.wheel.index import TimerIndex
 
 
 def rebuild(
-    ctx: ShardContext,
-    index: TimerIndex,
-    start: int,
-    end: int,
-    low: int,
-    first: int = 0,
-    acceptance: Acceptance | None = None,
+    ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: Acceptance | None = None
 ) -> int:
-    """Put what STORE keeps in [start, end) of requests below `low` into the index; returns how many entries those are.
+    """Put what STORE keeps of requests below `low` into the index; returns how many entries those are.
 
     Only those below: the others come from REQ with the fates of the dispatch log, and taking them here too would
     deliver them twice. `first`: nor those below it. REQUIRES: the index holds none of these by itself. Raises Halted
-    for a record that is not ours, and as `read_until`.
+    for a record that is not ours, and as `read_log`.
     """
     accepted = acceptance or Acceptance()
 
@@ -45,12 +40,40 @@ def rebuild(
         for at in range(0, len(ours), STORE_RECORDS_MAX):
             take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low)
 
-    reader = ctx.kafka.log_reader(ctx.store, start, Isolation.READ_COMMITTED)
-    try:
-        read_until(reader, end, ctx.clock, ctx.stopping, take)
-    finally:
-        reader.close()
+    end = write_bound(ctx)
+    start = ctx.admin.start_offsets([ctx.store])[ctx.store]
+    read_log(ctx, ctx.store, start, end, take)
     return index.count
+
+
+def write_bound(ctx: ShardContext) -> int:
+    """The offset of a record that is written to STORE now: everything that older owners have committed lies below it.
+
+    The question for the end of the log may be answered by a deposed leader; only the true one appends. The record is a
+    tombstone under a key that no request has, and every reader passes over it. REQUIRES: the fence. Raises KafkaFault.
+    """
+    try:
+        return _write_bound(ctx, created_ms=0)
+    except RecordRejected:  # its timestamp, if the clock of this machine is far ahead: the broker's is not known yet
+        return _write_bound(ctx, created_ms=1)
+
+
+def _write_bound(ctx: ShardContext, created_ms: int) -> int:
+    answers: list[tuple[KafkaFault | None, int]] = []
+    producer = ctx.kafka.plain_producer(created_ms)
+    try:
+        producer.produce(
+            ctx.store.topic, None, BOUND_KEY, [], ctx.store.index, lambda fault, at, _: answers.append((fault, at))
+        )
+        producer.flush(FLUSH_TIMEOUT_S)
+    finally:
+        producer.destroy()
+    fault, offset = answers[0] if answers else (None, -1)
+    if fault is not None:
+        raise fault
+    if offset < 0:  # no answer, or the one that a repeated request gets
+        raise Retriable(f"{ctx.store.topic}/{ctx.partition} did not report where a record was appended")
+    return offset
 
 
 def _is_from(first: int, record: Record) -> bool:

@@ -9,20 +9,32 @@ Thread rule: runs on the thread of its shard, off the poll thread; the request p
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
-from postdate.connectors.kafka.seam import Isolation, Partition, Record, TransactionalProducer
+from postdate.connectors.kafka.errors import Retriable
+from postdate.connectors.kafka.seam import Isolation, Record, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate, check_causes
+from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
+from postdate.sidecar.broken_log import SeqBroken, start_behind
+from postdate.sidecar.checking import Checked
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_until
+from postdate.sidecar.dispatch_tail import Stopped, decode, last_committed, read_log
 from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.empty_start import SEQ_UNKNOWN, Bounds, start_empty
+from postdate.sidecar.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
-from postdate.sidecar.limits import FENCE_TIMEOUT_S, PRODUCER_MESSAGE_BYTES_MAX, RECOVERY_RECORDS_MAX
+from postdate.sidecar.limits import (
+    FENCE_TIMEOUT_S,
+    PRODUCER_MESSAGE_BYTES_MAX,
+    RECOVERY_FATES_MAX,
+    RECOVERY_MEMTABLES_BYTES_MAX,
+    RECOVERY_RECORDS_MAX,
+)
 from postdate.sidecar.losses import Acceptance
-from postdate.sidecar.opening import Opened, discard, keep, open_index
+from postdate.sidecar.opening import discard, keep, open_index
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store_reading import rebuild
 from postdate.sidecar.transaction import Tenure
@@ -31,24 +43,9 @@ from postdate.wheel.index import TimerIndex
 
 log = logging.getLogger(__name__)
 
-_TRUNCATED = "was truncated, or an unclean leader election lost its end"
-
-
-@dataclass(slots=True)
-class Checked:
-    """Step 2 is done: the local offsets lie within both logs, or the index is known to be of no use (`empty`), or what
-    is amiss was accepted: then D goes back to `rewind_to`."""
-
-    index: TimerIndex
-    acceptance: Acceptance
-    empty: bool
-    behind: bool
-    rewind_to: int = -1
-    last_seq: int = 0
-    ingested: int = 0
-    """Requests below this were taken in before, by whoever: what limits their sender has been asked then."""
-    replaceable: bool = True
-    """Nothing was accepted that only this index knows: the topics hold all that a rebuild needs."""
+#: Offsets behind D of an index that has seen everything, if its process died before it asked for a commit: the marker
+#: of the last transaction, and the record and the marker of the one that was aborted.
+_ABORTED_OFFSETS = 3
 
 
 @dataclass(slots=True)
@@ -61,7 +58,7 @@ class FencedOff:
 
 @dataclass(slots=True)
 class Bounded(Bounds):
-    """Step 4 is done: `end` is the end of the dispatch log, `store_end` that of STORE, both read after the fence."""
+    """Step 4 is done: the end of the dispatch log was asked after the fence; the first transaction verifies it."""
 
     fenced: FencedOff
 
@@ -76,99 +73,6 @@ class Recovered:
     acceptance: Acceptance
     low_water: int
     """The highest L that is committed: what is said from here on is never less, however old this index is."""
-
-
-def check(
-    ctx: ShardContext, opened: Opened, acceptance: Acceptance | None = None, standing: Loss | None = None
-) -> Checked:
-    """Step 2. Compare R and D with the logs.
-
-    `standing`: the loss for which this shard halted before. A log that was truncated grows again, and then nothing but
-    this tells that offsets were used twice. Raises Halted where a log has lost what the index has seen, unless that is
-    accepted.
-    """
-    index, acceptance = opened.index, acceptance or Acceptance()
-    replaceable = standing is None and not acceptance.accepted
-    ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
-    fresh = index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN
-    reason = HaltReason.REQUESTS_TRUNCATED
-    lost = _truncated(reason, ctx.requests, ends, None if fresh else index.next_request, standing)
-    if lost is not None:
-        _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
-    if fresh or index.next_request is None or index.next_dispatch is None:
-        _check_knows_fates(ctx, standing)
-        return Checked(index, acceptance, empty=True, behind=False)
-    starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
-    behind = index.next_request < starts[ctx.requests]
-    lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
-    if lost is None:
-        missed = _has_missed(index.next_dispatch, ctx.log, starts, ends)
-        return Checked(index, acceptance, empty=missed, behind=behind, replaceable=replaceable)
-    detail = (
-        f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
-        f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
-    )
-    if acceptance.covering(lost) is None:
-        _leave_mark(ctx, index, acceptance)
-    accepted = acceptance.take(ctx.name, lost, detail)
-    rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
-    return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
-
-
-def _has_missed(seen: int, part: Partition, starts: dict[Partition, int], ends: dict[Partition, int]) -> bool:
-    """True where records from D on were deleted. Not where all that was deleted is one offset and nothing follows: D
-    lies behind a record, so that is its transaction's marker; a record that was missed would have one of its own."""
-    return seen < starts[part] and not seen + 1 == starts[part] == ends[part]
-
-
-def _leave_mark(ctx: ShardContext, index: TimerIndex, acceptance: Acceptance) -> None:
-    """Commit a record behind the gap, once: whoever rebuilds this shard elsewhere meets a break of `seq`, and halts
-    instead of delivering again what the lost fates had ended. The index stays as it is. Raises as `fence` and `own`."""
-    last = last_record(ctx)
-    if last is not None and last.seq > index.seq:
-        return
-    fenced = fence(ctx, Checked(index, acceptance, empty=False, behind=False))
-    try:
-        tenure = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
-        tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
-    finally:
-        fenced.producer.destroy()
-
-
-def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
-    """Raises Halted where the dispatch log was truncated and the index that knew the fates from there is not here."""
-    if standing is not None and standing.reason is HaltReason.DISPATCH_LOG_TRUNCATED:
-        raise Halted(
-            standing.reason,
-            f"{standing.topic}/{ctx.partition} {_TRUNCATED}, and the index that knew the fates at offsets "
-            f"[{standing.first}, {standing.end}) is gone or damaged: without it they would be delivered again. Move "
-            f"the directory that was kept beside {ctx.directory} back, or a copy of it",
-            standing,
-        )
-
-
-def _truncated(
-    reason: HaltReason, part: Partition, ends: dict[Partition, int], seen: int | None, standing: Loss | None
-) -> Loss | None:
-    """What a log has lost of the offsets below `seen` (None: not known), as found now or when the shard halted."""
-    stands = standing is not None and standing.reason is reason and seen in (None, standing.end)
-    if seen is not None and seen > ends[part]:
-        first = min(ends[part], standing.first) if stands and standing is not None else ends[part]
-        return Loss(reason, part.topic, first, seen)
-    return standing if stands else None
-
-
-def _check_refilled(ctx: ShardContext, acceptance: Acceptance, lost: Loss, end: int) -> None:
-    """Requests that come to lie where others were are given up, and the log must have passed them: their origins are
-    taken. Raises Halted until both is so."""
-    detail = (
-        f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "
-        f"that were produced since to the offsets [{lost.first}, {lost.end}) bear the origins of others and are never "
-        f"read; the shard can go on when the topic has reached offset {lost.end}"
-    )
-    acceptance.take(ctx.name, lost, detail)
-    if end < lost.end:
-        raise Halted(lost.reason, f"{detail}. That is accepted; it has reached {end}", lost)
 
 
 def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
@@ -189,43 +93,87 @@ def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
 
 
 def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
-    """Step 4. The ends of dispatch log and STORE, of everything appended: never the last stable offset."""
-    parts = (ctx.log, ctx.store)
-    ends = ctx.admin.end_offsets(parts, Isolation.READ_UNCOMMITTED)
-    starts = ctx.admin.start_offsets(parts)
+    """Step 4. The end of the dispatch log, of everything appended: never the last stable offset.
+
+    Raises Retriable if it lies below what was read: the answer is old, or the log was truncated, which step 2 finds.
+    """
+    checked = fenced.checked
+    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    read = checked.index.next_dispatch if checked.rewind_to < 0 and not checked.empty else None
+    if read is not None and end < read:
+        raise Retriable(f"{ctx.log.topic}/{ctx.partition} is said to end at offset {end}, but was read up to {read}")
     failpoints.reached("takeover.bounded")
-    return Bounded(starts[ctx.log], ends[ctx.log], starts[ctx.store], ends[ctx.store], fenced)
+    return Bounded(start, end, fenced)
 
 
 def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
     """Steps 5 and 6. Bring the index to the bound, from where it is or from nothing.
 
-    Raises Halted where Kafka no longer holds what is needed, naming the range.
+    Raises Halted if Kafka no longer holds what is needed, naming the range; the index that is there stays in place.
     """
-    checked = bounded.fenced.checked
-    index, give_up_to = checked.index, -1
+    checked, start, give_up_to = bounded.fenced.checked, None, -1
+    why = "too old to go on from"
+    checked.empty = checked.empty or _has_missed(ctx, bounded, checked)
     if checked.behind and not checked.empty:
         give_up_to = _check_behind(ctx, bounded, checked)
         checked.empty = give_up_to < 0
     if checked.empty:
-        index = _rebuild(ctx, bounded, "too old to go on from", "old")
-    try:
-        _replay(ctx, checked, bounded.start, bounded.end)
-        check_causes(Draft(index, replaceable=checked.replaceable))
-    except Contradicted as fault:
-        index = _rebuild(ctx, bounded, f"contradicted by the dispatch log ({fault})", "contradicted")
-        _replay(ctx, checked, bounded.start, bounded.end)
+        start = find_start(ctx, bounded, checked.acceptance)
+    while True:
+        if start is not None:
+            _begin(ctx, checked, start, why)
+        try:
+            _replay(ctx, checked, bounded.start, bounded.end)
+            check_causes(Draft(checked.index, replaceable=checked.replaceable))
+            break
+        except SeqBroken as broken:
+            low = checked.index.low_water()
+            start, give_up_to = start_behind(ctx, checked.acceptance, broken, low, bounded.end), -1
+            why = "behind a break in seq"
+        except Contradicted as fault:
+            checked.replaceable = False
+            start, why = _start_again(ctx, bounded, checked), f"contradicted by the dispatch log ({fault})"
     if give_up_to >= 0:
-        _give_up(ctx, bounded, index, give_up_to)
-    last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping, checked.acceptance)
+        _give_up(ctx, bounded, checked.index, give_up_to)
+    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
     failpoints.reached("takeover.recovered")
     low_water = last.low_water if last is not None else 0
-    return Recovered(index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
+    return Recovered(checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
 
 
-def _rebuild(ctx: ShardContext, bounded: Bounded, why: str, name: str) -> TimerIndex:
-    """Step 5: move an index that is of no use aside, if there is one, and begin with an empty one."""
-    checked = bounded.fenced.checked
+def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
+    """True if a committed record may have been deleted that the index has not seen. REQUIRES: the index has R and D.
+
+    The records from D to the start of the log are gone. None of them was committed if the oldest one that is left is
+    the next by `seq`. If none is left, only their number can show it: D lies behind a record, so the first offset is
+    the marker of its transaction; one aborted transaction more has a record and a marker. A transaction whose commit
+    was asked for has moved D to its own record first, so it looks different; and where another owner has ended
+    anything, it has committed two. That D was not lost with a loss of power shows in the wheel, which is believed only
+    with the last write.
+    """
+    index, seen = checked.index, checked.index.next_dispatch
+    if seen is None or seen >= bounded.start or checked.rewind_to >= 0:
+        return False
+    oldest = oldest_record(ctx, bounded, checked.acceptance)
+    if oldest is not None:
+        return decode(ctx.log, oldest).seq != index.seq + 1
+    gone = bounded.end - seen
+    return gone > _ABORTED_OFFSETS or (gone > 1 and (gone < _ABORTED_OFFSETS or index.rebuilds > 0))
+
+
+def _start_again(ctx: ShardContext, bounded: Bounded, checked: Checked) -> Start | None:
+    """Where an index begins that takes the place of a contradicted one; None if the topics no longer hold what that
+    needs: then the index is kept and follows the log."""
+    try:
+        return find_start(ctx, bounded, checked.acceptance)
+    except Halted as halt:
+        log.warning("shard %s: the timer index cannot be rebuilt: %s", ctx.name, halt)
+        return None
+
+
+def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
+    """Step 5, once it is known that nothing halts it: an empty index with its R and D, in the place of an old one."""
     index = checked.index
     if index.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -233,14 +181,14 @@ def _rebuild(ctx: ShardContext, bounded: Bounded, why: str, name: str) -> TimerI
         index.close()
         if is_partial:
             discard(directory)
-            log.warning("shard %s: a rebuild was interrupted; it starts again", ctx.name)
+            log.warning("shard %s: a rebuild was interrupted; it begins again", ctx.name)
         else:
-            kept = keep(directory, name)
+            kept = keep(directory, "old")
             log.warning("shard %s: the timer index is %s; kept as %s, rebuilding", ctx.name, why, kept)
-        checked.index = open_index(ctx).index
-    begun = start_empty(ctx, checked.index, bounded, checked.acceptance)
-    checked.empty, checked.last_seq, checked.ingested = True, begun.last_seq, begun.ingested
-    return checked.index
+        index = checked.index = open_index(ctx).index
+    start_empty(ctx, index, start, checked.acceptance)
+    checked.empty, checked.rewind_to = True, -1
+    checked.last_seq, checked.ingested = start.last_seq, start.ingested
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
@@ -249,7 +197,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
     """
     read = read_up_to(checked.index)
     start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
-    last = last_committed(ctx.kafka, ctx.log, bounded.start, bounded.end, ctx.clock, ctx.stopping, checked.acceptance)
+    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
     if last is not None and last.low_water >= start:
         return -1
     checked.acceptance.take(
@@ -265,7 +213,7 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
 def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int) -> None:
     """Move R to `start` over requests that are gone: only what STORE keeps of them is taken in. Their marks go, too."""
     read = read_up_to(index)
-    rebuild(ctx, index, bounded.store_start, bounded.store_end, start, read, bounded.fenced.checked.acceptance)
+    rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance)
     draft = Draft(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
@@ -276,22 +224,23 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
 
 def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
     """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
-    index = checked.index
+    index, in_memory = checked.index, 0
 
     def take(records: list[Record]) -> None:
+        nonlocal in_memory
         ours = [record for record in records if not checked.acceptance.skips(ctx.log.topic, record.offset)]
         for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
             said = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
             checked.ingested = max(checked.ingested, said.next_request)
+        in_memory += sum(len(record.value or b"") for record in ours)
+        if in_memory > RECOVERY_MEMTABLES_BYTES_MAX:
+            index.release_memory()
+            in_memory = 0
 
     position = index.next_dispatch if checked.rewind_to < 0 else checked.rewind_to
     assert position is not None, "check and start_empty leave no index without D"
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
-    reader = ctx.kafka.log_reader(ctx.log, position, Isolation.READ_COMMITTED)
-    try:
-        read_until(reader, end, ctx.clock, ctx.stopping, take)
-    finally:
-        reader.close()
+    read_log(ctx, ctx.log, position, end, take)
     draft = Draft(index)
     draft.changes.next_dispatch = end
     if index.seq == SEQ_UNKNOWN:
@@ -300,28 +249,47 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
 
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
-    """One local write for these records, at least one; returns what the last of them says."""
-    index = checked.index
-    draft = Draft(index, max(records[-1].timestamp_ms, 0), replaceable=checked.replaceable)
-    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
-    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    """Apply these records, at least one, in as few local writes as memory allows; returns the last of them."""
+    said = None
+    for piece in _pieces(ctx, records):
+        _apply_piece(ctx, checked, piece)
+        said = piece[-1][1]
+    assert said is not None, "there is a record"
+    return said
+
+
+def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
+    """The records decoded, in pieces of RECOVERY_FATES_MAX fates; one record alone is never cut."""
+    piece: list[tuple[Record, DispatchRecord]] = []
+    fates = 0
     for record in records:
         said = decode(ctx.log, record)
+        if piece and fates + len(said.fates) > RECOVERY_FATES_MAX:
+            yield piece
+            piece, fates = [], 0
+        piece.append((record, said))
+        fates += len(said.fates)
+    if piece:
+        yield piece
+
+
+def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
+    """One local write for these records."""
+    index = checked.index
+    draft = Draft(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
+    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
+    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    for record, said in piece:
         if seq != SEQ_UNKNOWN and said.seq != seq + 1:
-            raise Halted(
-                HaltReason.SEQ_BROKEN,
-                f"record {ctx.log.topic}/{ctx.partition}/{record.offset} has seq {said.seq} where {seq + 1} must be: a "
-                "record was lost or written by a stranger; stop every sidecar of this topic and run postdate audit",
-            )
+            raise SeqBroken(record.offset, seq + 1)
         seq, takeover = said.seq, max(takeover, said.takeover)
         for fate in said.fates:
             apply_fate(draft, fate, read_up_to(index))
         _pass_over(ctx, draft, said)
     draft.changes.seq, draft.changes.takeover = seq, takeover
-    draft.changes.next_dispatch = records[-1].offset + 1
+    draft.changes.next_dispatch = piece[-1][0].offset + 1
     index.write(draft.changes)
     failpoints.reached("takeover.record-applied")
-    return said
 
 
 def _pass_over(ctx: ShardContext, draft: Draft, said: DispatchRecord) -> None:
@@ -335,9 +303,9 @@ def _pass_over(ctx: ShardContext, draft: Draft, said: DispatchRecord) -> None:
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
     """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
 
-    `owned_seq`: the seq of the last owner record of this process. Where the log still ends with it, it stands: after a
-    new fence no older transaction can interfere, and where every commit is slow no other record would ever follow.
-    Raises as `Tenure.run`.
+    `owned_seq`: the seq of the last owner record of this process. If the log still ends with it, it stands: after a new
+    fence no older transaction can interfere, and if every commit is slow no other record would ever follow. Whichever
+    transaction comes first verifies the bound of the recovery. Raises as `Tenure.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -356,9 +324,43 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     return tenure
 
 
+def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
+    """Commit a record behind the gap of a truncated dispatch log, once, before the shard halts.
+
+    Whoever rebuilds this shard elsewhere meets a break of `seq`, and halts instead of delivering again what the lost
+    fates had ended. The index stays as it is. `standing`: the shard halted for this before, and the log may have grown
+    past D since. Raises as `fence` and `own`, and UnverifiedBound if the log was not truncated after all.
+    """
+    last = last_record(ctx)
+    if last is not None and last.seq > index.seq:
+        return
+    fenced = fence(ctx, Checked(index, Acceptance(), empty=False, behind=False))
+    try:
+        tenure = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        tenure.verify, tenure.before_commit = None if standing else partial(_verify_truncated, index), None
+        tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+    finally:
+        fenced.producer.destroy()
+
+
+def _verify_truncated(index: TimerIndex, offset: int) -> None:
+    """The counterpart of `BoundCheck.verify` for a log that must end below D."""
+    if index.next_dispatch is not None and offset >= index.next_dispatch:
+        raise UnverifiedBound(f"a record was appended at {offset}, behind {index.next_dispatch}: nothing was truncated")
+
+
+def _note_commit(index: TimerIndex, offset: int) -> None:
+    """Move D to the record that is about to be committed: nothing committed lies between, and `_has_missed` must know
+    afterwards that this commit may have happened."""
+    changes = index.changes()
+    changes.next_dispatch = offset
+    index.write(changes)
+
+
 def _tenure(
     ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
 ) -> Tenure:
+    assert index.next_dispatch is not None, "recovery leaves no index without D"
     return Tenure(
         producer=producer,
         log=ctx.log,
@@ -368,6 +370,8 @@ def _tenure(
         group=ctx.config.group_id,
         clock=ctx.clock,
         broker_clock=broker_clock,
+        verify=BoundCheck(ctx.kafka, ctx.log, index.next_dispatch, ctx.clock).verify,
+        before_commit=partial(_note_commit, index),
     )
 
 
@@ -375,7 +379,7 @@ def last_record(ctx: ShardContext) -> DispatchRecord | None:
     """What the last committed record of the dispatch log says at present, None where there is none."""
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
-    return last_committed(ctx.kafka, ctx.log, start, end, ctx.clock, ctx.stopping)
+    return last_committed(ctx, start, end)
 
 
 def end_of_requests(ctx: ShardContext) -> int:

@@ -26,6 +26,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 from postdate.sidecar.limits import (
+    RATE_MAX,
     RATE_RETRY_MS,
     RATE_SAVED_S,
     RATE_SLICE_S,
@@ -153,6 +154,14 @@ class TargetRates:
     def limits(self, target: str) -> bool:
         """True where a target has a rate."""
         return self._bucket(target) is not None
+
+    def room(self, target: str) -> int:
+        """How many messages of a target may leave now, whatever of it waits. REQUIRES: `begin` for this turn. O(1)."""
+        bucket = self._bucket(target)
+        if bucket is None:
+            return RATE_MAX
+        bucket.fill(self._steady_ms)
+        return max(int(bucket.tokens + _NEARLY), 0)
 
     def spend(self, sent: Mapping[str, int]) -> None:
         """A transaction with so many messages for each target was committed."""

@@ -1,9 +1,13 @@
-"""What is known of the topics that messages go to: existence, leaders, size limits, and failures.
+"""Metadata of the topics that messages go to: existence, leaders, size limits.
 
-A message is never produced to a topic that metadata has not shown to be there, for one unknown topic in a transaction
-makes the whole commit fail after seconds. A target that fails is marked failing since a moment; its entries are
-parked by the shard and the target is looked at again with a growing delay. Once the retry budget of an entry is used
-up it ends as a dead letter with the target's reason.
+A message is never produced to a topic that metadata has not shown to exist, since one unknown topic fails the whole
+transaction after seconds. A target that metadata shows as unusable is marked as failing since a moment; the shard
+parks its entries, and the target is looked up again after a growing delay. Faults of produced records are not kept
+here, but in `fault_attribution`.
+
+Look-ups never hold the shard up: one request is under way at a time, its answer is polled for, and only the first look
+at a new target waits for it, for at most TARGET_LOOK_WAIT_MS. If look-ups fail, known targets stay as they were, and
+the next one comes after a growing delay.
 
 Thread rule: one instance a shard, used by its thread alone.
 """
@@ -11,14 +15,18 @@ Thread rule: one instance a shard, used by its thread alone.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
-from postdate.connectors.kafka.seam import Admin
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.kafka.seam import Admin, LookedUp, TopicInfo
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import (
+    BACKOFF_MS_MIN,
     TARGET_LOOK_AGE_MS_MAX,
+    TARGET_LOOK_WAIT_MS,
     TARGET_PROBE_MS_MAX,
     TARGET_PROBE_MS_MIN,
     TARGETS_KNOWN_MAX,
@@ -33,7 +41,7 @@ SIZE_UNKNOWN_BYTES = 2**31
 
 @dataclass(slots=True)
 class Target:
-    """One target topic as last seen. `failing_since` is steady time in ms, -1.0 while the target works."""
+    """One target topic as last seen. `failing_since` is steady time in ms, -1.0 while metadata shows it as usable."""
 
     name: str
     partitions: int = 0
@@ -45,13 +53,11 @@ class Target:
     probe_delay_ms: float = TARGET_PROBE_MS_MIN
     reason: Reason = Reason.UNKNOWN_TARGET
     detail: str = ""
-    on_trial: bool = False
-    refused: bool = False  # a produce failed, which metadata cannot show to be mended: only a trial can
 
     @property
     def works(self) -> bool:
-        """True where messages may be produced to it: it never failed, or it is tried again after a refusal."""
-        return self.failing_since < 0 or self.on_trial
+        """True if metadata shows nothing against producing to it."""
+        return self.failing_since < 0
 
 
 class Targets:
@@ -61,51 +67,75 @@ class Targets:
         self._admin = admin
         self._clock = clock
         self._known: dict[str, Target] = {}
+        self._wanted: dict[str, None] = {}
+        self._asked: tuple[str, ...] = ()
+        self._ask_max = TARGETS_KNOWN_MAX
+        """How many are asked about at once: less after a failure, so that one name cannot fail all others for long."""
+        self._look: Callable[[float], LookedUp] | None = None
+        self._asked_at = 0.0
+        self._retry_at = 0.0
+        self._retry_delay_ms: float = BACKOFF_MS_MIN
 
     def get(self, name: str) -> Target | None:
-        """The target if it has been looked at, in O(1); None where `learn` must be called first."""
+        """The target if it has been looked up, in O(1); else None."""
         return self._known.get(name)
 
     def learn(self, names: Iterable[str]) -> None:
-        """Look at these targets: one metadata request for all of them, and one for their size limits.
+        """Look up these targets if they are not known, and wait a little for the answer.
 
-        Raises Unreachable, NotAuthorized: nothing has been learned, try again later.
+        Afterwards `get` may still return None: the answer is late, or there was none. Their entries wait then. Nobody
+        waits for a look-up that is late already, or while look-ups fail.
         """
-        wanted = [name for name in dict.fromkeys(names) if name not in self._known]
-        if wanted:
-            while len(self._known) + len(wanted) > TARGETS_KNOWN_MAX and self._known:
-                del self._known[next(iter(self._known))]
-            self._look(wanted)
-
-    def refresh(self) -> list[Target]:
-        """Look again at what is old or failing and due for a probe; returns the targets that work again.
-
-        Raises as `learn`.
-        """
+        unknown = [name for name in dict.fromkeys(names) if name not in self._known][:TARGETS_KNOWN_MAX]
+        if not unknown:
+            return
+        self._wanted |= dict.fromkeys(unknown)
         now = self._clock.steady_ms()
-        stale = [
-            t.name
-            for t in self._known.values()
-            if (t.probe_at <= now if not t.works else now - t.looked_at > TARGET_LOOK_AGE_MS_MAX)
-        ]
-        failing = {name for name in stale if not self._known[name].works}
-        if stale:
-            self._look(stale)
-        return [self._known[name] for name in failing if self._known[name].works]
+        until = (self._asked_at if self._look is not None else now) + TARGET_LOOK_WAIT_MS
+        while self.is_looking_at(unknown):
+            self.poll(max(until - now, 0.0))
+            now = self._clock.steady_ms()
+            if self._look is None or now >= until:
+                return
+
+    def look_again(self, names: Iterable[str]) -> None:
+        """Look up these targets as soon as possible, however fresh the answers about them are."""
+        for name in names:
+            self._wanted[name] = None
+        self.poll()
+
+    def refresh(self) -> None:
+        """Look up what is old, or failing and due for a probe. Never waits."""
+        now = self._clock.steady_ms()
+        for target in self._known.values():
+            if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOK_AGE_MS_MAX:
+                self._wanted[target.name] = None
+        self.poll()
+
+    def poll(self, wait_ms: float = 0.0) -> None:
+        """Take the answer that is under way, if it comes within `wait_ms`, and ask for what is wanted next."""
+        if self._look is None and not self._ask():
+            return
+        assert self._look is not None, "asked just now"
+        try:
+            found = self._look(wait_ms / 1000)
+        except KafkaFault as fault:
+            self._failed(fault)
+            return
+        if found is not None:
+            asked, self._asked, self._look = self._asked, (), None
+            self._retry_delay_ms, self._ask_max = BACKOFF_MS_MIN, min(self._ask_max * 2, TARGETS_KNOWN_MAX)
+            for name in asked:
+                self._saw(name, found.get(name))
+            self._ask()
+
+    def is_looking_at(self, names: Iterable[str]) -> bool:
+        """True while a look-up of one of these is wanted or under way."""
+        return any(name in self._wanted or name in self._asked for name in names)
 
     def all_work(self) -> bool:
-        """True where no target fails, as far as is known. O(known)."""
-        return all(target.works for target in self._known.values())
-
-    def look_again(self, name: str) -> None:
-        """Look at a target now, whenever its next probe is due. Raises as `learn`."""
-        self._look([name])
-
-    def fail(self, name: str, reason: Reason, detail: str) -> None:
-        """Note that producing to `name` failed for a reason that lies in the topic and not in one record."""
-        target = self._known.setdefault(name, Target(name))
-        target.refused = True
-        self._mark_failing(target, reason, detail)
+        """True if no target fails, as far as is known, and no look-up is wanted. O(known)."""
+        return not self._wanted and not self._asked and all(target.works for target in self._known.values())
 
     def limit(self, name: str, size_bytes_max: int) -> None:
         """Note that a topic refused a record of more than `size_bytes_max`, whatever its settings seemed to be."""
@@ -113,42 +143,53 @@ class Targets:
         if target is not None:
             target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
 
-    def delivered(self, names: Iterable[str]) -> None:
-        """A transaction with messages for these was committed: those on trial have passed."""
-        for name in names:
-            target = self._known.get(name)
-            if target is not None and target.on_trial:
-                target.on_trial = target.refused = False
-                target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
-                log.info("target %s works again", target.name)
-
-    def _look(self, names: list[str]) -> None:
+    def _ask(self) -> bool:
+        """Begin a look-up of what is wanted; False if nothing is, or the last one failed a moment ago."""
         now = self._clock.steady_ms()
-        seen = self._admin.describe(names, (_SIZE_SETTING, _CLEANUP_SETTING))
-        for name in names:
-            target = self._known.setdefault(name, Target(name))
-            target.looked_at = now
-            info = seen.get(name)
-            if info is None:
-                self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
-            elif not info.writable:
-                self._mark_failing(target, Reason.UNAUTHORIZED, f"no ACL allows to write to topic {name}")
-            elif not all(info.partitions.values()):
-                missing = [index for index, led in sorted(info.partitions.items()) if not led]
-                target.partitions = len(info.partitions)
-                self._mark_failing(target, Reason.TARGET_UNAVAILABLE, f"topic {name} has no leader for {missing[:8]}")
-            else:
-                target.partitions = len(info.partitions)
-                target.size_bytes_max = int(info.config.get(_SIZE_SETTING, SIZE_UNKNOWN_BYTES))
-                target.compacted = "compact" in info.config.get(_CLEANUP_SETTING, "")
-                if target.refused:
-                    target.on_trial = True
-                else:
-                    target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
+        if not self._wanted or now < self._retry_at:
+            return False
+        asked = tuple(islice(self._wanted, self._ask_max))
+        try:
+            self._look = self._admin.look_up(asked, (_SIZE_SETTING, _CLEANUP_SETTING))
+        except KafkaFault as fault:
+            self._failed(fault)
+            return False
+        self._asked, self._asked_at = asked, now
+        for name in asked:
+            del self._wanted[name]
+        return True
+
+    def _failed(self, fault: KafkaFault) -> None:
+        log.warning("targets cannot be looked up, next try in %d ms: %s", self._retry_delay_ms, fault)
+        self._wanted |= dict.fromkeys(self._asked)
+        self._asked, self._look = (), None
+        self._ask_max = max(self._ask_max // 2, 1)
+        self._retry_at = self._clock.steady_ms() + self._retry_delay_ms
+        self._retry_delay_ms = min(self._retry_delay_ms * 2, TARGET_PROBE_MS_MAX)
+
+    def _saw(self, name: str, info: TopicInfo | None) -> None:
+        if name not in self._known and len(self._known) >= TARGETS_KNOWN_MAX:
+            del self._known[next(iter(self._known))]
+        target = self._known.setdefault(name, Target(name))
+        target.looked_at = self._clock.steady_ms()
+        if info is None:
+            self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
+        elif not info.writable:
+            self._mark_failing(target, Reason.UNAUTHORIZED, f"no ACL allows to write to topic {name}")
+        elif not all(info.partitions.values()):
+            missing = [index for index, led in sorted(info.partitions.items()) if not led]
+            target.partitions = len(info.partitions)
+            self._mark_failing(target, Reason.TARGET_UNAVAILABLE, f"topic {name} has no leader for {missing[:8]}")
+        else:
+            target.partitions = len(info.partitions)
+            target.size_bytes_max = int(info.config.get(_SIZE_SETTING, SIZE_UNKNOWN_BYTES))
+            target.compacted = "compact" in info.config.get(_CLEANUP_SETTING, "")
+            if not target.works:
+                log.info("target %s is there again", name)
+            target.failing_since, target.probe_delay_ms = -1.0, TARGET_PROBE_MS_MIN
 
     def _mark_failing(self, target: Target, reason: Reason, detail: str) -> None:
         now = self._clock.steady_ms()
-        target.on_trial = False
         if target.failing_since < 0:
             target.failing_since = now
             target.probe_delay_ms = TARGET_PROBE_MS_MIN

@@ -1,14 +1,17 @@
 """One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
 
 Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the
-fence and the recovery, and it is dropped with its producer at the first sign of doubt.
+fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of the sidecar
+is a call of `Tenure.run`, which settles its end, whether commit or abort, before it returns ("Recycle").
 
 Thread rule: a tenure belongs to the thread of its shard.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from msgspec import UNSET
 
@@ -17,8 +20,9 @@ from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalP
 from postdate.connectors.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
 from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
+from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_TIMEOUT_S
+from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S
 from postdate.wheel.index import TimerIndex
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
@@ -27,6 +31,28 @@ NOBODY = -1
 #: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
 #: key), key, value, headers. A plain tuple: there is one for every message.
 Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
+
+
+class Reports(Enum):
+    """Which records of a transaction report for themselves: none, the last one for each topic, or all of them."""
+
+    NONE = "none"
+    LAST = "last"
+    ALL = "all"
+
+
+@dataclass(slots=True)
+class TopicOutcome:
+    """What the delivery reports of one transaction say about one topic: how many records were acknowledged, when the
+    last of these was (steady ms), and the faults of refused ones by request offset."""
+
+    acknowledged: int = 0
+    last_at: float = -1.0
+    faults: dict[int, KafkaFault] = field(default_factory=dict)
+
+
+class GivenUp(AbortRequired):
+    """The transaction was aborted because its caller found out that it waits in vain."""
 
 
 class AppendedEarly(AbortRequired):
@@ -45,17 +71,30 @@ class Tenure:
     group: str
     clock: Clock
     broker_clock: BrokerClock
+    verify: Callable[[int], None] | None = None
+    """What the first transaction asks, with the offset of its dispatch-log record, before its commit; None: verified.
+    Raises UnverifiedBound."""
+    before_commit: Callable[[int], None] | None = None
+    """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
     """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
-    blamed: dict[int, KafkaFault] = field(default_factory=dict)
+    outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
+    """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
     low_water: int = -1
     """That of the last record of this tenure."""
     low_water_floor: int = 0
     """The highest that was committed before it: an index that comes from an older disk must not take it back."""
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
+    began_at: float = 0.0
+    """When the last transaction began, and when its log record was acknowledged (-1: it was not); steady ms."""
+    log_acknowledged_at: float = -1.0
     took_ms: float = 0.0
     """How long it took from its begin to its commit."""
+    reusable: bool = True
+    """False while a transaction is open, and after one whose end was not settled cleanly: drop the tenure."""
+    is_refuted: bool = False
+    """True after the bound of the recovery proved wrong: `reusable` is False for good."""
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
@@ -68,23 +107,32 @@ class Tenure:
         next_request: int,
         low_water: int,
         due_max_ms: int,
-        report: bool = False,
+        reports: Reports = Reports.NONE,
+        must_give_up: Callable[[], bool] | None = None,
     ) -> int:
         """Commit `messages` together with one dispatch-log record; returns the record's offset.
 
         `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
-        (invariant I6). With `report`, each message reports for itself and `blamed` holds those that Kafka refused.
+        (invariant I6). `reports`: which messages report for themselves, in `outcomes`. `must_give_up` is asked while
+        records stay unacknowledged for long: if it returns True, the transaction is aborted at once.
 
-        Raises AbortRequired (the transaction is aborted, nothing of it is visible; `blamed` and `log_failed` say more),
+        Requires `reusable`. The end of the transaction is settled before this returns or raises: afterwards, `reusable`
+        is True only if the next transaction may begin on this producer.
+
+        Raises AbortRequired (the transaction is aborted, nothing of it is visible; see `outcomes` and `log_failed`),
+        as UnverifiedBound if this was the first transaction and the log holds records that recovery has not read,
         UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
         """
-        self.blamed.clear()
+        assert self.reusable, "no transaction begins before the end of the last one was settled"
+        self.reusable = False
+        self.outcomes = {}
         self._log_offset, self._log_appended, self._log_fault = -1, -1, None
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
-        began = self.clock.steady_ms()
+        began = self.began_at = self.clock.steady_ms()
+        self.log_acknowledged_at = -1.0
         try:
-            self._produce(messages, report)
+            self._produce(messages, reports)
             record = DispatchRecord(
                 v=1,
                 seq=self.seq + 1,
@@ -100,21 +148,33 @@ class Tenure:
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
-            left = self.producer.flush(FLUSH_TIMEOUT_S)
+            left = self._flush(must_give_up)
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
             self._check(left, due_max_ms)
+            self._prepare()
             self.producer.commit()
             self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
+            self.is_refuted = isinstance(fault, UnverifiedBound)
             self.producer.abort()
+            self._settle()
             if isinstance(fault, AbortRequired):
                 raise
             raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
         self.low_water, self.accepted = low_water, []
+        self._settle()
         return self._log_offset
+
+    def _prepare(self) -> None:
+        """Runs between the flush and the commit. Raises UnverifiedBound, WheelError."""
+        if self.verify is not None:
+            self.verify(self._log_offset)
+            self.verify = None
+        if self.before_commit is not None:
+            self.before_commit(self._log_offset)
 
     def low_water_of(self, index: TimerIndex) -> int:
         """L, for the next record."""
@@ -125,31 +185,53 @@ class Tenure:
         """True where the dispatch-log record itself was refused: then no entry is to blame."""
         return self._log_fault is not None
 
-    def _produce(self, messages: list[Message], report: bool) -> None:
-        offset, produce = NOBODY, self.producer.produce
+    def _produce(self, messages: list[Message], reports: Reports) -> None:
+        offset, topic, produce = NOBODY, "", self.producer.produce
         try:
-            if not report:
-                for message in messages:
-                    offset, topic, partition, key, value, headers = message
-                    produce(topic, value, key, headers, partition)
-            else:
+            if reports is Reports.ALL:
                 for offset, topic, partition, key, value, headers in messages:
-                    produce(topic, value, key, headers, partition, self._blame(offset))
+                    produce(topic, value, key, headers, partition, self._report(offset, topic))
+                return
+            last = {message[1]: at for at, message in enumerate(messages)} if reports is Reports.LAST else {}
+            for message in messages if not last else messages[: min(last.values())]:
+                offset, topic, partition, key, value, headers = message
+                produce(topic, value, key, headers, partition)
+            if last:
+                lasts, begin = set(last.values()), min(last.values())
+                for at, (offset, topic, partition, key, value, headers) in enumerate(messages[begin:], begin):
+                    produce(topic, value, key, headers, partition, self._report(offset, topic) if at in lasts else None)
         except RecordRejected as fault:
-            if offset != NOBODY:
-                self.blamed[offset] = fault
+            self.outcomes.setdefault(topic, TopicOutcome()).faults[offset] = fault
             raise
 
-    def _blame(self, offset: int) -> OnDelivery:
+    def _report(self, offset: int, topic: str) -> OnDelivery:
+        outcome = self.outcomes.setdefault(topic, TopicOutcome())
+
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
-            if isinstance(fault, RecordRejected) and offset != NOBODY:
-                self.blamed[offset] = fault
+            if fault is None:
+                outcome.acknowledged += 1
+                outcome.last_at = self.clock.steady_ms()
+            elif isinstance(fault, RecordRejected):
+                outcome.faults[offset] = fault
 
         return delivered
+
+    def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
+        """Wait until every record has its report; returns how many have none."""
+        left_s = FLUSH_TIMEOUT_S
+        while must_give_up is not None and left_s > FLUSH_SLICE_S:
+            left = self.producer.flush(FLUSH_SLICE_S)
+            left_s -= FLUSH_SLICE_S
+            if not left:
+                return 0
+            if must_give_up():
+                raise GivenUp("a transaction is aborted: one of its targets cannot be produced to any more")
+        return self.producer.flush(left_s)
 
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         self._log_offset, self._log_appended, self._log_fault = offset, timestamp_ms, fault
         if fault is None:
+            self.log_acknowledged_at = self.clock.steady_ms()
             self.broker_clock.sample(timestamp_ms, self.clock.steady_ms())
 
     def _check(self, left: int, due_max_ms: int) -> None:
@@ -161,6 +243,6 @@ class Tenure:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
 
-    def settled(self) -> bool:
-        """True where the next transaction may begin on this producer (the recycle rule)."""
-        return self.producer.settle()
+    def _settle(self) -> None:
+        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle")."""
+        self.reusable = self.producer.settle() and not self.is_refuted

@@ -1,6 +1,7 @@
 """`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and
 adds up how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the
 distribution. Each serves its own HTTP port: the configured one and those that follow it, in the order of the workers.
+Each is a static member of its own name, if a name is configured.
 
 Thread rule: the main thread waits; one thread a worker reads its stdout.
 """
@@ -52,6 +53,8 @@ class Worker:
         command = [sys.executable, "-m", "postdate.sidecar.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
+        if self._parent.instance_id:  # two members of one name would fence each other
+            command += ["--group-instance-id", f"{self._parent.instance_id}-{self.number}"]
         self.started_at = time.monotonic()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
         self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
@@ -93,8 +96,9 @@ class Worker:
 class Workers:
     """The parent's view: its workers and their sum."""
 
-    def __init__(self, count: int, http_port: int = 0) -> None:
+    def __init__(self, count: int, http_port: int = 0, instance_id: str = "") -> None:
         self.http_port = http_port
+        self.instance_id = instance_id
         self._lock = threading.Lock()
         self._told = -1
         self._stopping = False
@@ -152,7 +156,7 @@ def run_workers(config: Config) -> int:
     """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
     configure_logging(config.log_level)
     forbid_core_dumps()
-    workers = Workers(config.workers, config.http.port)
+    workers = Workers(config.workers, config.http.port, config.group_instance_id)
 
     def stop(_signal: int, _frame: FrameType | None) -> None:
         workers.stop()

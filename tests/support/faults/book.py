@@ -58,6 +58,9 @@ _COLUMNS: dict[str, tuple[str, int]] = {
     "ended_at": ("q", -1),
     "ended_in": ("q", -1),
     "moved": ("q", -1),
+    "queue": ("q", 0),
+    "place": ("q", -1),
+    "known": ("q", -1),
 }
 
 
@@ -132,8 +135,10 @@ class Book:
             self.by_id[part, given[ID]].append(Change(offset, given.get(ACTION, b"").decode()))
         columns.end = max(columns.end, offset + 1)
 
-    def file_delivered(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        """A record on a target."""
+    def file_delivered(
+        self, topic: str, partition: int, place: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None:
+        """The record at offset `place` of a target's partition. Messages of one key there form a queue."""
         data = tuple(header for header in headers if not header[0].startswith(PREFIX))
         ours = [(name, content or b"") for name, content in headers[len(data) :]]
         names = [name for name, _ in ours]
@@ -144,6 +149,7 @@ class Book:
         of = columns.of
         of["seen"][offset] = min(of["seen"][offset] + 1, 255)
         of["seen_due"][offset] = int(ours[1][1])
+        of["queue"][offset], of["place"][offset] = hash((topic, partition, key)), place
         of["seen_digest"][offset] = hash((topic.encode(), key, value, data, ours[2][1] if len(ours) > 2 else b""))
 
     def file_letter(self, headers: Headers) -> None:
@@ -170,6 +176,7 @@ class Book:
                 of["fate"][fate[0]] = FATES.index(fate[2])
                 of["ends"][fate[0]] = min(of["ends"][fate[0]] + 1, 255)
                 of["ended_at"][fate[0]], of["ended_in"][fate[0]] = at_ms, offset
+                of["known"][fate[0]] = record.next_request
             elif fate[2] == MOVED and len(fate) == 5:
                 columns.of["moved"][fate[0]] = fate[3]
                 self.moves.add((part, fate[0], fate[4]))

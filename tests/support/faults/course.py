@@ -7,6 +7,7 @@ average. What goes wrong is noted, and the course goes on.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -72,19 +73,21 @@ def run_step(scene: Scene, fault: Fault) -> Step:
     return Step(fault, what, lasted_s, recovery_ms, outage_ms, (now_ms(), now_ms()), wrong)
 
 
-def run_course(scene: Scene, names: Iterable[str], minutes: float, kills_between: float, tell: Tell) -> list[Step]:
-    """Runs for this long, and in any case until every fault that is named was done once; tells of each step."""
+def run_course(
+    scene: Scene, names: Iterable[str], minutes: float, each: int, kills_between: float, tell: Tell
+) -> list[Step]:
+    """Run for this long, and until every named fault was done `each` times; print each step by `tell`."""
     until, steps = time.monotonic() + minutes * 60, list[Step]()
-    missing = set(names)
+    done = Counter(dict.fromkeys(names, 0))
     began = time.monotonic()
     for fault in order(scene, names, kills_between):
-        if time.monotonic() >= until and not missing:
+        if time.monotonic() >= until and min(done.values()) >= each:
             break
         step = run_step(scene, fault)
         scene.wait(CALM_S)
         step.calm_ms = (step.calm_ms[0], now_ms())
         steps.append(step)
-        missing.discard(fault.name)
+        done[fault.name] += 1
         tell(
             f"{time.monotonic() - began:6.0f} s  {fault.name}: {step.what}; lasted {step.lasted_s:.1f} s, "
             f"recovery {step.recovery_ms} ms, outage {step.outage_ms} ms, asked {scene.load.acknowledged}"

@@ -1,4 +1,4 @@
-"""What a fault is here: a name, its rows in the table of docs/testing.md, and a deed done to a scene."""
+"""A fault: a name, and a deed done to a scene."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ class Fault:
     """One of the faults."""
 
     name: str
-    rows: tuple[int, ...]
     deed: Deed
 
 
 FAULTS: dict[str, Fault] = {}
 
 
-def fault(name: str, *rows: int) -> Callable[[Deed], Deed]:
+def fault(name: str) -> Callable[[Deed], Deed]:
     """Registers a deed under its name."""
 
     def register(deed: Deed) -> Deed:
         assert name not in FAULTS, f"two faults are called {name}"
-        FAULTS[name] = Fault(name, rows, deed)
+        FAULTS[name] = Fault(name, deed)
         return deed
 
     return register

@@ -15,7 +15,7 @@ from support.sidecars import Sidecar, wait_until
 FULL = r"disk is full|No space left|File too large"
 
 
-@fault("disk full", 17)
+@fault("disk full")
 def disk_full(scene: Scene) -> str:
     """While it runs, then freed: no crash, and it goes on by itself."""
     extra = scene.extras[0]
@@ -35,7 +35,7 @@ def disk_full(scene: Scene) -> str:
         return disk.means
 
 
-@fault("disk full at the start", 18)
+@fault("disk full at the start")
 def disk_full_at_the_start(scene: Scene) -> str:
     """No room for a wheel: it says so and does not deliver, until there is room."""
     extra = scene.extras[0]
@@ -95,12 +95,12 @@ class _on_small_disk:
         self._disk.__exit__(None, None, None)
 
 
-@fault("wheel damaged", 19)
+@fault("wheel damaged")
 def wheel_damaged(scene: Scene) -> str:
     return _damaged(scene, scene.chance.choice(damage.WHEEL_DAMAGES))
 
 
-@fault("wheel half old", 20)
+@fault("wheel half old")
 def wheel_half_old(scene: Scene) -> str:
     member = scene.one()
     old = member.directory / "old-wheels"
@@ -119,22 +119,22 @@ def wheel_half_old(scene: Scene) -> str:
     return "pages mixed"
 
 
-@fault("power lost", 21)
+@fault("power lost")
 def power_lost(scene: Scene) -> str:
     return _damaged(scene, damage.cut_log)
 
 
-@fault("bit rot", 22)
+@fault("bit rot")
 def bit_rot(scene: Scene) -> str:
     return _damaged(scene, scene.chance.choice(damage.LOG_DAMAGES))
 
 
-@fault("disk lost", 23)
+@fault("disk lost")
 def disk_lost(scene: Scene) -> str:
     return _damaged(scene, damage.lose_disk)
 
 
-@fault("old backup", 23)
+@fault("old backup")
 def old_backup(scene: Scene) -> str:
     """A copy of the directory from some seconds ago is put back."""
     member = scene.one()

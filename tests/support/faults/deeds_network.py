@@ -8,7 +8,7 @@ from support.faults.scene import SESSION_S, Scene
 from support.patience import PATIENCE_S
 
 
-@fault("held EndTxn", 13)
+@fault("held EndTxn")
 def held_end(scene: Scene) -> str:
     """The end of a transaction is lost with its connection, asked for again, and arrives later all the same."""
     member = scene.one()
@@ -24,19 +24,19 @@ def held_end(scene: Scene) -> str:
     return f"{seconds:.2f} s late, answered with {hold.error_code}"
 
 
-@fault("short cut", 14)
+@fault("short cut")
 def short_cut(scene: Scene) -> str:
     """Shorter than a session and than a transaction may last."""
     return _cut(scene, scene.chance.uniform(1.0, min(scene.transaction_s - 1, SESSION_S - 2)), True, True)
 
 
-@fault("long cut", 14)
+@fault("long cut")
 def long_cut(scene: Scene) -> str:
     """Longer than a transaction may last: the coordinator ends it. Longer than a session, too, by default."""
     return _cut(scene, scene.transaction_s * scene.chance.uniform(1.1, 1.5), True, True)
 
 
-@fault("cut one way", 14)
+@fault("cut one way")
 def cut_one_way(scene: Scene) -> str:
     """Requests arrive and answers do not, or requests do not."""
     up = scene.chance.random() < 0.3
@@ -54,7 +54,7 @@ def _cut(scene: Scene, seconds: float, to_broker: bool, to_client: bool) -> str:
     return f"{seconds:.1f} s, {way}, {' and '.join(member.name for member in whom)}"
 
 
-@fault("slow network", 15)
+@fault("slow network")
 def slow_network(scene: Scene) -> str:
     """Each way takes 25 to 250 ms, and some chunks stall as for a lost packet."""
     share = scene.chance.uniform(0.01, 0.05)
@@ -65,7 +65,7 @@ def slow_network(scene: Scene) -> str:
     return f"10 s, {share:.1%} stalled"
 
 
-@fault("connections reset", 14)
+@fault("connections reset")
 def connections_reset(scene: Scene) -> str:
     """All connections are reset at once, several times."""
     for _ in range(count := scene.chance.randint(1, 5)):
@@ -74,7 +74,7 @@ def connections_reset(scene: Scene) -> str:
     return f"{count} times"
 
 
-@fault("broker restarted", 11)
+@fault("broker restarted")
 def broker_restarted(scene: Scene) -> str:
     """In good order, with the sidecars cut off for a moment before.
 
@@ -89,7 +89,7 @@ def broker_restarted(scene: Scene) -> str:
     return "clean"
 
 
-@fault("broker killed", 11)
+@fault("broker killed")
 def broker_killed(scene: Scene) -> str:
     """SIGKILL, away for a while, and started again on what it had written."""
     scene.broker.local.kill()
@@ -98,7 +98,7 @@ def broker_killed(scene: Scene) -> str:
     return f"away for {seconds:.1f} s and its start"
 
 
-@fault("broker paused", 11)
+@fault("broker paused")
 def broker_paused(scene: Scene) -> str:
     """Its connections stay open and nothing answers; records time out.
 

@@ -8,7 +8,7 @@ from support.faults.scene import PARTITIONS, Scene, now_ms
 from support.faults.strangers import open_transaction, take_id
 
 
-@fault("id taken", 6)
+@fault("id taken")
 def id_taken(scene: Scene) -> str:
     """A producer with the transactional id of a shard: whoever has the shard is fenced, and takes it back."""
     for _ in range(count := scene.chance.randint(1, 3)):
@@ -18,7 +18,7 @@ def id_taken(scene: Scene) -> str:
     return f"{count} times"
 
 
-@fault("open transaction on requests", 16)
+@fault("open transaction on requests")
 def open_on_requests(scene: Scene) -> str:
     """Requests behind it wait for its end; its own exist if it is committed, and do not if it is aborted."""
     commit = scene.chance.random() < 0.5
@@ -31,7 +31,7 @@ def open_on_requests(scene: Scene) -> str:
     return f"{seconds:.1f} s, {'committed' if commit else 'aborted'}"
 
 
-@fault("open transaction on the dispatch log", 16)
+@fault("open transaction on the dispatch log")
 def open_on_log(scene: Scene) -> str:
     """A takeover meanwhile must wait for what lies behind it."""
     part, seconds = scene.chance.randrange(PARTITIONS), scene.chance.uniform(2.0, 6.0)
@@ -43,7 +43,7 @@ def open_on_log(scene: Scene) -> str:
     return f"{seconds:.1f} s, with takeovers of all"
 
 
-@fault("open transaction on a target", 16)
+@fault("open transaction on a target")
 def open_on_target(scene: Scene) -> str:
     """Readers of the target wait; deliveries do not."""
     target, seconds = scene.chance.choice(scene.bed.targets[:2]), scene.chance.uniform(2.0, 6.0)

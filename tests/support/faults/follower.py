@@ -116,7 +116,7 @@ class Follower:
         elif topic == own.verdicts:
             book.file_verdict(part, message.value())
         else:
-            book.file_delivered(topic, message.key(), message.value(), headers)
+            book.file_delivered(topic, part, offset, message.key(), message.value(), headers)
 
 
 #: A broker that is away, or not yet back; the reader waits for it.

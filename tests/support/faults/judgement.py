@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +31,8 @@ class Judgement:
     lost: int = 0
     early: int = 0
     changed: int = 0
+    ordered: int = 0
+    """Messages that were judged for order."""
     late_ms: dict[str, int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
@@ -48,6 +50,40 @@ def judge(book: Book) -> Judgement:
         points = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99.9": 99.9, "max": 100.0}
         found.late_ms = {name: int(np.percentile(late, point)) for name, point in points.items()}
     return found
+
+
+def judge_order(book: Book, calm_ms: Iterable[tuple[int, int]]) -> tuple[int, list[str]]:
+    """How many messages were judged for order, and where one overtook another.
+
+    Messages of one request partition, target partition and key leave by due time, then by request offset. Messages that
+    were parked are excepted, so only those count that became due and left within one of the calm spans, in which no
+    target failed. Two are compared if the one that was overtaken lies below the `next_request` of the record in which
+    the other one left. Moved messages are left out.
+    """
+    judged, wrong = 0, list[str]()
+    spans = list(calm_ms)
+    with book.lock:
+        for part, columns in sorted(book.parts.items()):
+            due, ended = columns.ints("due"), columns.ints("ended_at")
+            wanted = np.maximum(due, columns.ints("asked_at"))
+            calm = np.zeros(len(due), dtype=np.bool_)
+            for start, end in spans:
+                calm |= (wanted >= start) & (ended <= end)
+            chosen = calm & (columns.ints("fate") == _DELIVERED) & (columns.ints("place") >= 0)
+            chosen &= columns.ints("moved") < 0
+            offsets = np.flatnonzero(chosen)
+            queue, place, known = (columns.ints(name)[offsets] for name in ("queue", "place", "known"))
+            judged += len(offsets)
+            order = np.lexsort((place, queue))
+            offsets, queue, known, due = offsets[order], queue[order], known[order], due[offsets][order]
+            later = (due[1:] < due[:-1]) | ((due[1:] == due[:-1]) & (offsets[1:] < offsets[:-1]))
+            overtaken = (queue[1:] == queue[:-1]) & later & (offsets[1:] < known[:-1])
+            wrong += [
+                f"order: request {offsets[at + 1]} of partition {part}, due {due[at + 1]}, left after request "
+                f"{offsets[at]}, due {due[at]}"
+                for at in np.flatnonzero(overtaken)[:_SHOWN]
+            ]
+    return judged, wrong
 
 
 def _complaints(part: int, columns: Columns, found: Judgement) -> Iterator[str]:

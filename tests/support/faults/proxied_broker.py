@@ -40,8 +40,8 @@ class ProxiedBroker:
 
 
 @contextmanager
-def proxied_broker(count: int, chance: random.Random | None = None) -> Iterator[ProxiedBroker]:
-    """A fresh broker with `count` proxies in front of it."""
+def proxied_broker(count: int, chance: random.Random | None = None, **settings: str) -> Iterator[ProxiedBroker]:
+    """A fresh broker with `count` proxies in front of it; underscores in names of `settings` stand for dots."""
     with ExitStack() as stack:
         directory = stack.enter_context(
             tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True)
@@ -61,6 +61,7 @@ def proxied_broker(count: int, chance: random.Random | None = None) -> Iterator[
             "listener.security.protocol.map": ",".join(
                 f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *ways)
             ),
+            **{name.replace("_", "."): value for name, value in settings.items()},
             "inter.broker.listener.name": "PLAINTEXT",
             "controller.quorum.bootstrap.servers": f"localhost:{controller}",
         }

@@ -92,6 +92,8 @@ class Proxy:
         self._cut_up = self._cut_down = False
         self._delay_s = (0.0, 0.0)
         self._stall_share = 0.0
+        self._throttled: dict[bytes, float] = {}
+        self._free_at: dict[bytes, float] = {}
         self._drop = self._closing = False
         self._thread = threading.Thread(target=self._run, name=f"proxy {self.port}", daemon=True)
 
@@ -126,8 +128,14 @@ class Proxy:
         """Everything comes this much later, each way; a share of it is stalled as by a lost packet."""
         self._delay_s, self._stall_share = (least_ms / 1000, most_ms / 1000), stall_share
 
+    def throttle(self, topic: str, bytes_per_second: float) -> None:
+        """Produce requests for this topic pass no faster. As with a broker that is slow for one partition, whatever
+        comes behind one on its connection waits for it."""
+        self._throttled[topic.encode()] = bytes_per_second
+
     def heal(self) -> None:
-        """No cut and no delay; what is held stays held."""
+        """No cut, no delay and no throttle; what is held stays held."""
+        self._throttled.clear()
         self._cut_up = self._cut_down = False
         self._delay_s, self._stall_share = (0.0, 0.0), 0.0
         self._wake()
@@ -252,7 +260,7 @@ class Proxy:
         pipe.partial += data
         while len(pipe.partial) >= 6:
             size = 4 + int.from_bytes(pipe.partial[:4], "big")
-            if len(pipe.partial) < size and (self._holds or pipe.held):
+            if len(pipe.partial) < size and (self._holds or pipe.held or self._throttled):
                 break
             frame = bytes(pipe.partial[:size])
             del pipe.partial[:size]
@@ -267,8 +275,19 @@ class Proxy:
             if pipe.held is not None:
                 pipe.behind.append(frame)
             else:
-                self._push(pipe, frame)
+                self._push(pipe, frame, self._throttled_until(frame))
         return False
+
+    def _throttled_until(self, frame: bytes) -> float:
+        """When a request may pass, by the rate of the topic that it writes to; 0: at once."""
+        if not self._throttled or int.from_bytes(frame[4:6], "big") != PRODUCE:
+            return 0.0
+        until = 0.0
+        for topic, bytes_per_second in self._throttled.items():
+            if topic in frame:
+                until = max(self._free_at.get(topic, 0.0), time.monotonic()) + len(frame) / bytes_per_second
+                self._free_at[topic] = until
+        return until
 
     def _hold_for(self, api_key: int) -> Hold | None:
         for hold in self._holds:
@@ -306,12 +325,12 @@ class Proxy:
             hold.answered.set()
             self._end(link)
 
-    def _push(self, pipe: _Pipe, data: bytes) -> None:
+    def _push(self, pipe: _Pipe, data: bytes, not_before: float = 0.0) -> None:
         least, most = self._delay_s
         wait_s = self._chance.uniform(least, most) if most else 0.0
         if self._stall_share and self._chance.random() < self._stall_share:
             wait_s += _STALL_S
-        at = time.monotonic() + wait_s if wait_s else 0.0
+        at = max(time.monotonic() + wait_s if wait_s else 0.0, not_before)
         if pipe.waiting:
             at = max(at, pipe.waiting[-1][0])
         pipe.waiting.append((at, data))

@@ -7,33 +7,37 @@ import platform
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 
 from support.faults.book import Book
 from support.faults.course import Step
 from support.faults.judgement import Judgement
 
-#: Rows of the table of faults that no soak covers, and what does.
-ELSEWHERE: dict[int, str] = {
-    10: "a revocation that blocks: simulated schedules; a process stopped for longer than its session is row 4 here",
-    12: "the coordinator away during EndTxn: simulated schedules; the broker killed and paused is row 11 here",
-    24: "requests or fates deleted: the shard halts, tests/integration/test_recovery_halts.py",
-    25: "topics created anew, partitions added: test_recovery_halts.py, test_recovery_partitions.py beside it",
-    26: "clocks that are wrong: tests/unit/test_sidecar_clock.py and simulated schedules, by the injected clock",
-}
-#: Rows that are part of the load all the time.
-IN_THE_LOAD: dict[int, str] = {
-    27: "one request in a hundred is refused for one of twenty-three reasons",
-    28: "unknown targets and records that are too large are among them; ACLs: tests/integration/test_isolation.py",
-    29: "one request in fifty has an id, and is cancelled, replaced or moved around its due time",
-}
+#: Faults that a soak does not make, and the tests that do.
+ELSEWHERE: tuple[tuple[str, str], ...] = (
+    ("a revocation that blocks", "simulated schedules; a process stopped for longer than its session is above"),
+    ("the coordinator away during EndTxn", "simulated schedules; the broker killed and paused is above"),
+    ("requests or fates deleted", "tests/integration/test_recovery_halts.py"),
+    ("topics created again, partitions added", "tests/integration/test_recovery_halts.py, test_recovery_partitions.py"),
+    ("wrong clocks", "tests/unit/test_sidecar_clock.py and simulated schedules"),
+    ("targets that may not be written to", "tests/integration/test_isolation.py"),
+)
+#: What the load contains all the time.
+IN_THE_LOAD: tuple[str, ...] = (
+    "one request in a hundred is refused, for one of twenty-three reasons; unknown targets and records that are too "
+    "large are among them",
+    "one request in fifty has an id, and is cancelled, replaced or moved around its due time",
+)
 
 
 @dataclass
 class Run:
-    """Everything that a report tells."""
+    """Everything that a report shows."""
 
     seed: int
     minutes: float
+    each: int
+    """Every fault at least so many times."""
     per_second: int
     took_s: float
     steps: Sequence[Step]
@@ -41,23 +45,19 @@ class Run:
     judgement: Judgement
     calm_ms: dict[str, int]
     version: str
+    date: str
     audit: str
     wrong: list[str] = field(default_factory=list)
-
-    @property
-    def cycles(self) -> int:
-        return sum(cycles_of(step) for step in self.steps)
 
     @property
     def clean(self) -> bool:
         return not (self.wrong or self.judgement.wrong or any(step.wrong for step in self.steps))
 
 
-def cycles_of(step: Step) -> int:
-    """How often something was done: a course of kills counts each."""
+def kills_of(step: Step) -> int:
+    """How many SIGKILLs a step of kills consisted of; they share one recovery and one judgement."""
     first = step.what.split(" ", 1)[0]
-    many = step.fault.name in ("kill", "id taken", "connections reset", "joining and leaving")
-    return int(first) if many and first.isdigit() else 1
+    return int(first) if step.fault.name == "kill" and first.isdigit() else 0
 
 
 def markdown(run: Run) -> str:
@@ -70,28 +70,28 @@ def _head(run: Run) -> Iterator[str]:
     yield (
         "Written by `make soak`. Two sidecars and others that come and go, four partitions, a steady load, a broker "
         "behind proxies; every fault in a random order that follows from the seed. What is done and how it is judged "
-        "is told in [testing.md](testing.md#real-faults). The figures are of one run on one machine, which "
+        "is described in [testing.md](../docs/testing.md#real-faults). The figures are of one run on one machine; it "
         "ran the broker, the sidecars, the load and the judge alike."
     )
     yield ""
     yield "| | |"
     yield "| --- | --- |"
     yield f"| version | {run.version} |"
-    yield f"| command | `make soak MINUTES={run.minutes:g} SEED={run.seed} RATE={run.per_second}` |"
+    command = f"make soak MINUTES={run.minutes:g} EACH={run.each} SEED={run.seed} RATE={run.per_second}"
+    yield f"| command | `{command}` |"
+    yield f"| date | {run.date} |"
     machine = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     yield f"| machine | {os.cpu_count()} cores, {machine} |"
     yield f"| time | {run.took_s / 60:.1f} min |"
 
 
 def _outcome(run: Run) -> Iterator[str]:
-    found, n = run.judgement, run.cycles
+    found, n = run.judgement, len(run.steps)
     late = ", ".join(f"{name} {value}" for name, value in found.late_ms.items())
     calm = ", ".join(f"{name} {value}" for name, value in run.calm_ms.items())
     rows = {
-        "cycles of faults": n,
-        "kills of a sidecar (SIGKILL at random moments)": sum(
-            cycles_of(step) for step in run.steps if step.fault.name == "kill"
-        ),
+        "steps: a fault, its recovery, a judgement": n,
+        "sidecars killed in these steps (SIGKILL at random moments)": sum(map(kills_of, run.steps)),
         "takeovers": len(run.book.owners),
         "transactions": sum(run.book.kinds.values()),
         "requests": f"{found.requests:,}",
@@ -103,6 +103,7 @@ def _outcome(run: Run) -> Iterator[str]:
         "**losses**": found.lost,
         "**early**": found.early,
         "**changed**": found.changed,
+        "messages judged for order, due and delivered between the faults": f"{found.ordered:,}",
         "lateness in ms, faults included": late,
         "lateness in ms between the faults": calm,
         "audit by Spark": run.audit,
@@ -114,7 +115,7 @@ def _outcome(run: Run) -> Iterator[str]:
         yield f"| {name} | {value} |"
     yield ""
     if run.clean:
-        yield f"With {n} clean cycles the rate of failure per cycle is below 3/{n} = {3 / n:.2%} at 95 %."
+        yield f"With {n} clean steps the rate of failure per step is below 3/{n} = {3 / n:.2%} at 95 %."
     else:
         yield "This run was **not clean**; see the end."
 
@@ -132,25 +133,27 @@ def _faults(run: Run) -> Iterator[str]:
         "included. Milliseconds."
     )
     yield ""
-    yield "| fault | row | cycles | recovery p50 | recovery max | outage max |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for name, steps in sorted(by_name.items(), key=lambda pair: (pair[1][0].fault.rows[0], pair[0])):
-        recoveries = sorted(step.recovery_ms for step in steps)
-        rows = ", ".join(str(row) for row in steps[0].fault.rows)
+    yield "| fault | steps | recovery median | recovery max | outage max |"
+    yield "| --- | --- | --- | --- | --- |"
+    for name, steps in sorted(by_name.items()):
+        recoveries = [step.recovery_ms for step in steps]
         yield (
-            f"| {name} | {rows} | {sum(cycles_of(step) for step in steps)} | {recoveries[len(recoveries) // 2]} "
-            f"| {recoveries[-1]} | {max(step.outage_ms for step in steps)} |"
+            f"| {name} | {len(steps)} | {median(recoveries):.0f} | {max(recoveries)} "
+            f"| {max(step.outage_ms for step in steps)} |"
         )
 
 
 def _coverage(run: Run) -> Iterator[str]:
-    done = {row for step in run.steps for row in step.fault.rows}
     yield ""
-    yield "## Rows of the table of faults that have no line above"
+    yield "## Faults that a soak does not make"
     yield ""
-    for row, where in sorted({**ELSEWHERE, **IN_THE_LOAD}.items()):
-        if row in IN_THE_LOAD or row not in done:
-            yield f"- {row}: {where}"
+    for fault, where in ELSEWHERE:
+        yield f"- {fault}: {where}"
+    yield ""
+    yield "## In the load all the time"
+    yield ""
+    for line in IN_THE_LOAD:
+        yield f"- {line}"
     reasons = ", ".join(f"{name} {count}" for name, count in sorted(run.book.reasons.items()))
     yield f"- dead letters by reason: {reasons}"
 

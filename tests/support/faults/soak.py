@@ -21,7 +21,7 @@ import numpy as np
 from support.command import run_postdate
 from support.faults.course import Step, run_course
 from support.faults.deed import FAULTS
-from support.faults.judgement import judge
+from support.faults.judgement import Judgement, judge, judge_order
 from support.faults.report import Run, markdown
 from support.faults.scene import Scene, new_scene
 
@@ -30,7 +30,8 @@ _AUDIT_S = 1_800.0
 
 
 @click.command()
-@click.option("--minutes", default=30.0, help="How long; every fault is done once in any case.")
+@click.option("--minutes", default=30.0, help="How long at least.")
+@click.option("--each", default=1, help="Do every fault at least so many times.")
 @click.option("--seed", default=0, help="Of the order of faults and of the load; 0: a random one.")
 @click.option("--rate", default=1_000, help="Requests a second.")
 @click.option("--report", type=click.Path(dir_okay=False, path_type=Path), help="Write a page of Markdown there.")
@@ -38,7 +39,14 @@ _AUDIT_S = 1_800.0
 @click.option("--only", multiple=True, type=click.Choice(sorted(FAULTS)), help="Nothing but this; repeatable.")
 @click.option("--audit/--no-audit", default=True, help="Have Spark judge it, too.")
 def main(
-    minutes: float, seed: int, rate: int, report: Path | None, keep: Path | None, only: tuple[str, ...], audit: bool
+    minutes: float,
+    each: int,
+    seed: int,
+    rate: int,
+    report: Path | None,
+    keep: Path | None,
+    only: tuple[str, ...],
+    audit: bool,
 ) -> None:
     """Soak."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # whoever ends it ends what it has started
@@ -46,25 +54,26 @@ def main(
     click.echo(f"seed {seed}: {minutes:g} min, {rate} requests/s")
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-        run = soak(keep, minutes, seed, rate, only, audit)
+        run = soak(keep, minutes, each, seed, rate, only, audit)
     else:
         with tempfile.TemporaryDirectory(prefix="postdate-soak-", ignore_cleanup_errors=True) as directory:
-            run = soak(Path(directory), minutes, seed, rate, only, audit)
+            run = soak(Path(directory), minutes, each, seed, rate, only, audit)
     page = markdown(run)
     click.echo(page)
     if report is not None:
+        report.parent.mkdir(exist_ok=True)
         report.write_text(page)
     sys.exit(0 if run.clean else 1)
 
 
-def soak(directory: Path, minutes: float, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
-    """Runs the course and judges it; `only`: with these faults alone."""
+def soak(directory: Path, minutes: float, each: int, seed: int, rate: int, only: tuple[str, ...], audit: bool) -> Run:
+    """Run the course and judge it; `only`: with these faults alone."""
     began = time.monotonic()
     with new_scene(directory, seed, rate) as scene:
         scene.start()
         # Few minutes are for every fault once; the more there are, the larger the share of kills.
         kills_between = 0.0 if only else min(1.0, max(0.1, (minutes - 8) / 16))
-        steps = run_course(scene, only or tuple(FAULTS), minutes, kills_between, click.echo)
+        steps = run_course(scene, only or tuple(FAULTS), minutes, each, kills_between, click.echo)
         wrong: list[str] = []
         try:
             exits = scene.finish()
@@ -73,16 +82,19 @@ def soak(directory: Path, minutes: float, seed: int, rate: int, only: tuple[str,
             wrong.append(f"the end: {error}")
         wrong += scene.look_through_logs()
         found = judge(scene.book)
+        found.ordered, overtaken = judge_order(scene.book, [step.calm_ms for step in steps])
+        wrong += overtaken
         asked = scene.load.acknowledged + scene.strangers
         if found.requests != asked:
             wrong.append(f"{asked} requests were acknowledged and {found.requests} are on the topic")
         verdict = _audit(scene) if audit else "not asked for"
         if audit and not verdict.startswith("clean"):
             wrong.append(f"the audit: {verdict}")
-        wrong += _unreached(scene, steps)
+        wrong += _unreached(scene, steps, found)
         return Run(
             seed,
             minutes,
+            each,
             rate,
             time.monotonic() - began,
             steps,
@@ -90,6 +102,7 @@ def soak(directory: Path, minutes: float, seed: int, rate: int, only: tuple[str,
             found,
             _calm_lateness(scene, steps),
             _version(),
+            time.strftime("%Y-%m-%d", time.gmtime()),
             verdict,
             wrong,
         )
@@ -119,9 +132,10 @@ def _audit(scene: Scene) -> str:
     return f"clean, {said['origins']:,} requests judged in {said['seconds']:.0f} s"
 
 
-def _unreached(scene: Scene, steps: list[Step]) -> list[str]:
+def _unreached(scene: Scene, steps: list[Step], found: Judgement) -> list[str]:
     """What a run that proves anything must have seen."""
     reached = {
+        "messages judged for order": found.ordered,
         "takeovers": len(scene.book.owners),
         "transactions": scene.book.kinds["fates"],
         "dead letters": sum(scene.book.reasons.values()),

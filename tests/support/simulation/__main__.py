@@ -16,21 +16,22 @@ from support.simulation.run import Result, run_seed
 @click.command()
 @click.option("--seed", default=1, help="The first seed.")
 @click.option("--count", default=1, help="How many seeds, one after the other.")
+@click.option("--theme", help="What the schedules are about, one of those in `plan` and `themes`; drawn if not given.")
 @click.option("--trace", is_flag=True, help="Print every step, and what the sidecar logs.")
-def main(seed: int, count: int, trace: bool) -> None:
+def main(seed: int, count: int, theme: str | None, trace: bool) -> None:
     """Run COUNT schedules from SEED on; exits with 1 where one of them went wrong."""
     seeds = range(seed, seed + count)
     if trace or count == 1:
         if trace:
             logging.basicConfig(level=logging.INFO, format="    %(message)s", stream=sys.stdout)
-        failed = _tell(run_seed(each, tell=click.echo if trace else None) for each in seeds)
+        failed = _tell((run_seed(each, theme=theme, tell=click.echo if trace else None) for each in seeds), theme)
     else:
-        with workers() as pool, click.progressbar(run_many(pool, seeds), count, file=sys.stderr) as results:
-            failed = _tell(results)
+        with workers() as pool, click.progressbar(run_many(pool, seeds, theme), count, file=sys.stderr) as results:
+            failed = _tell(results, theme)
     sys.exit(1 if failed else 0)
 
 
-def _tell(results: Iterable[Result]) -> int:
+def _tell(results: Iterable[Result], theme: str | None) -> int:
     """Print what went wrong, with the command that replays it, and what was reached; returns how many failed."""
     reached: Counter[str] = Counter()
     count = failed = 0
@@ -39,7 +40,9 @@ def _tell(results: Iterable[Result]) -> int:
         reached.update(result.reached)
         if result.wrong:
             failed += 1
-            click.echo(f"\nseed {result.seed}: {len(result.wrong)} violations; {replay(result.seed)}", err=True)
+            click.echo(
+                f"\nseed {result.seed}: {len(result.wrong)} violations; {replay(result.seed, theme or '')}", err=True
+            )
             for line in result.wrong[:8]:
                 click.echo(f"  {line}", err=True)
     for name, number in sorted(reached.items()):

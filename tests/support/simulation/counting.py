@@ -10,15 +10,15 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import KafkaFault, UnknownOutcome
+from postdate.connectors.kafka.errors import UnknownOutcome
 from postdate.connectors.kafka.sim.coordinator import Phase
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import FINAL, Fate
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
-from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.gate import Gate
 from postdate.sidecar.look_ahead import Ahead, LookAhead
 from postdate.sidecar.parking import Parking
@@ -44,7 +44,7 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
         stack.enter_context(patch.object(Targets, "_mark_failing", _failures(world)))
-        stack.enter_context(patch.object(Dispatcher, "_suspect", _suspicions(world)))
+        stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
         stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
@@ -103,7 +103,7 @@ def _gates(world: World) -> Callable[[Gate, int], int]:
 
     def before_ms(self: Gate, now_ms: int) -> int:
         before = honest(self, now_ms)
-        actor = world.stack[-1]
+        actor = world.scheduler.current
         index = actor.shard._index if isinstance(actor, ShardActor) else None
         if before < now_ms and index is not None:
             held = index.scan_keys(entry_key(max(before, 1), 0), entry_key(now_ms, 0), 1)
@@ -123,14 +123,15 @@ def _failures(world: World) -> Callable[[Targets, Target, Reason, str], None]:
     return mark_failing
 
 
-def _suspicions(world: World) -> Callable[[Dispatcher, Message, KafkaFault, float], bool]:
-    honest = Dispatcher._suspect
+def _isolations(world: World) -> Callable[..., Isolated]:
+    honest = FaultAttribution._isolate
 
-    def suspect(self: Dispatcher, message: Message, why: KafkaFault, steady: float) -> bool:
-        world.alone.add((self._ctx.partition, message[0]))
-        return honest(self, message, why, steady)
+    def isolate(self: FaultAttribution, name: str, *arguments: Any) -> Isolated:
+        world.failed.add(name)
+        world.reached["isolated a target" if name else "isolated key 0"] += 1
+        return honest(self, name, *arguments)
 
-    return suspect
+    return isolate
 
 
 def _looks_ahead(world: World) -> Callable[..., Ahead | None]:

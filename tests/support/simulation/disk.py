@@ -17,7 +17,7 @@ from pathlib import Path
 from random import Random
 
 from postdate.wheel.database import FAMILIES
-from postdate.wheel.errors import Closed, Locked
+from postdate.wheel.errors import Closed, DiskFull, Locked
 from postdate.wheel.options import IndexOptions
 
 #: family -> key -> value
@@ -73,9 +73,12 @@ def _copied(rows: Rows) -> Rows:
 
 
 class Disks:
-    """All databases of a simulation."""
+    """All databases of a simulation. `full` holds the directories of machines whose disk takes nothing more;
+    `refused` counts the writes that found no room."""
 
     def __init__(self) -> None:
+        self.full: set[Path] = set()
+        self.refused = 0
         self._stores: dict[str, _Store] = {}
         self._numbers = itertools.count()
 
@@ -89,6 +92,10 @@ class Disks:
             raise Locked(f"{path.parent.name} is held by another process")
         store.owner = owner
         return store
+
+    def is_full(self, path: Path) -> bool:
+        """True where nothing can be written below a directory."""
+        return any(path.is_relative_to(root) for root in self.full)
 
     def lose_power(self, root: Path, random: Random) -> int:
         """Forget what was not synced of every database under `root`, but for some first part; returns the batches
@@ -164,6 +171,9 @@ class MemoryDatabase:
 
     def __init__(self, disks: Disks, check_alive: Callable[[], None], path: Path, _options: IndexOptions) -> None:
         self._check_alive = check_alive
+        self._disks, self._path, self._has_failed = disks, path, False
+        if disks.is_full(path):
+            raise DiskFull(f"no space left for {path.parent.name}")
         self._store: _Store | None = disks.open(path, self)
         self._check_alive()
 
@@ -186,6 +196,10 @@ class MemoryDatabase:
 
     def write(self, batch: MemoryBatch) -> None:
         store = self._open()
+        self._has_failed = self._has_failed or self._disks.is_full(self._path)
+        if self._has_failed:  # RocksDB refuses until it is opened again, also where there is room by then
+            self._disks.refused += 1
+            raise DiskFull(f"no space left for {self._path.parent.name}")
         _apply(store.present, batch.changes)
         store.unsynced.append(batch.changes)
         store.sequence += 1

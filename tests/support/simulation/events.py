@@ -52,6 +52,7 @@ class Events:
         self._strangers.clear()
         for machine in world.machines:
             machine.cut_until_ms = 0.0
+            machine.clock.stop_steady(0.0)
         for process in world.processes:
             process.paused_until_ms = 0.0
         self._set_clock_right()

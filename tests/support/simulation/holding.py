@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -32,7 +33,7 @@ _HELD_MS = (500.0, 3_000.0, 12_000.0)
 _ASKED_AGAIN_MS = 500.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Wish:
     """What somebody wants to be held."""
 
@@ -72,6 +73,7 @@ class Holding:
         self._random = random
         self._partitions = partitions
         self._windows: list[_Window] = []
+        self._releasing: Counter[_Wish] = Counter()  # releases that were asked for and are not done
         self._at_peace = False
 
     def plan(self, count: int, duration_ms: float, then: Callable[[], None] | None = None) -> None:
@@ -99,7 +101,8 @@ class Holding:
 
     def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:
         def done() -> None:
-            self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
+            if not self._releasing[wish]:  # else an earlier release may be served after this
+                self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
             self._later(self._random.choice(_HELD_MS), self._release, wish)
             if then is not None:
                 self._later(self._random.uniform(0.0, 1_000.0), then)
@@ -112,32 +115,55 @@ class Holding:
             if (window.index, window.what, window.target) == (wish.index, wish.what, wish.target):
                 self._close(window)
         released = functools.partial(Holds.changed, what=wish.what, is_held=False, target=wish.target)
-        self._insist(f"released {wish.what}", wish.index, released, lambda: None)
+        self._releasing[wish] += 1
+
+        def done() -> None:
+            self._releasing[wish] -= 1
+
+        self._insist(f"released {wish.what}", wish.index, released, done)
 
     def _insist(self, name: str, index: int, change: Callable[[Holds], Holds], done: Callable[[], None]) -> None:
-        """Ask until it is done, as a person would: a shard that is being taken over can hold and release nothing."""
+        """Ask until it is done, as a person would: a shard that is being taken over can hold and release nothing. What
+        was asked and is done by now is not asked of anybody any more."""
         was_done = False
+        waiting: list[tuple[deque[_Asked], _Asked]] = []
 
         def success() -> None:
             nonlocal was_done
             if not was_done:
                 was_done = True
+                for queue, asked in waiting:
+                    if asked in queue:
+                        queue.remove(asked)
                 self._world.reached[name] += 1
                 done()
 
         def ask() -> None:
             if not was_done and not self._at_peace:
-                self._ask(index, change, success)
+                waiting[:] = [(queue, asked) for queue, asked in waiting if asked in queue]
+                waiting.extend(self._ask(index, change, success, [queue for queue, _ in waiting]))
                 self._later(_ASKED_AGAIN_MS, ask)
 
         ask()
 
-    def _ask(self, index: int, change: Callable[[Holds], Holds], done: Callable[[], None] = lambda: None) -> None:
-        """Everybody is asked, as by a command that looks for the owner; only the owner can do it."""
+    def _ask(
+        self,
+        index: int,
+        change: Callable[[Holds], Holds],
+        done: Callable[[], None] = lambda: None,
+        but: Sequence[deque[_Asked]] = (),
+    ) -> list[tuple[deque[_Asked], _Asked]]:
+        """Everybody is asked, as by a command that looks for the owner; only the owner can do it. Not asked is `but`
+        whose queues have it already. Returns where it waits now."""
+        placed = []
         for process in self._world.processes:
-            asked = _Asked([Partition(REQUESTS, index)], change)
-            asked.done = _Served(functools.partial(_tell_success, asked, done))
-            process.poller.holds._waiting.append(asked)
+            queue = process.poller.holds._waiting
+            if all(queue is not other for other in but):
+                asked = _Asked([Partition(REQUESTS, index)], change)
+                asked.done = _Served(functools.partial(_tell_success, asked, done))
+                queue.append(asked)
+                placed.append((queue, asked))
+        return placed
 
     def _later(self, wait_ms: float, act: Callable[..., None], *given: object) -> None:
         self._world.time.at(self._world.time.now_ms + wait_ms, functools.partial(act, *given))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import re
@@ -26,9 +27,9 @@ def workers(count: int = 0) -> Iterator[ProcessPoolExecutor]:
             pool.shutdown(cancel_futures=True)
 
 
-def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int]) -> Iterator[Result]:
+def run_many(pool: ProcessPoolExecutor, seeds: Iterable[int], theme: str | None = None) -> Iterator[Result]:
     """The result of each seed, in order."""
-    return pool.map(run_seed, seeds, chunksize=4)
+    return pool.map(functools.partial(run_seed, theme=theme), seeds, chunksize=4)
 
 
 def first_caught(name: str, seeds: range) -> Result | None:
@@ -46,6 +47,7 @@ def first_caught(name: str, seeds: range) -> Result | None:
     return None
 
 
-def replay(seed: int) -> str:
-    """The command that runs one seed again and tells every step."""
-    return f"make simulate SEED={seed} SEEDS=1 TRACE=1"
+def replay(seed: int, theme: str = "") -> str:
+    """The command that runs one seed again and prints every step; `theme` is empty if the seed drew its own."""
+    about = f' THEME="{theme}"' if theme else ""
+    return f"make simulate SEED={seed} SEEDS=1 TRACE=1{about}"

@@ -22,8 +22,10 @@ from postdate.sidecar import apply, ingest, takeover
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import BatchBuilder, finish
 from postdate.sidecar.batch_content import Batch
+from postdate.sidecar.bound_check import BoundCheck
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.due_reader import Due, DueReader
 from postdate.sidecar.holds import Holds
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.target_rates import TargetRates
@@ -31,7 +33,9 @@ from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
+from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.process import ShardActor
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -43,22 +47,26 @@ def _no_marks(_: World) -> AbstractContextManager[object]:
 
 
 def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
-    """Recovery reads to the last stable offset: a stranger's open transaction hides what was committed behind it."""
+    """Recovery reads to the last stable offset, and the first transaction does not verify it: a stranger's open
+    transaction hides what was committed behind it."""
     honest = takeover.bound
+    stack = ExitStack()
+    stack.enter_context(patch.object(BoundCheck, "verify", lambda self, offset: None))
 
     def bound(ctx: ShardContext, fenced: takeover.FencedOff) -> takeover.Bounded:
         bounded = honest(ctx, fenced)
         bounded.end = ctx.admin.end_offsets([ctx.log], Isolation.READ_COMMITTED)[ctx.log]
         return bounded
 
-    return patch.object(takeover, "bound", bound)
+    stack.enter_context(patch.object(takeover, "bound", bound))
+    return stack
 
 
 def _delete_before_commit(_: World) -> AbstractContextManager[object]:
     """Entries are deleted locally before their transaction is committed."""
 
     def commit(
-        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, alone: int, _: Holds
+        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, _: Holds
     ) -> bool:
         finish(draft, batch)
         index.write(draft.changes)
@@ -67,7 +75,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(index, tenure, batch, fault, alone)
+            self._aborted(tenure, batch, due, fault)
             return False
         self._write(index, tenure, Draft(index), offset)
         return True
@@ -148,7 +156,8 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
         pending = {offset for offset in range(record.offset) if apply._pending(draft, offset, None)}
         first_due: int = honest(draft, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
-            actor = next(actor for actor in reversed(world.stack) if hasattr(actor, "shard"))
+            actor = world.scheduler.current
+            assert isinstance(actor, ShardActor)
             ended = [offset for offset in pending if apply._pending(draft, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             answers = actor.shard._dispatcher._builder._answers
@@ -166,7 +175,7 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
 
 def _controls_apart(_: World) -> AbstractContextManager[object]:
     """Rule 1: a batch limit may separate the end of an entry from the control that ended it."""
-    return patch.object(Dispatcher, "_limits", lambda self, index: (1, 1 << 20))
+    return patch.object(DueReader, "_limits", lambda self, index: (1, 1 << 20))
 
 
 def _decided_early(_: World) -> AbstractContextManager[object]:
@@ -214,7 +223,7 @@ def _rates_overtaken(_: World) -> AbstractContextManager[object]:
 #: What is taken out, by the name that the design gives it, and the theme of the schedules that must catch it.
 MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "no T marks": (_no_marks, ""),
-    "LSO as the bound": (_stable_end_as_bound, "stranger"),
+    "LSO as the bound, not verified": (_stable_end_as_bound, "stranger"),
     "local delete before commit": (_delete_before_commit, ""),
     "unknown commit taken as failed": (_unknown_as_failed, "unknown"),
     "unknown commit taken as done": (_unknown_as_done, "unknown"),
@@ -229,4 +238,5 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 4: messages first": (_messages_first, "controls"),
     "rates: what waits is overtaken": (_rates_overtaken, "burst"),
     **FATE_MUTATIONS,
+    **CLUSTER_MUTATIONS,
 }

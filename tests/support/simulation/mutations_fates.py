@@ -131,19 +131,36 @@ def _all_of_the_store(_: World) -> AbstractContextManager[object]:
     return patch.object(store_reading, "take_stored", take)
 
 
-def _interrupted_rebuild(_: World) -> AbstractContextManager[object]:
+@contextmanager
+def _interrupted_rebuild(_: World) -> Iterator[None]:
     """A rebuild that died while it read STORE is gone on with, as if it had been whole."""
-    honest = takeover.recover
+    honest, honest_take, honest_count = takeover.recover, store_reading.take_stored, vars(TimerIndex)["count"].fget
+    halves: list[TimerIndex] = []  # steps of several shards alternate: so nothing is patched for one of them alone
 
     def recover(ctx: Any, bounded: takeover.Bounded) -> takeover.Recovered:
         checked = bounded.fenced.checked
         index = checked.index
         if not checked.empty or index.next_request is not None or not index.count:
             return honest(ctx, bounded)
-        with patch.object(store_reading, "take_stored", lambda *_: None), patch.object(TimerIndex, "count", 0):
+        halves.append(index)
+        try:
             return honest(ctx, bounded)
+        finally:
+            halves.remove(index)
 
-    return patch.object(takeover, "recover", recover)
+    def take(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+        if all(index is not half for half in halves):
+            honest_take(index, store, records, low)
+
+    def count(self: TimerIndex) -> int:
+        return 0 if any(self is half for half in halves) else honest_count(self)
+
+    with (
+        patch.object(takeover, "recover", recover),
+        patch.object(store_reading, "take_stored", take),
+        patch.object(TimerIndex, "count", property(count)),
+    ):
+        yield
 
 
 def _id_taken_away(_: World) -> AbstractContextManager[object]:

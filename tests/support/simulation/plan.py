@@ -21,6 +21,7 @@ from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
+from support.simulation.themes import Themes
 from support.simulation.traffic import LEVELS_MS, REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.world import World
 
@@ -40,6 +41,10 @@ BURST = "burst"
 RATES = ((), (), ("orders=3",), ("mails=4", "orders=20"), ("*=5",))
 #: ms. Who waits for something that is due later than this is not waited for: its time is made to come.
 _PATIENCE_MS = 25_000
+#: The faults that any schedule may have; the others belong to themes.
+_USUAL_FAULTS = tuple(name for name in FAULTS if name != "end-refused")
+#: A setting of topics that keep the stamps of producers: the clocks of machines are wrong by hours in most schedules.
+_ANY_STAMP = {"message.timestamp.after.max.ms": str(2**62)}
 #: Where an ambush may lie: the steps of the protocol, and one that only the simulation knows.
 _AMBUSHED = (*sorted(NAMES), STORE_APPLIED)
 #: Target -> its settings, where they are not the usual ones.
@@ -69,12 +74,14 @@ class Plan:
         self.traffic = Traffic(world.broker, Random(f"{seed}/traffic"), self.partitions, self.theme)
         if not self.store_after_ms:
             self.traffic.horizon_ms = RETENTION_MS // 2
+        self.stamps = _ANY_STAMP
         self.entries_max = [5, 20, 40] if self.theme == BURST else [1, 3, 1_000]
         self.events = Events(world, choose, self.traffic, self.partitions, self.theme)
         self.losses = Losses(world, choose)
         self._by_people = Random(f"{seed}/people")  # of its own: without holds a schedule is what it was
         self.holding = Holding(world, self._by_people, self.partitions)
         self._numbers = 0
+        self.themes = Themes(self, seed)
         world.retention_ms = RETENTION_MS
         world.polled_max = choose.choice([3, 5_000])
         world.replayed_max = choose.choice([1, 200])
@@ -85,6 +92,7 @@ class Plan:
     def prepare(self) -> None:
         """Topics, machines, processes, and the events to come."""
         world, choose = self.world, self.random
+        self.themes.before_topics()
         self._create_topics()
         world.readers_differ = self.relay
         for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
@@ -92,11 +100,14 @@ class Plan:
         for machine in world.machines[: 1 if self.relay else None]:
             self.start(machine)
         world.switch_rate = choose.choice([0.0, 0.05, 0.3])
+        if self.themes.is_calm:
+            self.themes.plan_events()
+            return
         if choose.random() < 0.4 and not self.relay:
             world.kill_rate = choose.choice([0.0005, 0.003])
         if choose.random() < 0.4:
             world.pause_rate = choose.choice([0.0005, 0.003])
-        for name in FAULTS:
+        for name in _USUAL_FAULTS:
             if choose.random() < 0.4:
                 high = 0.4 if name in ("markers-late", "any-order", "sent-early", "end-copied", "added-apart") else 0.03
                 world.faults.rates[name] = choose.uniform(0.0, high)
@@ -106,6 +117,7 @@ class Plan:
         for _ in range(choose.choice([0, 2, 5, 9])):
             self._plan(choose.choice(self.events.menu()))
         self._set_theme()
+        self.themes.plan_events()
         self._plan_holds()
 
     def start(self, machine: Machine) -> None:
@@ -114,6 +126,7 @@ class Plan:
         if world.process_on(machine) is not None or (self.events.at_peace and self.by_hand and self._another(machine)):
             return
         self._numbers += 1
+        machine.clock.stop_steady(0.0)
         config = self._config(f"{machine.name}.{self._numbers}")
         group = f"by hand {self._numbers}" if self.by_hand else GROUP
         world.processes.append(Process(world, machine, self._numbers, config, group))
@@ -132,6 +145,7 @@ class Plan:
         world.kill_rate = world.pause_rate = 0.0
         world.ambushes.clear()
         self.events.cease()
+        self.themes.cease()
         self.traffic.is_last = True
         late_ms = self.traffic.last_due_ms() - world.broker.now_ms()
         if late_ms > _PATIENCE_MS:
@@ -195,12 +209,12 @@ class Plan:
         kept = {"retention.ms": str(LOG_RETENTION_MS)}
         create(NewTopic(f"{REQUESTS}.dispatch-log", self.partitions, 1, stamped | kept))
         compacted = {"cleanup.policy": "compact", "delete.retention.ms": str(HOUR_MS // 4)}
-        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted))
+        create(NewTopic(f"{REQUESTS}.store", self.partitions, 1, compacted | self.stamps))
         for name in ("dead-letters", "verdicts"):
-            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, {}))
+            create(NewTopic(f"{REQUESTS}.{name}", self.partitions, 1, stamped))
         for name, partitions in TARGETS.items():
             if name != "later":
-                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {})))
+                create(NewTopic(name, partitions, 1, _SPECIAL.get(name, {}) | self.stamps))
         self.world.broker.denied.add("secret")
 
     def _config(self, instance: str) -> Config:
@@ -234,7 +248,7 @@ class Plan:
             time.at(max(when, time.now_ms), self.traffic.send)
         if choose.random() < 0.7:
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
-            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, {})))
+            time.at(when, lambda: self.world.broker.create(NewTopic("later", TARGETS["later"], 1, self.stamps)))
 
     def _plan_holds(self) -> None:
         """Holds lie beside the offsets of the group, which those who are assigned by hand do not share."""

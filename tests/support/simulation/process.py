@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: ms. What a step costs that asks nobody anything.
 STEP_MS = 0.05
+#: ms. How often whoever joins a shard's thread looks whether it has ended.
+JOIN_POLL_MS = 5.0
 
 
 class Crashed(BaseException):
@@ -87,15 +89,12 @@ class ShardActor(Actor):
         self.next_at_ms = 0.0
 
     def join(self, timeout_s: float) -> bool:
-        world = self.process.world
-        deadline = world.time.now_ms + timeout_s * 1000
+        time = self.process.world.time
+        deadline = time.now_ms + timeout_s * 1000
         while not self.closed:
-            if not world.is_acting(self):
-                world.run(self)
-            elif world.time.now_ms >= deadline:
+            if time.now_ms >= deadline:
                 return False
-            else:
-                self.process.wait(100.0)
+            self.process.wait(JOIN_POLL_MS)
         return True
 
     is_resting = False
@@ -145,7 +144,7 @@ class PollActor(Actor):
             world.reached["foreign"] += 1
             process.end()
             return
-        self.next_at_ms = world.time.now_ms + world.random.uniform(5.0, 60.0)
+        self.next_at_ms = world.time.now_ms + world.random.uniform(*world.poll_ms)
 
 
 class _Consumer(SimGroupConsumer):

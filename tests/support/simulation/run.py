@@ -74,17 +74,20 @@ def run_seed(
             world.look = Invariants(world, plan.traffic).check
         with simulated(world), counted(world), mutation(world) if mutation else nullcontext():
             _play(world, plan)
+            plan.themes.before_judgement()
             outcome = gather(world.broker, plan.partitions, world.archive)
             judge(outcome, plan.traffic, world.reached, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
             judge_lateness(outcome, plan.traffic, world.encore_ms)
             judge_in_time(outcome, plan.traffic, world)
             plan.holding.judge(outcome, plan.traffic)
+            plan.themes.judge(outcome)
             judge_order(outcome, plan.traffic, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):
                 world.exited(process)
+            world.scheduler.unwind()
     world.reached.update(outcome.reached)
     world.reached.update({f"transactions {name}": count for name, count in world.broker.transactions.decided.items()})
     world.reached.update({f"fault {name}": count for name, count in world.faults.struck.items()})
@@ -96,6 +99,8 @@ def run_seed(
 def _play(world: World, plan: Plan) -> None:
     plan.prepare()
     world.run_until(world.time.now_ms + plan.duration_ms)
+    while plan.themes.patience_ms():
+        world.run_until(world.time.now_ms + plan.themes.patience_ms())
     plan.peace()
     peace_ms = world.time.now_ms
     _rest(world, plan, REST_MS_MAX)
@@ -105,7 +110,7 @@ def _play(world: World, plan: Plan) -> None:
     _send_more(world, plan)
     if world.reached["fenced"] > fences:
         world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
-    world.trace(f"{len(plan.traffic.asked)} requests, {world.steps} steps")
+    world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")
 
 
 def _send_more(world: World, plan: Plan) -> None:

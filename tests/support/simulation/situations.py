@@ -10,6 +10,7 @@ from typing import Final
 
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.patches import STORE_APPLIED
+from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
 
 #: What the models of the protocol reach, in words -> the counter here.
 SITUATIONS: Final[dict[str, str]] = {
@@ -56,6 +57,33 @@ SITUATIONS: Final[dict[str, str]] = {
     "a backlog is passed by messages for other targets": "the second cursor takes a message",
     "a message that waited for the rate of its target leaves": "rate: leaves when its turn comes",
     "one waits for its rate where another owner left it": "rate: waits where another owner left it",
+}
+
+#: What the schedules of each theme must reach, in words -> the counter here.
+THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
+    BROKERS: {
+        "a broker freezes": "broker frozen",
+        "a broker is killed": "broker killed",
+        "a log is handed over to a broker with another clock": "leader moved",
+        "a deposed leader answers with an end that is too low": "a deposed leader answers",
+    },
+    ADMIN: {"requests of admin clients fail, and nothing else": "admin path silent"},
+    STALLS: {
+        "a log has no leader for minutes": "leader gone for long",
+        "a machine is suspended for minutes": "machine suspended",
+    },
+    STAMPS: {"a machine whose clock is hours ahead delivers": "fate delivered"},
+    BAD_TARGET: {
+        "a target refuses every record": "target refuses all",
+        "a target refuses some records": "target refuses some",
+        "a target takes few records a second": "target slow",
+        "a target is deleted": "target deleted",
+    },
+    DISKS: {"the disk of a machine is full": "disk filled", "a write finds no room": "write found no room"},
+    ENDS: {
+        "a commit that was copied is refused when it is sent again": "fault end-refused",
+        "the copy decides a transaction": "transactions late",
+    },
 }
 
 #: What else must have happened.

@@ -98,7 +98,7 @@ class Traffic:
         """One request of any kind; now and then inside of a transaction that is aborted."""
         choose = self._random
         asked = Asked(Partition(REQUESTS, choose.randrange(self._partitions)))
-        if not self._broker.topics[REQUESTS].logs[asked.part.index].has_leader:
+        if not self._broker.serves(self._broker.topics[REQUESTS].logs[asked.part.index]):
             self.unsent += 1
             self._broker.time.at(self._broker.time.now_ms + 500.0, self._send_again)  # as any client would
             return
@@ -172,7 +172,8 @@ class Traffic:
             headers.append(("postdate-level", b"%d" % level))
         else:
             asked.delay_ms = choose.randrange(-5_000, 12_000)
-            headers.append(("postdate-at", b"%d" % (self._broker.now_ms() + asked.delay_ms)))
+            log = self._broker.topics[REQUESTS].logs[asked.part.index]
+            headers.append(("postdate-at", b"%d" % (self._broker.now_ms(log) + asked.delay_ms)))
 
     def _long(self, asked: Asked) -> None:
         """Due later than anybody waits, and than its request is kept."""

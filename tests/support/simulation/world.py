@@ -1,8 +1,7 @@
 """The world of a simulation: who acts next, what time it is, and what is counted.
 
-One seed decides everything. The world lets one actor at a time do a step. In the middle of a step, whenever it waits or
-asks the cluster, other actors may run (within it, as a stack), so that a process is overtaken between any two of its
-requests; it may also be stopped there for a while, or die.
+One seed decides everything. One actor acts at a time, until it waits or asks the cluster: there others may overtake it
+(`scheduler`), and it may be stopped for a while, or die.
 
 No threads, no real time: the same seed gives the same run, and `digest` says so.
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +20,11 @@ from postdate.connectors.kafka.sim import Faults, SimBroker, SimClock, SimTime
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.simulation.disk import Disks, MemoryDatabase
-from support.simulation.process import Crashed, Machine, PollActor, Process, ShardActor
+from support.simulation.process import Actor, Machine, Process
+from support.simulation.scheduler import Scheduler
 
-#: Steps within steps: deeper than any overtaking that matters.
-DEPTH_MAX = 4
-#: A schedule that takes more steps than this goes round in circles.
-STEPS_MAX = 60_000
+#: ms. Who waits for less than this is not overtaken: it is the time of a request and its answer.
+SHORT_MS = 5.0
 
 #: A fine ring so small that it wraps within a schedule; hours so short that they are loaded all the time. What the
 #: hour ring spans is more than clocks are stepped: a jump beyond it makes the wheel be rebuilt, as it should.
@@ -36,11 +33,23 @@ FINE_SLOTS, HOUR_MS, HOUR_SLOTS = 64, 3_200, 12_000
 #: How fast the steady clock of a machine runs: as it should, or off by more than any real one is.
 RATES = (1.0, 1.0, 1.0, 0.99, 1.01, 0.9, 1.1)
 
-AnyActor = PollActor | ShardActor
+
+class _MachineClock(SimClock):
+    """The clocks of a machine; a thread that sleeps by them stops nobody but itself."""
+
+    def __init__(self, world: World, skew_ms: float, rate: float) -> None:
+        super().__init__(world.time, skew_ms, rate)
+        self._world = world
+
+    def sleep(self, wait_ms: float) -> None:
+        self._world.acting().wait(wait_ms)
 
 
 class World:
     """Machines, processes, the cluster, and the hand that lets them act. `wrong` collects what must not happen."""
+
+    #: How long a poll thread lets pass between two polls: at least, at most.
+    POLL_MS = (5.0, 60.0)
 
     def __init__(self, seed: int, directory: Path) -> None:
         self.directory = directory
@@ -57,8 +66,9 @@ class World:
         self.kill_rate = 0.0
         self.pause_rate = 0.0
         self.switch_rate = 0.1
-        self.ambushes: dict[tuple[str, int], str] = {}  # the n-th time a step is reached -> kill, burn, pause, cut
-        self.steps = 0
+        self.poll_ms = self.POLL_MS
+        # The n-th time a step is reached -> kill, burn, pause, cut, cut answers, or what else happens then.
+        self.ambushes: dict[tuple[str, int], str | Callable[[], None]] = {}
         self.rest_ms = 0.0
         self.polled_max, self.replayed_max, self.tail_offsets = 5_000, 200, 64
         self.store_records_max = 1_000
@@ -71,14 +81,14 @@ class World:
         self.failed: set[str] = set()  # targets that failed for somebody
         self.alone: set[tuple[int, int]] = set()  # partition, offset of what was refused, and tried alone
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
-        self.stack: list[AnyActor] = []
+        self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)
 
     # ---- machines and processes ------------------------------------------------------------------------------------
 
     def new_machine(self, name: str) -> Machine:
         skew_ms, rate = self.random.choice([0.0, -90.0, 3_600_000.0, -3_600_000.0]), self.random.choice(RATES)
-        clock = SimClock(self.time, skew_ms, rate)
+        clock = _MachineClock(self, skew_ms, rate)
         self.reached["clock drifts"] += rate != 1.0
         machine = Machine(name, self.directory / name, clock)
         machine.directory.mkdir()
@@ -126,44 +136,18 @@ class World:
 
     def acting(self) -> Process:
         """The process whose step this is."""
-        return self.stack[-1].process
-
-    def is_acting(self, actor: AnyActor) -> bool:
-        """True while the actor is in the middle of a step, possibly overtaken by others."""
-        return actor in self.stack
-
-    def run(self, actor: AnyActor) -> None:
-        """Let an actor do one step. REQUIRES: it is not in the middle of one."""
-        self.steps += 1
-        if self.steps > STEPS_MAX:
-            raise AssertionError(f"{STEPS_MAX} steps and no end: {actor.name} at {self.time.now_ms}")
-        self.stack.append(actor)
-        try:
-            actor.step()
-        except Crashed:
-            self.trace(f"{actor.name} is gone")
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)[-4:]
-            where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
-            self.wrong.append(f"O10: {actor.name} fails with {type(error).__name__}: {error} at {where}")
-            self.kill(actor.process)
-        finally:
-            self.stack.pop()
+        return self.scheduler.current.process
 
     def run_until(self, end_ms: float) -> None:
         """Let everybody act until that time."""
-        while self.time.now_ms < end_ms:
-            if not self._run_one():
-                self._pass_time(end_ms)
+        self.scheduler.run_until(end_ms)
 
     def wait_within(self, process: Process, wait_ms: float) -> None:
         """The acting process waits; others may run within its wait."""
-        end_ms = self.time.now_ms + wait_ms
-        if wait_ms < 5.0:
+        if wait_ms < SHORT_MS:
             self.time.wait(wait_ms)
-        while self.time.now_ms < end_ms and not process.dead:
-            if not self._run_one():
-                self._pass_time(end_ms)
+        else:
+            self.scheduler.suspend(self.time.now_ms + wait_ms)
         self._stall(process)
         process.check_alive()
 
@@ -175,8 +159,8 @@ class World:
             self.reached[step] += 1
             self._spring(process, step)
         self._strike(process, step)
-        if self.switch_rate and self.random.random() < self.switch_rate:
-            self._run_one()
+        if self.switch_rate and self.random.random() < self.switch_rate and self.scheduler.others_may_act():
+            self.scheduler.suspend(self.time.now_ms)
         self._stall(process)
         process.check_alive()
 
@@ -191,13 +175,23 @@ class World:
         self._stall(process)
         process.check_alive()
 
+    def _ended(self, actor: Actor, why: str) -> None:
+        """A step ended by an error; with none, since its process is dead."""
+        if not why:
+            self.trace(f"{actor.name} is gone")
+            return
+        self.wrong.append(f"O10: {actor.name} fails with {why}")
+        self.kill(actor.process)
+
     def _spring(self, process: Process, name: str) -> None:
         """The ambush that is laid for this time that the step is reached, if any."""
         ambush = self.ambushes.pop((name, self.reached[name]), None)
         if ambush is None:
             return
         self.reached["ambush"] += 1
-        if ambush == "kill":
+        if not isinstance(ambush, str):
+            ambush()
+        elif ambush == "kill":
             self.kill(process)
         elif ambush == "burn":
             self.lose_disk(process.machine)
@@ -222,38 +216,7 @@ class World:
 
     def _stall(self, process: Process) -> None:
         while self.time.now_ms < process.paused_until_ms and not process.dead:
-            if not self._run_one():
-                self._pass_time(process.paused_until_ms)
-
-    def _run_one(self) -> bool:
-        """Let one of those act who want to; False where nobody does, or the steps within steps are too many."""
-        if len(self.stack) >= DEPTH_MAX:
-            return False
-        now_ms = self.time.now_ms
-        due = [actor for actor in self._free() if actor.is_due(now_ms)]
-        if not due:
-            return False
-        self.run(due[0] if len(due) == 1 else self.random.choice(due))
-        return True
-
-    def _free(self) -> list[AnyActor]:
-        now_ms = self.time.now_ms
-        return [
-            actor
-            for process in self.processes
-            if process.paused_until_ms <= now_ms
-            for actor in process.actors
-            if actor not in self.stack
-        ]
-
-    def _pass_time(self, end_ms: float) -> None:
-        """Nobody acts now: let time pass until somebody wants to, at most 100 ms, since what happens may wake others.
-        Where the steps within steps are too many, nobody will before that time."""
-        now_ms = self.time.now_ms
-        if len(self.stack) < DEPTH_MAX:
-            soonest = min((actor.next_at_ms for actor in self._free()), default=end_ms)
-            end_ms = min(end_ms, max(soonest, now_ms + 0.05), now_ms + 100.0)
-        self.time.wait(end_ms - now_ms)
+            self.scheduler.suspend(self.time.now_ms)  # and not before somebody lets the process go on
 
     # ---- what lies on disks and in logs ----------------------------------------------------------------------------
 

@@ -172,6 +172,10 @@ class TimerIndex:
         self._lower_cursors(counted)
         self._wheel.count(counted)
 
+    def release_memory(self) -> None:
+        """Write out what the last writes hold in memory, after many of them. Some 50 ms; raises as `write`."""
+        self._log.release_memory()
+
     def sync(self) -> None:
         """Make everything written so far survive a loss of power; one fsync, without the GIL."""
         self._log.sync()

@@ -365,6 +365,10 @@ class TimerLog:
         """Make everything written so far survive a loss of power; one fsync, which releases the GIL."""
         self._db.sync()
 
+    def release_memory(self) -> None:
+        """Write the memtables out, so that they hold nothing; waits for it (the GIL is released)."""
+        self._db.flush(wait=True)
+
     def reclaim(self, before: bytes) -> bool:
         """Give the disk space of ended entries below `before` back, once there is enough of it; True where it was done.
 

@@ -1,13 +1,15 @@
 """Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
 
 Each method is one request and its answers; the library's futures are waited for here. What is asked of the coordinator
-of a group is not asked by the client here: see groups.py.
+of a group is not asked by the client here: see groups.py. A client that meets a fatal error is dropped, and the next
+request makes a new one; the caller sees an error that passes.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import Any
@@ -16,11 +18,9 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
-    TopicCollection,
 )
 from confluent_kafka import TopicPartition as Tp
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
-    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -33,11 +33,19 @@ from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
 
 from postdate.connectors.kafka.answers import answer_of
 from postdate.connectors.kafka.classification import classify, error_of
-from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, RecordRejected, Retriable, Unreachable
+from postdate.connectors.kafka.descriptions import (
+    ConfluentLookUp,
+    ask_configs,
+    ask_topics,
+    described_topics,
+    operations_of,
+    topic_configs,
+)
+from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
 from postdate.connectors.kafka.groups import committed_offset, describe_group, group_members
-from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
+from postdate.connectors.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.secrets import Renewal
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.connectors.kafka.settings import KafkaSettings, log
 
 #: s. How often a created topic is looked for, and a passing error is tried again.
 _RETRY_INTERVAL_S = 0.05
@@ -49,26 +57,15 @@ _NOT_FOUND = -1
 _EVERYTHING = -1
 
 
-_OPERATIONS = {
-    AclOperation.READ: Operation.READ,
-    AclOperation.WRITE: Operation.WRITE,
-    AclOperation.ALTER: Operation.ALTER,
-    AclOperation.DESCRIBE_CONFIGS: Operation.DESCRIBE_CONFIGS,
-}
-
-
 class ConfluentAdmin:
     """Admin over confluent_kafka. See the seam for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
         self._timeout_s = settings.admin_timeout_s
-        try:
-            client = AdminClient(settings.admin_conf())
-        except KafkaException as error:
-            raise classify(error, "make an admin client") from error
-        self._client: AdminClient | None = client
-        self._renewal: Renewal | None = settings.renewal(client, settings.admin)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._made: tuple[AdminClient, Renewal] | None = self._make()
 
     def cluster_id(self) -> str:
         described = self._answer(self._open().describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
@@ -86,20 +83,13 @@ class ConfluentAdmin:
         return offset if offset >= 0 else None
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
-        found: dict[str, TopicInfo] = {}
-        for name, described in self._described(topics).items():
-            if described is None:
-                found[name] = TopicInfo(name, "", {}, {}, writable=False)
-                continue
-            leaders = {each.id: each.leader is not None for each in described.partitions}
-            writable = Operation.WRITE in _operations(described.authorized_operations)
-            found[name] = TopicInfo(name, str(described.topic_id), leaders, {}, writable)
-        wanted = frozenset(config)
-        if wanted:
-            visible = [name for name, info in found.items() if info.topic_id]
-            for name, values in self._topic_configs(visible, wanted).items():
-                found[name] = found[name]._replace(config=values)
+        pending = self.look_up(topics, config)
+        while (found := pending(self._timeout_s)) is None:
+            continue
         return found
+
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        return ConfluentLookUp(self._open(), self._timeout_s, topics, config).poll
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         found: dict[str, frozenset[Operation]] = {}
@@ -108,7 +98,7 @@ class ConfluentAdmin:
         readable = self._topic_configs(hidden, frozenset())  # an ACL of its own, which does not show the topic
         for name, each in described.items():
             if each is not None:
-                found[name] = _operations(each.authorized_operations)
+                found[name] = operations_of(each.authorized_operations)
             else:
                 found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if name in readable else frozenset()
         return found
@@ -121,7 +111,7 @@ class ConfluentAdmin:
             if fault.code != KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise
             return frozenset()
-        return _operations(None if group is None else group.authorized_operations)
+        return operations_of(None if group is None else group.authorized_operations)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         if not topics:
@@ -195,28 +185,12 @@ class ConfluentAdmin:
         return "" if found is None else found.metadata or ""
 
     def close(self) -> None:
-        self._client = self._renewal = None
+        with self._lock:
+            self._is_closed, self._made = True, None
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
-        names = sorted(set(topics))
-        if not names:
-            return {}
-        futures = self._open().describe_topics(
-            TopicCollection(names), include_authorized_operations=True, request_timeout=self._timeout_s
-        )
-        found: dict[str, Any] = {}
-        for name, future in futures.items():
-            try:
-                described = self._answer(future, f"describe {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
-            except NotAuthorized as fault:
-                if fault.code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise
-                found[name] = None
-                continue
-            if described is not None:
-                found[name] = described
-        return found
+        return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
 
     def _list_offsets(self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation) -> dict[Partition, int]:
         """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
@@ -259,20 +233,7 @@ class ConfluentAdmin:
                 raise classify(error, f"look up {topic}", otherwise=Unreachable) from error
 
     def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
-        resources = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
-        if not resources:
-            return {}
-        futures = self._open().describe_configs(resources, request_timeout=self._timeout_s)
-        configs: dict[str, dict[str, str]] = {}
-        for resource, future in futures.items():
-            try:
-                entries = self._answer(future, f"read the settings of {resource.name}")
-            except (NotAuthorized, RecordRejected) as fault:
-                if fault.code not in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART):
-                    raise
-                continue  # hidden by an ACL of its own, or deleted just now
-            configs[resource.name] = {name: str(entry.value) for name, entry in entries.items() if name in wanted}
-        return configs
+        return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
 
     def _wait_for(self, partitions: Mapping[str, int]) -> None:
         """Waits until each topic shows that many partitions, all with a leader: an answer of the controller is not
@@ -289,19 +250,36 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and says why."""
-        return answer_of(future, doing, self._timeout_s + 1, absent)
+        """As `answer_of`; the library gives up first, and says why. After a fatal error, and after a request without an
+        answer, the next request has a new client: the library sends requests to the broker that it takes for the
+        controller, and as long as that one hangs or is away it looks for no other (librdkafka 2.16,
+        `rd_kafka_broker_controller_async`)."""
+        try:
+            return answer_of(future, doing, self._timeout_s + 1, absent)
+        except FatalClient as fault:
+            log.error("the admin client failed, and the next request makes a new one: %s", fault)
+            self._replace()
+            raise Unreachable(str(fault), fault.code) from fault
+        except Unreachable:
+            self._replace()
+            raise
+
+    def _replace(self) -> None:
+        with self._lock:
+            self._made = None
+
+    def _make(self) -> tuple[AdminClient, Renewal]:
+        try:
+            client = AdminClient(self._settings.admin_conf())
+        except KafkaException as error:
+            raise classify(error, "make an admin client") from error
+        return client, self._settings.renewal(client, self._settings.admin)
 
     def _open(self) -> AdminClient:
-        client, renewal = self._client, self._renewal
-        if client is None or renewal is None:
-            raise FatalClient("This admin client is closed.")
+        with self._lock:
+            if self._is_closed:
+                raise FatalClient("This admin client is closed.")
+            self._made = self._made or self._make()
+            client, renewal = self._made
         renewal.follow()
         return client
-
-
-def _operations(allowed: Sequence[AclOperation] | None) -> frozenset[Operation]:
-    """What a broker says is allowed; one that does not say forbids nothing that is known here."""
-    if allowed is None:
-        return frozenset(Operation)
-    return frozenset(_OPERATIONS[each] for each in allowed if each in _OPERATIONS)

@@ -33,6 +33,10 @@ FENCED_CODES = frozenset(
     }
 )
 
+#: How the library words the reason of a fatal error: a consumer gets that error as an event with the code _FATAL, whose
+#: text alone names the reason.
+_REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+
 #: Only a person can mend these.
 AUTHORIZATION_CODES = frozenset(
     {
@@ -192,9 +196,9 @@ def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
 
 def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
     code = error.code()
-    if code in FENCED_CODES:
+    if code in FENCED_CODES or (code == KafkaError._FATAL and _REPLACED in error.str()):
         return Fenced
-    if error.fatal():
+    if error.fatal() or code == KafkaError._FATAL:
         return NotAuthorized if code in AUTHORIZATION_CODES else FatalClient
     if error.txn_requires_abort():
         return RecordRejected if code in RECORD_CODES or code in LOST_RECORD_CODES else AbortRequired

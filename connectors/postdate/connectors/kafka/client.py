@@ -7,6 +7,7 @@ from collections.abc import Callable
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.admin import ConfluentAdmin
 from postdate.connectors.kafka.complaints import complaint
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
 from postdate.connectors.kafka.log_reader import ConfluentLogReader
 from postdate.connectors.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
@@ -31,7 +32,7 @@ class ConfluentKafka:
     def __init__(self, settings: KafkaSettings) -> None:
         self.settings = settings
 
-    def complaint(self, over: Callable[[], bool]) -> str:
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
         return complaint(self.settings, over)
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
@@ -45,8 +46,8 @@ class ConfluentKafka:
     ) -> TransactionalProducer:
         return ConfluentTransactionalProducer(self.settings, transactional_id, message_bytes_max)
 
-    def plain_producer(self) -> PlainProducer:
-        return ConfluentPlainProducer(self.settings)
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        return ConfluentPlainProducer(self.settings, created_ms=created_ms)
 
     def admin(self) -> Admin:
         return ConfluentAdmin(self.settings)

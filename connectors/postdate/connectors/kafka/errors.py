@@ -4,7 +4,7 @@ No exception of the client library leaves this package; whatever it raises or re
 
     KafkaFault                 .code (librdkafka's number), .retriable
       SettingRefused           a client property that would break the protocol, or that does not exist: mend it, restart
-      NotAuthorized            credentials or ACLs: a person must grant something; nothing else will help
+      NotAuthorized            credentials, TLS or ACLs: a person must change something; nothing else will help
       Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
       FatalClient              this client instance is beyond use: destroy it, begin with a new one
       UnknownOutcome           a commit or abort may or may not have happened: destroy the producer, let the log decide
@@ -38,7 +38,7 @@ class SettingRefused(KafkaFault):
 
 
 class NotAuthorized(KafkaFault):
-    """The cluster refuses these credentials, or an ACL for this resource is missing."""
+    """The cluster refuses these credentials or the TLS handshake, or an ACL for this resource is missing."""
 
 
 class Fenced(KafkaFault):

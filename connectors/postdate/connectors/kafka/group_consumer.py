@@ -12,8 +12,10 @@ The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_p
   (librdkafka issues 2961, 5591).
 - `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting,
   but for the rest of `GATHER_INTERVAL_S` since the batch before it.
+- A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
+  a commit, or as the refusal of an assignment. Wherever it arrives, `_fault` keeps it and the next `poll` raises it.
 
-All of it runs on the poll thread.
+All of it runs on the poll thread, except `confirm`.
 """
 
 from __future__ import annotations
@@ -57,11 +59,13 @@ class ConfluentGroupConsumer:
         self._starting: dict[Partition, _Start] = {}
         self._started: dict[Partition, int] = {}
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
+        self._fatal: KafkaFault | None = None
         self._listener: GroupListener | None = None
+        self._member_id = ""
         self._taken_at = 0.0
         conf = settings.group_consumer_conf(group_id, instance_id, address)
         self._statistics: tuple[BrokerStatistics, ...] = ()
-        conf |= {"error_cb": self._on_error, "on_commit": _on_commit, "stats_cb": self._on_statistics}
+        conf |= {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
         try:
             consumer = Consumer(conf, logger=log)
         except KafkaException as error:
@@ -84,19 +88,30 @@ class ConfluentGroupConsumer:
         if self._starting:
             self._try_starting()
             timeout_s = min(timeout_s, 0.05)
+        grouped, errors = self._polled(consumer, records_max, timeout_s)
+        for message_error in errors:
+            self._note(message_error)
+        if self._fatal is not None:
+            self._forget(list(self._assigned))
+            raise self._fatal
+        return [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
+
+    def _polled(
+        self, consumer: Consumer, records_max: int, timeout_s: float
+    ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
+        """What a poll brings, grouped. Callbacks run in it; an exception that one of them leaves comes out of it."""
         try:
-            first = consumer.poll(timeout_s)
+            first = consumer.poll(0.0 if self._fatal is not None else timeout_s)
             if first is None:
-                return []
+                return {}, []
             gather_s = max(self._taken_at + limits.GATHER_INTERVAL_S - time.monotonic(), 0.0)
             messages = consumer.consume(records_max - 1, gather_s)
             self._taken_at = time.monotonic()
-            grouped, errors = group_records([first, *messages])
-        except KafkaException as error:
-            raise classify(error, "poll") from error
-        for message_error in errors:
-            self._note(message_error)
-        return [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
+            return group_records([first, *messages])
+        except KafkaException as error:  # it broke a callback off: what the client knows may be half of it
+            fault = classify(error, "poll")
+            self._fatal = fault if isinstance(fault, FatalClient | Fenced) else FatalClient(str(fault), fault.code)
+            return {}, []
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
         drained = list(self._errors)
@@ -114,14 +129,17 @@ class ConfluentGroupConsumer:
         mine = [part for part in parts if part in self._assigned]
         if mine:
             self._paused.update(mine)
-            self._open().pause(_positions(mine))
+            try:
+                self._open().pause(_positions(mine))
+            except KafkaException as error:
+                raise self._fault(error, "pause partitions") from error
 
     def resume(self, parts: Iterable[Partition]) -> None:
         mine = [part for part in parts if part in self._paused]
         self._paused.difference_update(mine)
         running = [part for part in mine if part not in self._starting]
         if running:
-            self._open().resume(_positions(running))
+            self._resume(running)
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
         kept = notes or {}
@@ -131,7 +149,7 @@ class ConfluentGroupConsumer:
         try:
             self._open().commit(offsets=mine, asynchronous=True)
         except KafkaException as error:
-            log.info("group offsets were not committed: %s", error_of(error).str())
+            log.info("%s", self._fault(error, "commit group offsets"))
 
     def commit_note(self, part: Partition, offset: int, note: str) -> None:
         doing = f"keep a note for {part.topic}/{part.index}"
@@ -140,15 +158,15 @@ class ConfluentGroupConsumer:
         try:
             (answer,) = self._open().commit(offsets=[_noted(part, offset, note)], asynchronous=False)
         except KafkaException as error:
-            raise classify(error, doing, otherwise=Unreachable) from error
+            raise self._fault(error, doing) from error
         if answer.error is not None:
-            raise classify(answer.error, doing, otherwise=Unreachable)
+            raise self._fault(answer.error, doing)
 
     def leave(self) -> None:
         try:
             self._open().unsubscribe()
         except KafkaException as error:
-            raise classify(error, "leave the group", otherwise=Unreachable) from error
+            raise self._fault(error, "leave the group") from error
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         if not parts:
@@ -157,11 +175,11 @@ class ConfluentGroupConsumer:
         try:
             answers = self._open().committed(_positions(parts), timeout_s)
         except KafkaException as error:
-            raise classify(error, doing, otherwise=Unreachable) from error
+            raise self._fault(error, doing) from error
         offsets: dict[Partition, int | None] = {}
         for answer in answers:
             if answer.error is not None:
-                raise classify(answer.error, doing, otherwise=Unreachable)
+                raise self._fault(answer.error, doing)
             offsets[Partition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
         return offsets
 
@@ -169,19 +187,23 @@ class ConfluentGroupConsumer:
         mine = [part for part in parts if part in self._assigned and part not in self._starting]
         if not mine:
             return {}
-        found = self._open().position(_positions(mine))
+        try:
+            found = self._open().position(_positions(mine))
+        except KafkaException as error:
+            raise self._fault(error, "read positions") from error
         return {part: at.offset for part, at in zip(mine, found, strict=True) if at.offset >= 0}
 
-    def confirm(self, part: Partition, timeout_s: float) -> bool:
-        if part not in self._assigned:
-            return False
-        member_id = self.member_id()
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        mine, member_id = self._assigned.intersection(parts), self._member_id
+        if not mine or not member_id:
+            return frozenset()
         try:
             members = group_members(replace(self._settings, admin_timeout_s=timeout_s), self._group_id)
         except KafkaFault as fault:
-            log.info("%s/%d is not confirmed to be ours: %s", part.topic, part.index, fault)
-            return False
-        return any(member.member_id == member_id and part in member.partitions for member in members)
+            log.info("the coordinator did not confirm partitions: %s", fault)
+            return frozenset()
+        held = {part for member in members if member.member_id == member_id for part in member.partitions}
+        return frozenset(mine & held)
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
@@ -196,6 +218,8 @@ class ConfluentGroupConsumer:
         consumer = self._consumer
         if consumer is None:
             return
+        if self._fatal is not None:
+            self._listener = None
         try:
             consumer.close()  # calls on_revoke for what is still held
         except KafkaException as error:
@@ -205,6 +229,7 @@ class ConfluentGroupConsumer:
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
         parts = _partitions(given)
+        self._member_id = consumer.memberid() or ""
         consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
         if not parts:  # a rebalance that gives this member nothing new
             return
@@ -256,17 +281,23 @@ class ConfluentGroupConsumer:
             del self._starting[part]
             self._started[part] = start.offset
             if part not in self._paused:
-                self._open().resume(_positions([part]))
+                self._resume([part])
+
+    def _resume(self, parts: Sequence[Partition]) -> None:
+        try:
+            self._open().resume(_positions(parts))
+        except KafkaException as error:
+            raise self._fault(error, "resume partitions") from error
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
         """Reports, now and then, and assigns the partition anew: nobody else would ever start it."""
         now = time.monotonic()
+        fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")
         if error_of(error).code() != KafkaError._STATE and start.report_at is None:
             start.report_at = now
         if now >= (start.since + limits.START_PATIENCE_S if start.report_at is None else start.report_at):
             start.report_at = now + limits.START_PATIENCE_S
-            doing = f"start {part.topic}/{part.index} at {start.offset}"
-            self._errors.append((part, classify(error, doing, otherwise=Unreachable)))
+            self._errors.append((part, fault))
         if now - start.reassigned_at > limits.SEEK_PATIENCE_S:
             start.reassigned_at = now
             log.warning("%s/%d refuses to be sought and is assigned anew", part.topic, part.index)
@@ -281,13 +312,22 @@ class ConfluentGroupConsumer:
         topic, index, error = message_error
         part = Partition(topic, index) if topic and index >= 0 else None
         where = f"{topic}/{index}" if part else "the request topics"
-        fault = classify(error, f"consume {where}", otherwise=Unreachable)
-        if isinstance(fault, FatalClient | Fenced):
-            raise fault
-        self._errors.append((part, fault))
+        self._errors.append((part, self._fault(error, f"consume {where}")))
 
     def _on_error(self, error: KafkaError) -> None:
-        self._errors.append((None, classify(error, "reach the cluster", otherwise=Unreachable)))
+        self._errors.append((None, self._fault(error, "reach the cluster")))
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        if error is not None:
+            log.info("%s", self._fault(error, "commit group offsets"))
+
+    def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
+        """The fault for an error that was met while `doing` something; the next poll raises it if it is fatal. The
+        first fatal error is kept: the later ones only follow from it."""
+        fault = classify(raised, doing, otherwise=Unreachable)
+        if isinstance(fault, FatalClient | Fenced):
+            self._fatal = self._fatal or fault
+        return fault
 
     def _on_statistics(self, text: str) -> None:
         try:
@@ -299,11 +339,6 @@ class ConfluentGroupConsumer:
         if self._consumer is None:
             raise FatalClient("This consumer is closed.")
         return self._consumer
-
-
-def _on_commit(error: KafkaError | None, offsets: list[TopicPartition]) -> None:
-    if error is not None:
-        log.info("group offsets were not committed: %s", error.str())
 
 
 def _noted(part: Partition, offset: int, note: str) -> TopicPartition:

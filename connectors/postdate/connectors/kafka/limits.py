@@ -30,6 +30,9 @@ STATISTICS_INTERVAL_MS = 10_000
 #: kB. What a consumer keeps fetched ahead; some 100,000 small records, half of what the client would take.
 FETCHED_AHEAD_KB_MAX = 32_768
 
+#: kB. What a reader of one partition keeps fetched ahead, which also bounds one read: eight takeovers read at once.
+READ_AHEAD_KB_MAX = 4_096
+
 #: ms. How long a consumer waits before it fetches again when that much is fetched; the default of 1 s idles a reader
 #: that is faster.
 FETCH_QUEUE_BACKOFF_MS = 20

@@ -43,8 +43,11 @@ _RETRY_PAUSE_S = 0.02
 class ConfluentPlainProducer:
     """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
 
-    def __init__(self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX) -> None:
+    def __init__(
+        self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX, created_ms: int = 0
+    ) -> None:
         self._connect(settings, settings.producer_conf(None, message_bytes_max))
+        self._created_ms = created_ms
 
     def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
         self._created_ms = 0
@@ -143,6 +146,9 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._created_ms = created_ms
         if self._renewal is not None:
             self._renewal.follow()
+        # What was reported so far is of no transaction that could still be decided. A new producer often has the report
+        # of an address among the bootstrap servers that does not answer; later, it would taint the first transaction.
+        self._serve_events()
         self._transport_failed = False
         self._end_took_s = 0.0
         try:
@@ -157,11 +163,15 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._end(self._open().abort_transaction, "abort")
 
     def settle(self) -> bool:
+        self._serve_events()
+        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
+
+    def _serve_events(self) -> None:
+        """Runs the callbacks of everything that the library has reported."""
         producer = self._open()
-        with _serving("settle"):
+        with _serving("serve what is reported"):
             while producer.poll(0) > 0:
                 pass
-        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
 
     def _end(self, call: Callable[[float], None], what: str) -> None:
         """Calls until the outcome is known, or the transaction's time is used up (then it is unknown).

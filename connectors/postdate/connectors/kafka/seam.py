@@ -79,6 +79,9 @@ class TopicInfo(NamedTuple):
     writable: bool = True
 
 
+LookedUp = dict[str, TopicInfo] | None  # None: there is no answer yet
+
+
 class Operation(Enum):
     """What an ACL may allow, as far as Postdate asks for it; the value is Kafka's own name."""
 
@@ -143,8 +146,9 @@ class GroupConsumer(Protocol):
 
         Blocks until something is there or `timeout_s` has passed; an empty list is no error. Never returns a record of
         a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
-        they wait in `errors`. Raises FatalClient, and Fenced where a static member was replaced by another; the caller
-        closes it and makes a new one.
+        they wait in `errors`. Raises FatalClient, and Fenced if another client replaced this static member, whichever
+        call or callback met that error. From then on the client holds nothing, every poll raises and the listener is
+        not called: the caller closes it and makes a new one.
         """
 
     def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
@@ -170,8 +174,7 @@ class GroupConsumer(Protocol):
         be kept: this member has lost the partition, or the coordinator does not answer."""
 
     def leave(self) -> None:
-        """Gives all partitions back during the next polls, and leaves the group, a static member too; `poll` goes on to
-        work and returns nothing more."""
+        """Gives all partitions back during the next polls and leaves the group, as a static member too."""
 
     def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
         """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
@@ -180,10 +183,11 @@ class GroupConsumer(Protocol):
         """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
         of which nothing was fetched yet, and that are not assigned. Does not wait."""
 
-    def confirm(self, part: Partition, timeout_s: float) -> bool:
-        """True where the coordinator says now that this member holds the partition. Blocks, and takes a connection of
-        its own: for rare questions. False for any refusal, and while the group rebalances. It commits nothing: a
-        committed offset tells a takeover that the partition has had an owner."""
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        """Those of `parts` that this member holds according to the coordinator, by one request. Empty if the request
+        fails, and while the group rebalances. It commits nothing: a takeover reads a committed offset as the sign of an
+        earlier owner. Blocks, and opens a connection for this one request; the only method that may run on another
+        thread beside the poll thread."""
 
     def assignment(self) -> frozenset[Partition]:
         """What this member holds now, as the library sees it."""
@@ -197,7 +201,8 @@ class GroupConsumer(Protocol):
 
     def close(self) -> None:
         """Leaves the group (a static member does not), calling `revoked` for what is still held; blocks for at most
-        some seconds. Calling it again does nothing."""
+        some seconds. Raises KafkaFault if the client fails while it leaves; it is closed all the same. Calling it again
+        does nothing."""
 
 
 class LogReader(Protocol):
@@ -234,9 +239,8 @@ class TransactionalProducer(Protocol):
     def begin(self, created_ms: int = 0) -> None:
         """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
 
-        `created_ms` is the CreateTime of its records, epoch ms; 0: each gets the time of the local clock. Brokers
-        refuse records of a topic with `message.timestamp.type=CreateTime` that are more than
-        `message.timestamp.after.max.ms` ahead of them, one hour by default since Kafka 4.
+        `created_ms`: the CreateTime of its records, epoch ms; 0: the time of the local clock for each. Brokers refuse
+        what is stamped more than `message.timestamp.after.max.ms` ahead of them, since Kafka 4 an hour.
         """
 
     def produce(
@@ -335,6 +339,9 @@ class Admin(Protocol):
         it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
         `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
 
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        """Asks as `describe`; the function returned waits so many seconds for the answer, and raises as `describe`."""
+
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything
         on a cluster without ACLs; absent ones are missing from the answer. One or two requests. Raises as `describe`.
@@ -376,9 +383,9 @@ class Admin(Protocol):
 class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
-    def complaint(self, over: Callable[[], bool]) -> str:
-        """Why no broker can be talked to, for a person; empty where nothing is known in some seconds, or when `over`
-        says that nobody wants to know any more. From any thread."""
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake;
+        Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
@@ -393,8 +400,8 @@ class Kafka(Protocol):
         """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
         is the largest `max.message.bytes` of the topics that it serves."""
 
-    def plain_producer(self) -> PlainProducer:
-        """An idempotent producer without transactions."""
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        """An idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
 
     def admin(self) -> Admin:
         """A new admin client."""

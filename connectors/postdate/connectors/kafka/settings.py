@@ -126,7 +126,8 @@ class KafkaSettings:
 
     def reader_conf(self, isolation: str) -> ClientConf:
         """The properties of a reader of one partition."""
-        return self._conf(_CONSUMER, {}, self.consumer) | {
+        sized: Properties = {"queued.max.messages.kbytes": limits.READ_AHEAD_KB_MAX}
+        return self._conf(_CONSUMER, sized, self.consumer) | {
             "group.id": self.reader_group_id,
             "isolation.level": isolation,
         }

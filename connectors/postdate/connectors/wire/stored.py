@@ -88,6 +88,11 @@ _decoder = msgspec.json.Decoder(_Meaning)
 _version_decoder = msgspec.json.Decoder(_Version)
 
 
+#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version reads
+#: it as a request above all those that it asks for, and an audit as one that has ended.
+BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
+
+
 def stored_key(offset: int) -> bytes:
     """Return the key of the records of the request at `offset`."""
     return b"%d" % offset

@@ -209,6 +209,15 @@ class Sidecar:
             time.sleep(LOOK_S)
         return time.monotonic() - (began or time.monotonic())
 
+    def holds_before(self, count: int, due_ms: int) -> bool:
+        """Wait until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
+        while time.time_ns() // 1_000_000 < due_ms:
+            if self.pending() >= count:
+                return True
+            self.check()
+            time.sleep(LOOK_S)
+        return False
+
     def pending(self) -> int:
         """Entries that it holds, by its mapped wheels; what cannot be read yet counts nothing."""
         return sum(_pending_of(path) for path in self._data.rglob(WHEEL_NAME))

@@ -24,7 +24,9 @@ def run(loader: Loader, requests: tuple[str, ...], http_port: int | None, **valu
     """Hold requests and deliver them when they are due, until stopped (SIGTERM, Ctrl-C).
 
     Prints `running: N shards` whenever the number of shards that it may deliver for changes. Needs the topics that
-    `postdate topics create` makes. Exits with 3 when another deployment took over its last shard.
+    `postdate topics create` makes. Waits for brokers that are away. Exits with 2 when the configuration, a right or a
+    topic forbids to start, with 3 when another deployment took over its last shard, and with 6 when its client in the
+    group failed six times in a row.
     """
     loaded = loader({"request_topics": requests, "http.port": http_port, **values})
     require_bootstrap(loaded.config)

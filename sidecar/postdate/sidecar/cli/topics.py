@@ -5,17 +5,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+import time
+from collections.abc import Iterable
+from typing import Final
 
 import click
 
-from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.seam import Admin, NewTopic
+from postdate.connectors.kafka.errors import Retriable, SettingRefused
+from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
 from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar import rights
 from postdate.sidecar import topics as rules
 from postdate.sidecar.cli.commands import listed, say, warn
 from postdate.sidecar.cli.options import Loader, configured, output_option
 from postdate.sidecar.errors import Exit, PostdateError
+from postdate.sidecar.limits import COMMAND_TIMEOUT_S
+
+# How soon a broker that does not know a new topic is asked again: what it lacks arrives within a fraction of a second.
+_LOOK_AGAIN_S: Final = 0.1
 
 REPLICATION_OPTION = "topics.replication_factor"
 
@@ -60,14 +67,14 @@ def create(
         _refuse_existing(admin, config.request_topic_names, allow_existing)
         for name in config.request_topic_names:
             made = maker.create(admin, [rules.request_topic(name, config.topics)])
-            live = admin.describe([name], rules.SETTINGS_READ)[name]
+            live = _seen(admin, [name])[name]
             if partitions is not None and len(live.partitions) != partitions:
                 warn(f"{name} was there already and keeps its {len(live.partitions)} partitions")
             made += maker.create(admin, rules.own_topics(live, config.topics))
             _add_partitions(admin, name)
             for topic in made:
                 click.echo(topic)
-            found += rules.violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
+            found += _violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
     for violation in found:
         warn(f"{violation.topic} {violation.detail}\n  mend: {violation.mend}")
     if any(violation.refuses for violation in found):
@@ -156,12 +163,36 @@ def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bo
 
 def _add_partitions(admin: Admin, requests: str) -> None:
     """The own topics that have fewer partitions than the request topic get the rest."""
-    live = admin.describe(OwnTopics.of(requests).names())
+    live = _seen(admin, OwnTopics.of(requests).names())
     wanted = len(live[requests].partitions)
     short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
     if short:
         admin.add_partitions(short)
         say(f"raised to {wanted} partitions: {listed(sorted(short))}")
+
+
+def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
+    """`Admin.describe` with SETTINGS_READ of topics that exist. Any broker answers, and one that has not heard of a new
+    topic yet is asked again. Raises Retriable after COMMAND_TIMEOUT_S."""
+    wanted, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        live = admin.describe(wanted, rules.SETTINGS_READ)
+        missing = sorted(wanted - live.keys())
+        if not missing:
+            return live
+        if time.monotonic() >= deadline:
+            raise Retriable(f"Topics do not appear: {listed(missing)}")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
+    """The rules that topics break which exist all: as in `_seen`, an answer in which one is missing is not taken."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        found = rules.violations(own, admin, bootstrap_servers)
+        if time.monotonic() >= deadline or all(violation.rule is not rules.Rule.MISSING for violation in found):
+            return found
+        time.sleep(_LOOK_AGAIN_S)
 
 
 class _Maker:

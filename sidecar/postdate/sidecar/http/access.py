@@ -24,6 +24,7 @@ from pathlib import Path
 from starlette.requests import Request
 
 from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
 from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed
 
@@ -42,6 +43,16 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def require_token(http: HttpConfig) -> None:
+    """Raises ConfigError if a token file is configured that holds no usable token now."""
+    if http.token_file is None:
+        return
+    try:
+        _read_token(http.token_file)
+    except Refused as refused:
+        raise ConfigError(f"http.token_file {http.token_file}: {refused}") from refused
 
 
 class Hosts:

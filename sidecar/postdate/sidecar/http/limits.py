@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-# A round of the poll loop waits for a hand-over (5 s) and asks the coordinator (3 s a shard): far longer is a hang.
+# A round of the poll loop waits for a hand-over (5 s) and for the coordinator to take a note: far longer is a hang.
 POLL_SILENCE_S_MAX: Final = 60.0
+
+# A failed client of the group is replaced after 16 s at most: without a new one after this, the process does not heal.
+CLIENT_DEAD_S_MAX: Final = 60.0
 
 # A takeover reads what changed since the last one, in seconds; one that is longer is stuck, or rebuilds a lost disk.
 TAKEOVER_MS_MAX: Final = 300_000

@@ -13,7 +13,7 @@ from postdate.connectors.kafka.seam import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config
 from postdate.sidecar.counts import ShardCounts
-from postdate.sidecar.http.limits import POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
+from postdate.sidecar.http.limits import CLIENT_DEAD_S_MAX, POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
 from postdate.sidecar.poller import Poller
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
@@ -39,9 +39,13 @@ class Process:
 
 def not_alive(process: Process) -> str:
     """Why the process should be restarted; empty while it lives."""
-    silent_s = time.monotonic() - process.poller.turned_at
+    now = time.monotonic()
+    silent_s = now - process.poller.turned_at
     if silent_s > POLL_SILENCE_S_MAX:
         return f"the poll loop has not turned for {silent_s:.0f} s"
+    failure = process.poller.failure
+    if failure is not None and now - failure.at > CLIENT_DEAD_S_MAX:
+        return f"the group consumer failed {now - failure.at:.0f} s ago, and there is no new one: {failure.why}"
     return ""
 
 
@@ -57,9 +61,13 @@ def not_ready(process: Process) -> list[str]:
     if process.poller.is_drained:
         reasons.append("the process was drained: the others have its shards, and it takes none until it is restarted")
         return reasons + [dead for dead in [not_alive(process)] if dead]
-    dead = not_alive(process)
+    dead, failure = not_alive(process), process.poller.failure
     if dead:
         reasons.append(dead)
+    elif failure is not None:
+        reasons.append(f"the group consumer failed, a new one joins soon: {failure.why}")
+    if process.poller.waits_for:
+        reasons.append(f"waiting for Kafka: {process.poller.waits_for}")
     if not process.poller.is_member:
         reasons.append(f"not a member of the group {process.config.group_id}")
     now_ms = process.clock.steady_ms()

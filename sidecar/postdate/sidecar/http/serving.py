@@ -9,7 +9,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.http.process import Process
+
+
+def check(http: HttpConfig) -> None:
+    """Raises ConfigError if this configuration can serve nobody as it is meant to: its token cannot be read."""
+    if http.port:
+        from postdate.sidecar.http.access import require_token
+
+        require_token(http)
 
 
 @contextmanager

@@ -55,6 +55,9 @@ class LocalBroker:
 
         with LocalBroker(0, Path("/tmp/broker")) as broker:
             AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    With a `cluster_id` it is one node of a larger cluster, and `properties` are all its settings except `log.dirs`,
+    the voters of the quorum among them. Such a node is not ready alone: launch every node, then wait for the cluster.
     """
 
     host = "127.0.0.1"
@@ -65,6 +68,7 @@ class LocalBroker:
         data_dir: Path,
         *,
         properties: Mapping[str, str] | None = None,
+        cluster_id: str = "",
         heap_mb: int = HEAP_MB,
         progress: Progress = quiet,
     ) -> None:
@@ -72,6 +76,7 @@ class LocalBroker:
         self.data_dir = data_dir.absolute()
         self.log_file = self.data_dir / "broker.log"
         self._properties = dict(properties or {})
+        self._cluster_id = cluster_id
         self._heap_mb = heap_mb
         self._progress = progress
         self._process: subprocess.Popen[bytes] | None = None
@@ -100,6 +105,19 @@ class LocalBroker:
         """
         if self.is_running():
             return
+        try:
+            self.launch()
+            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> None:
+        """Starts the process and returns at once, without waiting until it serves. Raises what `start` raises, except
+        for a broker that does not come up.
+
+        Requires that the broker does not run.
+        """
         java = find_java()
         libs = kafka_libs(self._progress)
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -111,14 +129,9 @@ class LocalBroker:
             self._progress("formatting the data directory", 0, 0)
             self._format(java, libs, properties)
         self._progress("starting the broker", 0, 0)
-        try:
-            with uninterrupted():
-                self._process = self._spawn(java, libs, properties)
-            (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
-            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
-        except BaseException:
-            self.kill()
-            raise
+        with uninterrupted():
+            self._process = self._spawn(java, libs, properties)
+        (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Asks the broker to stop and waits; kills it after `timeout_s`. Nothing happens where none runs."""
@@ -187,6 +200,8 @@ class LocalBroker:
         self.stop()
 
     def _settings(self) -> dict[str, str]:
+        if self._cluster_id:
+            return {"log.dirs": str(self.data_dir / "kafka"), **self._properties}
         controller_port = free_port()
         settings = node_settings(self.host, self.port, controller_port)
         settings["listeners"] = f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://localhost:{controller_port}"
@@ -195,7 +210,8 @@ class LocalBroker:
 
     def _format(self, java: str, libs: Path, properties: Path) -> None:
         command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool"]
-        command += ["format", "-t", new_cluster_id(), "-c", str(properties), "--standalone"]
+        command += ["format", "-t", self._cluster_id or new_cluster_id(), "-c", str(properties)]
+        command += [] if self._cluster_id else ["--standalone"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
         if done.returncode != 0:
             raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")

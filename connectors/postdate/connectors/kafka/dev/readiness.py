@@ -23,7 +23,7 @@ _ATTEMPT_S = 15.0
 
 
 def wait_until_ready(host: str, port: int, timeout_s: float, check_alive: Callable[[], None]) -> None:
-    """Returns when a transaction has been committed on the broker at host:port.
+    """Returns when a transaction has been committed on the broker at host:port, or through it on its cluster.
 
     `check_alive` is called between attempts and raises where waiting is pointless. Raises DevBrokerFailed after
     `timeout_s`.
@@ -59,9 +59,10 @@ def _wait_for_port(host: str, port: int, deadline: float, check_alive: Callable[
 
 
 def _commit_one(common: dict[str, str | int], topic: str, timeout_s: float) -> None:
-    """One transaction on a topic of its own, which is removed again; also wakes the group coordinator."""
+    """One transaction on a topic of its own, with the broker's default replication; the topic is removed again. Also
+    wakes the group coordinator."""
     admin = AdminClient(dict(common))
-    for created in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+    for created in admin.create_topics([NewTopic(topic, 1)]).values():
         created.result(timeout_s)
     try:
         producer = Producer({**common, "transactional.id": topic, "transaction.timeout.ms": 10_000})

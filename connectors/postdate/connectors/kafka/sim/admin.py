@@ -13,16 +13,44 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.connectors.kafka import limits
 from postdate.connectors.kafka.classification import classify
 from postdate.connectors.kafka.errors import FatalClient, Unreachable
-from postdate.connectors.kafka.seam import GroupMember, Isolation, NewTopic, Operation, Partition, TopicInfo
+from postdate.connectors.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.connectors.kafka.sim.answers import code_of
 from postdate.connectors.kafka.sim.broker import SimBroker
+from postdate.connectors.kafka.sim.brokers import Node
 from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.log import PartitionLog
+from postdate.connectors.kafka.sim.metadata import Metadata, StaleLog
+from postdate.connectors.kafka.sim.silence import Server
 from postdate.connectors.kafka.sim.topics import SETTINGS
 
 T = TypeVar("T")
 
 #: ms. The pause before a request is repeated.
 _RETRY_MS = 50.0
+#: ms. How long a request takes that is refused: some attempts of the library.
+_REFUSED_MS = 500.0
+
+
+class SimLookUp:
+    """A look-up over the simulated cluster: each poll asks once, and again while it is only a matter of time."""
+
+    def __init__(self, link: Link, deadline_ms: float, request: Callable[[], dict[str, TopicInfo]]) -> None:
+        self._link = link
+        self._deadline_ms = deadline_ms
+        self._request = request
+
+    def poll(self, wait_s: float) -> LookedUp:
+        until_ms = self._link.time.now_ms + wait_s * 1000
+        while True:
+            try:
+                return self._link.ask("admin", self._request)
+            except KafkaException as error:
+                fault = classify(error, "describe topics", otherwise=Unreachable)
+                if not fault.retriable or self._link.time.now_ms >= self._deadline_ms:
+                    raise fault from error
+            if self._link.time.now_ms + _RETRY_MS > until_ms:
+                return None
+            self._link.wait(_RETRY_MS)
 
 
 class SimAdmin:
@@ -31,6 +59,7 @@ class SimAdmin:
     def __init__(self, broker: SimBroker, link: Link, timeout_s: float = limits.ADMIN_TIMEOUT_S) -> None:
         self._broker = broker
         self._link = link
+        self._metadata = Metadata(broker)
         self._timeout_ms = timeout_s * 1000
         self._closed = False
 
@@ -38,38 +67,36 @@ class SimAdmin:
         return self._ask("describe the cluster", lambda: self._broker.cluster_id)
 
     def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
-        wanted = list(parts)
-        return self._ask("ask for offsets", lambda: {part: self._broker.log(part).start for part in wanted})
+        return self._ask_leaders("ask for offsets", parts, lambda log: log.start)
 
     def end_offsets(self, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
-        wanted = list(parts)
-        return self._ask(
-            "ask for offsets", lambda: {part: self._broker.log(part).end_for(isolation) for part in wanted}
-        )
+        return self._ask_leaders("ask for offsets", parts, lambda log: log.end_for(isolation))
 
     def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
-        return self._ask("ask for a time", lambda: self._broker.log(part).offset_for_time(timestamp_ms))
+        return self._ask_leaders("ask for a time", [part], lambda log: log.offset_for_time(timestamp_ms))[part]
 
     def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
         names, wanted = sorted(set(topics)), sorted(set(config))
-        if not names:
-            return {}
+        return self._ask("describe topics", lambda: self._look(names, wanted)) if names else {}
 
-        def look() -> dict[str, TopicInfo]:
-            known = self._broker.topics
-            return {
-                name: TopicInfo(
-                    name,
-                    known[name].topic_id,
-                    {index: log.has_leader for index, log in enumerate(known[name].logs)},
-                    {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
-                    name not in self._broker.denied,
-                )
-                for name in names
-                if name in known
-            }
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        names, wanted = sorted(set(topics)), sorted(set(config))
+        deadline_ms = self._link.time.now_ms + self._timeout_ms
+        return SimLookUp(self._link, deadline_ms, lambda: self._look(names, wanted)).poll
 
-        return self._ask("describe topics", look)
+    def _look(self, names: list[str], wanted: list[str]) -> dict[str, TopicInfo]:
+        known = self._broker.topics
+        return {
+            name: TopicInfo(
+                name,
+                known[name].topic_id,
+                {index: log.has_leader for index, log in enumerate(known[name].logs)},
+                {setting: known[name].setting(setting) for setting in wanted if setting in SETTINGS},
+                name not in self._broker.denied,
+            )
+            for name in names
+            if name in known
+        }
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         every = frozenset(Operation)
@@ -78,7 +105,7 @@ class SimAdmin:
         }
 
     def group_rights(self, group_id: str) -> frozenset[Operation]:
-        return self._ask(f"describe the group {group_id}", lambda: frozenset(Operation))
+        return self._ask(f"describe the group {group_id}", lambda: frozenset(Operation), server=Server.COORDINATOR)
 
     def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
         created: list[str] = []
@@ -106,8 +133,8 @@ class SimAdmin:
 
     def delete_topics(self, topics: Sequence[str]) -> None:
         def delete() -> None:
-            for name in topics:
-                self._broker.topics.pop(name, None)
+            for name in self._broker.topics.keys() & set(topics):
+                self._broker.delete(name)
 
         self._ask("delete topics", delete)
 
@@ -123,32 +150,82 @@ class SimAdmin:
         return self._ask("delete records", delete)
 
     def group_offset(self, group_id: str, part: Partition) -> int | None:
-        return self._ask("read a committed offset", lambda: self._broker.groups.offset(group_id, part))
+        return self._ask(
+            "read a committed offset", lambda: self._broker.groups.offset(group_id, part), server=Server.COORDINATOR
+        )
 
     def group_note(self, group_id: str, part: Partition) -> str:
-        return self._ask("read a committed offset", lambda: self._broker.groups.note(group_id, part))
+        return self._ask(
+            "read a committed offset", lambda: self._broker.groups.note(group_id, part), server=Server.COORDINATOR
+        )
 
     def group_members(self, group_id: str) -> list[GroupMember]:
-        return self._ask(f"describe the group {group_id}", lambda: self._broker.groups.described(group_id))
+        return self._ask(
+            f"describe the group {group_id}", lambda: self._broker.groups.described(group_id), server=Server.COORDINATOR
+        )
 
     def close(self) -> None:
         self._closed = True
 
-    def _ask(self, doing: str, request: Callable[[], T], absent: int | None = None) -> T:
+    def _ask_leaders(
+        self, doing: str, parts: Iterable[Partition], look: Callable[[PartitionLog | StaleLog], T]
+    ) -> dict[Partition, T]:
+        """Ask each leader, as this client knows them, about its logs."""
+        wanted, found = list(parts), dict[Partition, T]()
+        deadline_ms = self._link.time.now_ms + self._timeout_ms
+        while missing := [part for part in wanted if part not in found]:
+            node, asked = next(iter(self._metadata.by_leader(missing).values()))
+
+            def request(node: Node = node, asked: list[Partition] = asked) -> dict[Partition, T]:
+                return {part: look(self._metadata.log(part, node)) for part in asked}
+
+            try:
+                found |= self._ask_once(doing, request, Server.LEADERS, deadline_ms, node)
+            except Unreachable:
+                for part in asked:
+                    self._metadata.forget(part)
+                if self._is_over(Server.LEADERS, deadline_ms):
+                    raise
+                self._link.wait(_RETRY_MS)
+        return found
+
+    def _ask(
+        self, doing: str, request: Callable[[], T], absent: int | None = None, server: Server = Server.CONTROLLER
+    ) -> T:
         """Ask, and again while it is only a matter of time; raises _Absent for that answer."""
-        if self._closed:
-            raise FatalClient("This admin client is closed.")
         deadline_ms = self._link.time.now_ms + self._timeout_ms
         while True:
             try:
-                return self._link.ask("admin", request)
-            except KafkaException as error:
-                if absent is not None and code_of(error) == absent:
-                    raise _Absent from error
-                fault = classify(error, doing, otherwise=Unreachable)
-                if not fault.retriable or self._link.time.now_ms >= deadline_ms:
-                    raise fault from error
+                return self._ask_once(doing, request, server, deadline_ms, absent=absent)
+            except Unreachable:
+                if self._is_over(server, deadline_ms):
+                    raise
             self._link.wait(_RETRY_MS)
+
+    def _is_over(self, server: Server, deadline_ms: float) -> bool:
+        return self._link.time.now_ms >= deadline_ms or self._broker.silence.covers(server)
+
+    def _ask_once(
+        self,
+        doing: str,
+        request: Callable[[], T],
+        server: Server,
+        deadline_ms: float,
+        node: Node | None = None,
+        absent: int | None = None,
+    ) -> T:
+        if self._closed:
+            raise FatalClient("This admin client is closed.")
+        left_ms = max(deadline_ms - self._link.time.now_ms, 0.0)
+        if self._broker.silence.covers(server):
+            self._link.wait(_REFUSED_MS if self._broker.silence.refuses else left_ms)
+            raise Unreachable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
+        try:
+            return self._link.ask("admin", request, node, left_ms)
+        except KafkaException as error:
+            if absent is not None and code_of(error) == absent:
+                raise _Absent from error
+            raise classify(error, doing, otherwise=Unreachable) from error
 
 
 class _Absent(Exception):

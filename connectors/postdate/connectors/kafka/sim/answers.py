@@ -12,6 +12,8 @@ _RETRIABLE = frozenset(
     {
         KafkaError._TRANSPORT,
         KafkaError._TIMED_OUT,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
         KafkaError.CONCURRENT_TRANSACTIONS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -30,6 +32,11 @@ def refusal(code: int, why: str) -> KafkaException:
 def no_answer() -> KafkaException:
     """The connection broke: the request was carried out or not."""
     return refusal(KafkaError._TRANSPORT, "the connection broke")
+
+
+def abort_required(why: str) -> KafkaException:
+    """The end of a transaction failed: the library has it aborted."""
+    return KafkaException(KafkaError(KafkaError.UNKNOWN, why, False, False, True))
 
 
 def code_of(error: KafkaException) -> int:

@@ -1,4 +1,4 @@
-"""The simulated cluster: topics with their logs, a transaction coordinator, a group coordinator, one clock.
+"""The simulated cluster: topics with their logs, brokers, a transaction coordinator, a group coordinator, one clock.
 
 What a client may ask is a method that returns the answer or raises it (`answers`); what the outside world does to a
 cluster (retention, truncation, a lost leader, an ACL, a step of the clock) is an attribute or a method beside these.
@@ -9,15 +9,19 @@ Thread rule: one thread.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from postdate.connectors.kafka.seam import Headers, NewTopic, Partition, Record
 from postdate.connectors.kafka.sim.answers import refusal
+from postdate.connectors.kafka.sim.brokers import Brokers
 from postdate.connectors.kafka.sim.coordinator import TransactionCoordinator
 from postdate.connectors.kafka.sim.faults import Faults
 from postdate.connectors.kafka.sim.groups import GroupCoordinator
 from postdate.connectors.kafka.sim.log import NO_PRODUCER, PartitionLog
+from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
+from postdate.connectors.kafka.sim.silence import Silence
 from postdate.connectors.kafka.sim.time import SimTime
 from postdate.connectors.kafka.sim.topics import Topic, check_settings
 
@@ -29,8 +33,12 @@ Writer = tuple[str, int, int]
 
 
 class SimBroker:
-    """One simulated cluster. `denied` holds the topics to which nobody may write; `skew_ms` is how far the broker's
-    clock is from the true time."""
+    """One simulated cluster.
+
+    `denied` holds the topics that nobody may write to, `misbehaving` those that take only some records, `deleted` those
+    that were deleted. `skew_ms` is the error of the cluster's clock; each broker's clock may differ from that.
+    `stale_answers` counts the answers of deposed leaders.
+    """
 
     def __init__(
         self, time: SimTime | None = None, faults: Faults | None = None, cluster_id: str = "simulated"
@@ -40,14 +48,20 @@ class SimBroker:
         self.cluster_id = cluster_id
         self.topics: dict[str, Topic] = {}
         self.denied: set[str] = set()
+        self.misbehaving: dict[str, Misbehaviour] = {}
+        self.deleted: list[Topic] = []
         self.skew_ms = 0.0
+        self.stale_answers = 0
+        self.silence = Silence(self.time)
+        self.brokers = Brokers(self.time, self.faults, self._logs, self._coordinators_away)
         self.transactions = TransactionCoordinator(self.time, self.faults, self._mark)
         self.groups = GroupCoordinator(self.time, self._partitions)
         self._topic_numbers = itertools.count(1)
 
-    def now_ms(self) -> int:
-        """The broker's clock, epoch milliseconds."""
-        return int(self.time.now_ms + self.skew_ms)
+    def now_ms(self, log: PartitionLog | None = None) -> int:
+        """The clock of the cluster, or that of the leader of a log; epoch milliseconds."""
+        error_ms = 0.0 if log is None else self.brokers.error_ms(log)
+        return int(self.time.now_ms + self.skew_ms + error_ms)
 
     # ---- what clients ask ------------------------------------------------------------------------------------------
 
@@ -87,9 +101,10 @@ class SimBroker:
             raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, f"not authorized to write to {part.topic}")
         if record_size_bytes(key, value, headers or []) > topic.message_bytes_max:
             raise refusal(KafkaError.MSG_SIZE_TOO_LARGE, f"{part.topic} takes {topic.message_bytes_max} bytes")
-        if key is None and "compact" in topic.setting("cleanup.policy"):
-            raise refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
-        stamp = self.now_ms() if topic.log_append else created_ms
+        error = self.invalid(part, key, value, created_ms)
+        if error is not None:
+            raise error
+        stamp = self.now_ms(log) if topic.log_append else created_ms
         record = Record(-1, stamp, topic.log_append, key, value, headers)
         if writer is None:
             return log.append(record, NO_PRODUCER), stamp
@@ -100,10 +115,27 @@ class SimBroker:
             raise refusal(KafkaError.INVALID_TXN_STATE, f"{part.topic}/{part.index} is not part of a transaction")
         return log.append(record, producer, epoch), stamp
 
+    def invalid(
+        self, part: Partition, key: bytes | None, value: bytes | None, created_ms: int
+    ) -> KafkaException | None:
+        """Why the broker finds a record invalid; None where it does not."""
+        topic = self.topics[part.topic]
+        if key is None and "compact" in topic.setting("cleanup.policy"):
+            return refusal(KafkaError.INVALID_RECORD, f"{part.topic} is compacted and takes no record without a key")
+        if not topic.log_append and created_ms > self.now_ms(topic.logs[part.index]) + topic.ahead_ms_max:
+            return refusal(KafkaError.INVALID_TIMESTAMP, f"{part.topic} takes no record stamped {created_ms}")
+        misbehaviour = self.misbehaving.get(part.topic)
+        if misbehaviour is not None and misbehaviour.refuses(value):
+            return refusal(KafkaError.INVALID_RECORD, f"{part.topic} refuses this value")
+        return None
+
     def add(self, writer: Writer, parts: list[Partition]) -> None:
         """AddPartitionsToTxn: all of them, or, where one is refused, none. Raises what that may be answered."""
         if not self.denied.isdisjoint(part.topic for part in parts):
             raise refusal(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not authorized to write to one of these topics")
+        for part in parts:
+            if part.topic not in self.topics or part.index >= len(self.topics[part.topic].logs):
+                raise refusal(KafkaError.UNKNOWN_TOPIC_OR_PART, f"there is no partition {part.topic}/{part.index}")
         for part in parts:
             self.transactions.add(*writer, part)
 
@@ -114,9 +146,20 @@ class SimBroker:
         check_settings(new.config)
         topic = Topic(new.name, f"topic-id-{next(self._topic_numbers)}", dict(new.config))
         topic.grow(new.partitions)
+        for log in topic.logs:
+            self.brokers.place(log)
         self.topics[new.name] = topic
 
+    def takes(self, topic: str) -> bool:
+        """True where a topic takes one more record now, and then it counts; else the record has to wait."""
+        misbehaviour = self.misbehaving.get(topic)
+        return misbehaviour is None or misbehaviour.takes()
+
     # ---- what happens to a cluster ---------------------------------------------------------------------------------
+
+    def delete(self, name: str) -> None:
+        """Delete a topic. Observers of the cluster still find its logs, and how their transactions end."""
+        self.deleted.append(self.topics.pop(name))
 
     def expire(self) -> dict[Partition, int]:
         """Retention: delete what is older than each topic keeps it, never what is undecided; returns new starts."""
@@ -139,10 +182,34 @@ class SimBroker:
         tombstones_ms = int(topic.setting("delete.retention.ms"))
         return sum(log.compact(log.end - active_offsets, self.now_ms(), tombstones_ms) for log in topic.logs)
 
-    def _mark(self, part: Partition, producer: int, epoch: int, commit: bool) -> None:
+    def _mark(self, part: Partition, producer: int, epoch: int, commit: bool) -> bool:
+        for gone in self.deleted:
+            if (
+                gone.name == part.topic
+                and part.index < len(gone.logs)
+                and producer in gone.logs[part.index].undecided()
+            ):
+                gone.logs[part.index].mark(producer, epoch, commit, self.now_ms())
         topic = self.topics.get(part.topic)
-        if topic is not None:
-            topic.logs[part.index].mark(producer, epoch, commit, self.now_ms())
+        if topic is None or part.index >= len(topic.logs):
+            return True
+        log = topic.logs[part.index]
+        if not self.serves(log):
+            return False
+        log.mark(producer, epoch, commit, self.now_ms(log))
+        return True
+
+    def serves(self, log: PartitionLog) -> bool:
+        """True where a log has a leader that answers, and what it is given is replicated."""
+        return log.has_leader and not log.is_held and self.brokers.leader(log).answers
+
+    def _logs(self) -> Iterator[tuple[Partition, PartitionLog]]:
+        for name, topic in self.topics.items():
+            for index, log in enumerate(topic.logs):
+                yield Partition(name, index), log
+
+    def _coordinators_away(self, for_ms: float) -> None:
+        self.transactions.away_until_ms = self.time.now_ms + for_ms
 
     def _partitions(self, topic: str) -> int:
         return len(self.topics[topic].logs) if topic in self.topics else 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from postdate.connectors.kafka import limits
+from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.kafka.seam import (
     Admin,
     GroupConsumer,
@@ -21,7 +22,8 @@ from postdate.connectors.kafka.sim.admin import SimAdmin
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.group_consumer import SimGroupConsumer
 from postdate.connectors.kafka.sim.link import Link
-from postdate.connectors.kafka.sim.producer import SimPlainProducer, SimTransactionalProducer
+from postdate.connectors.kafka.sim.plain_producer import SimPlainProducer
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.kafka.sim.reader import SimLogReader
 from postdate.connectors.kafka.sim.time import SimClock
 
@@ -34,8 +36,8 @@ class SimKafka:
         self.link = link or Link(broker.time, broker.faults)
         self.clock = clock or SimClock(broker.time)
 
-    def complaint(self, over: Callable[[], bool]) -> str:
-        return ""
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+        return None
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         return SimGroupConsumer(self.broker, self.link, group_id, instance_id, address)
@@ -48,8 +50,8 @@ class SimKafka:
     ) -> TransactionalProducer:
         return SimTransactionalProducer(self.broker, self.link, self.clock, transactional_id, message_bytes_max)
 
-    def plain_producer(self) -> PlainProducer:
-        return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX)
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        return SimPlainProducer(self.broker, self.link, self.clock, limits.MESSAGE_BYTES_MAX, created_ms)
 
     def admin(self) -> Admin:
         return SimAdmin(self.broker, self.link)

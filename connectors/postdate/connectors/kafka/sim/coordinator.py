@@ -5,7 +5,8 @@ librdkafka does not speak: an epoch lasts until the next `init`, so an EndTxn th
 transaction of that epoch is open when it arrives (KAFKA-17754).
 
 The outcome is decided when EndTxn is carried out; the markers follow, in each log by itself, and until the last is
-written the next transaction and `init` are told to wait (CONCURRENT_TRANSACTIONS).
+written the next transaction and `init` are told to wait (CONCURRENT_TRANSACTIONS). A log without a leader takes its
+marker when it has one again; a log that was deleted needs none.
 
 Thread rule: one thread.
 """
@@ -26,8 +27,11 @@ from postdate.connectors.kafka.sim.time import SimTime
 #: ms. The longest that a late marker takes.
 MARKER_MS_MAX = 400.0
 
-#: Writes a marker: partition, producer id, epoch, commit.
-WriteMarker = Callable[[Partition, int, int, bool], None]
+#: ms. The pause before a marker is written again to a log that has no leader, or whose leader does not answer.
+MARKER_RETRY_MS = 100.0
+
+#: Writes a marker: partition, producer id, epoch, commit. False where the log takes none now.
+WriteMarker = Callable[[Partition, int, int, bool], bool]
 
 
 class Phase(Enum):
@@ -184,7 +188,9 @@ class TransactionCoordinator:
         epoch = found.epoch
 
         def mark() -> None:
-            self._write_marker(part, found.producer, epoch, commit)
+            if not self._write_marker(part, found.producer, epoch, commit):
+                self._time.at(self._time.now_ms + MARKER_RETRY_MS, mark)
+                return
             found.unmarked.discard(part)
             if not found.unmarked:
                 found.phase = _COMPLETE[commit]

@@ -18,6 +18,7 @@ FAULTS: Mapping[str, str] = {
     "answer-lost": "a request is carried out, and the connection breaks before the answer",
     "slow": "an answer takes up to some seconds",
     "end-copied": "an EndTxn is delayed in the network, sent again and answered; the first copy arrives later",
+    "end-refused": "a commit that is sent again after a copy of it was delayed is answered by an error: abort",
     "coordinator-away": "the coordinators answer nobody for some seconds",
     "markers-late": "the outcome of a transaction is decided, its markers are written later, each log by itself",
     "added-apart": "the partitions of a transaction are added to it one by one, and not in one request",
@@ -25,15 +26,20 @@ FAULTS: Mapping[str, str] = {
     "any-order": "the records of one flush reach their logs in any order of the logs",
 }
 
+#: ms. The longest that the first copy of an EndTxn stays in the network after the connection broke; see `Faults`.
+COPY_MS_MAX = 160.0
+
 
 class Faults:
-    """Draws from `random`; a fault without a rate never strikes. `struck` counts them by name."""
+    """Draws from `random`; a fault without a rate never strikes. `struck` counts them by name. `copy_ms_max`: the
+    longest that the first copy of an EndTxn stays in the network."""
 
     def __init__(self, random: Random | None = None, rates: Mapping[str, float] | None = None) -> None:
         self._random = random or Random(0)  # noqa: S311  # reproducible on purpose, nothing secret comes of it
         self.rates = dict(rates or {})
         unknown = self.rates.keys() - FAULTS.keys()
         assert not unknown, f"no such fault: {sorted(unknown)}"
+        self.copy_ms_max = COPY_MS_MAX
         self.struck: Counter[str] = Counter()
 
     def strikes(self, name: str) -> bool:

@@ -18,6 +18,7 @@ from postdate.connectors.kafka.seam import GroupListener, Isolation, Partition, 
 from postdate.connectors.kafka.sim.answers import code_of, refusal
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.metadata import Metadata
 from postdate.connectors.kafka.statistics import BrokerStatistics
 
 
@@ -29,6 +30,7 @@ class SimGroupConsumer:
     ) -> None:
         self._broker = broker
         self._link = link
+        self._metadata = Metadata(broker)
         self._group_id = group_id
         self._instance_id = instance_id or ""
         self._client_id = f"simulated@{address}" if address else "simulated"
@@ -40,6 +42,7 @@ class SimGroupConsumer:
         self._fetched: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._errors: list[tuple[Partition | None, KafkaFault]] = []
+        self._fatal: KafkaFault | None = None
         self._closed = False
 
     def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
@@ -48,6 +51,8 @@ class SimGroupConsumer:
 
     def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
         self._open()
+        if self._fatal is not None:
+            raise self._fatal
         found = self._poll(records_max)
         if not found and timeout_s > 0:
             self._link.wait(timeout_s * 1000)
@@ -109,14 +114,17 @@ class SimGroupConsumer:
     def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
         return {part: self._positions[part] for part in parts if part in self._fetched}
 
-    def confirm(self, part: Partition, timeout_s: float) -> bool:
-        if part not in self._assigned:
-            return False
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        mine = self._assigned.intersection(parts)
+        if not mine:
+            return frozenset()
         groups = self._broker.groups
         try:
-            return self._link.ask("confirm", lambda: groups.holds(self._group_id, self._member_id, part))
+            return self._link.ask(
+                "confirm", lambda: frozenset(p for p in mine if groups.holds(self._group_id, self._member_id, p))
+            )
         except KafkaException:
-            return False
+            return frozenset()
 
     def assignment(self) -> frozenset[Partition]:
         return frozenset(self._assigned)
@@ -148,6 +156,8 @@ class SimGroupConsumer:
         except KafkaException as error:
             fault = classify(error, "reach the group's coordinator", otherwise=Unreachable)
             if isinstance(fault, Fenced):
+                self._fatal = fault
+                self._forget(sorted(self._assigned))
                 raise fault from error
             self._errors.append((None, fault))
             return []
@@ -190,11 +200,10 @@ class SimGroupConsumer:
             listener.assigned(gained)
 
     def _fetch(self, part: Partition, records_max: int) -> list[Record]:
+        if self._metadata.is_silent(part):
+            return []
         try:
-            records, self._positions[part] = self._link.ask(
-                "fetch",
-                lambda: self._broker.log(part).read(self._positions[part], Isolation.READ_COMMITTED, records_max),
-            )
+            records, self._positions[part] = self._link.ask("fetch", lambda: self._look(part, records_max))
         except KafkaException as error:
             fault = classify(error, f"consume {part.topic}/{part.index}", otherwise=Unreachable)
             self._errors.append((part, fault))
@@ -203,6 +212,10 @@ class SimGroupConsumer:
             return []
         self._fetched.add(part)
         return records
+
+    def _look(self, part: Partition, records_max: int) -> tuple[list[Record], int]:
+        log = self._metadata.log(part, self._metadata.leader(part))
+        return log.read(self._positions[part], Isolation.READ_COMMITTED, records_max)
 
     def _forget(self, parts: Iterable[Partition]) -> None:
         for part in parts:

@@ -75,7 +75,7 @@ class GroupCoordinator:
         group = self._groups.setdefault(group_id, _Group())
         self._expire(group)
         if member_id in self._fenced:
-            raise refusal(KafkaError.FENCED_INSTANCE_ID, "another member has this instance id")
+            raise refusal(KafkaError.FENCED_INSTANCE_ID, "another member has the same group.instance.id")
         if member_id not in group.members:
             raise refusal(KafkaError.UNKNOWN_MEMBER_ID, "the group does not know this member")
         group.members[member_id].seen_ms = self._time.now_ms

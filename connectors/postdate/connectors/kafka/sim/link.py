@@ -12,9 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
-from postdate.connectors.kafka.sim.answers import no_answer
+from postdate.connectors.kafka.sim.answers import no_answer, refusal
+from postdate.connectors.kafka.sim.brokers import Node
 from postdate.connectors.kafka.sim.faults import Faults
 from postdate.connectors.kafka.sim.time import SimTime
 
@@ -26,6 +27,8 @@ LATENCY_MS = 0.3
 SLOW_MS_MAX = 3_000.0
 #: ms. How long it takes to notice that a connection is gone, and to have another.
 RECONNECT_MS = 50.0
+#: ms. How often a request that a frozen broker has not answered is looked at.
+_FROZEN_LOOK_MS = 100.0
 
 
 def _nothing(_step: str) -> None:
@@ -49,8 +52,9 @@ class Link:
         self.cut_until_ms = 0.0
         self.cut_answers = False
 
-    def ask(self, what: str, request: Callable[[], T]) -> T:
-        """Have the cluster carry out `request`, and return or raise its answer.
+    def ask(self, what: str, request: Callable[[], T], node: Node | None = None, patience_ms: float = 0.0) -> T:
+        """Have the cluster carry out `request`, and return or raise its answer. `node`: the broker that is asked; where
+        it is frozen, it carries the request out when it goes on, and the client waits for `patience_ms`.
 
         Raises KafkaException: a refusal, or that there was no answer, which says nothing about what was done.
         """
@@ -59,6 +63,8 @@ class Link:
             self.wait(RECONNECT_MS)
             raise no_answer()
         self.wait(LATENCY_MS)
+        if node is not None and node.is_frozen:
+            self._await(node, patience_ms)
         refused: KafkaException | None = None
         answer: T | None = None
         try:
@@ -73,6 +79,13 @@ class Link:
         if refused is not None:
             raise refused
         return answer  # type: ignore[return-value]  # T may itself admit None
+
+    def _await(self, node: Node, patience_ms: float) -> None:
+        give_up_ms = self.time.now_ms + patience_ms
+        while node.is_frozen:
+            if self.time.now_ms >= give_up_ms:
+                raise refusal(KafkaError._TIMED_OUT, f"broker {node.number} does not answer")
+            self.wait(min(_FROZEN_LOOK_MS, give_up_ms - self.time.now_ms))
 
     def _is_cut(self) -> bool:
         return self.time.now_ms < self.cut_until_ms

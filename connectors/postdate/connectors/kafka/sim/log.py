@@ -51,19 +51,40 @@ class _Slot:
 
 
 class PartitionLog:
-    """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer."""
+    """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer. `leader` is the number of the
+    broker that leads it; where it has none at all, `has_leader` is False."""
 
     def __init__(self) -> None:
         self.start = 0
         self.epochs: dict[int, int] = {}
+        self.leader = 0
         self.has_leader = True
+        self._held_at: int | None = None  # the high watermark, while nothing is replicated
         self._slots: list[_Slot] = []
         self._open: dict[int, int] = {}  # producer -> first offset of its open transaction
 
     @property
     def end(self) -> int:
-        """The high watermark: the offset that the next record gets."""
+        """The offset that the next record gets."""
         return self.start + len(self._slots)
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below this is replicated: what readers see ends here, and nothing behind it is acknowledged."""
+        return self.end if self._held_at is None else self._held_at
+
+    @property
+    def is_held(self) -> bool:
+        """True while nothing is replicated."""
+        return self._held_at is not None
+
+    def hold(self) -> None:
+        """From here on nothing is replicated."""
+        self._held_at = self.high_watermark
+
+    def release(self) -> None:
+        """The in-sync set replicates again, and has everything at once."""
+        self._held_at = None
 
     @property
     def stable_end(self) -> int:
@@ -72,7 +93,8 @@ class PartitionLog:
 
     def end_for(self, isolation: Isolation) -> int:
         """The end that a reader of this isolation can reach."""
-        return self.stable_end if isolation is Isolation.READ_COMMITTED else self.end
+        end = self.high_watermark
+        return min(self.stable_end, end) if isolation is Isolation.READ_COMMITTED else end
 
     def append(self, record: Record, producer: int = NO_PRODUCER, epoch: int = 0) -> int:
         """Write a record behind the last one and return its offset; with a producer, as part of its transaction."""
@@ -99,15 +121,18 @@ class PartitionLog:
         marker = Record(self.end, timestamp_ms, True, None, None, [])
         self._slots.append(_Slot(marker, producer, Status.MARKER))
 
-    def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
-        """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed).
+    def read(
+        self, offset: int, isolation: Isolation, records_max: int, limit: int | None = None
+    ) -> tuple[list[Record], int]:
+        """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed). `limit`:
+        the end to stop at, that of this isolation where it is None.
 
         Raises OFFSET_OUT_OF_RANGE where the log does not reach.
         """
         if not self.start <= offset <= self.end:
             raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in [{self.start}, {self.end}]")
         found: list[Record] = []
-        visible, limit = _VISIBLE[isolation], self.end_for(isolation)
+        visible, limit = _VISIBLE[isolation], self.end_for(isolation) if limit is None else limit
         position = offset
         while position < limit and len(found) < records_max:
             slot = self._slots[position - self.start]

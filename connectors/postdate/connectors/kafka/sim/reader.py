@@ -12,14 +12,15 @@ from postdate.connectors.kafka.errors import FatalClient, NotAuthorized, OffsetO
 from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.kafka.sim.broker import SimBroker
 from postdate.connectors.kafka.sim.link import Link
+from postdate.connectors.kafka.sim.metadata import Metadata
 
 
 class SimLogReader:
     """LogReader over the simulated cluster. See the seam for what its methods promise."""
 
     def __init__(self, broker: SimBroker, link: Link, part: Partition, offset: int, isolation: Isolation) -> None:
-        self._broker = broker
         self._link = link
+        self._metadata = Metadata(broker)
         self._part = part
         self._position = offset
         self._isolation = isolation
@@ -42,6 +43,8 @@ class SimLogReader:
         doing = f"read {self._part.topic}/{self._part.index}"
         if self._closed:
             raise FatalClient(f"Could not {doing}: this reader is closed")
+        if self._metadata.is_silent(self._part):
+            return []
         try:
             records, self._position = self._link.ask("fetch", lambda: self._look(records_max))
         except KafkaException as error:
@@ -52,4 +55,5 @@ class SimLogReader:
         return records
 
     def _look(self, records_max: int) -> tuple[list[Record], int]:
-        return self._broker.log(self._part).read(self._position, self._isolation, records_max)
+        log = self._metadata.log(self._part, self._metadata.leader(self._part))
+        return log.read(self._position, self._isolation, records_max)

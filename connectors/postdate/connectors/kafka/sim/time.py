@@ -53,10 +53,22 @@ class SimClock:
         self._started_ms = time.now_ms
         self._rate = rate
         self.skew_ms = skew_ms
+        self._stopped_ms = 0.0
+        self._stops_at_ms = self._stops_for_ms = 0.0
 
     def steady_ms(self) -> float:
         """Milliseconds since this machine was started: never back, whatever the wall clock does."""
-        return (self._time.now_ms - self._started_ms) * self._rate
+        now_ms = self._time.now_ms
+        return (now_ms - self._started_ms - self._stopped_at(now_ms)) * self._rate
+
+    def stop_steady(self, for_ms: float) -> None:
+        """The steady clock stands still for that long from now, as that of a virtual machine that is suspended does."""
+        self._stopped_ms = self._stopped_at(self._time.now_ms)
+        self._stops_at_ms, self._stops_for_ms = self._time.now_ms, for_ms
+
+    def _stopped_at(self, now_ms: float) -> float:
+        """How long the steady clock has stood still up to a time."""
+        return self._stopped_ms + min(max(now_ms - self._stops_at_ms, 0.0), self._stops_for_ms)
 
     def wall_ms(self) -> int:
         """Epoch milliseconds as this machine believes them."""

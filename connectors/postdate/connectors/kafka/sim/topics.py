@@ -21,6 +21,7 @@ SETTINGS: Mapping[str, str] = {
     "compression.type": "producer",
     "delete.retention.ms": str(_DAY_MS),
     "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": "3600000",
     "message.timestamp.type": "CreateTime",
     "min.cleanable.dirty.ratio": "0.5",
     "min.insync.replicas": "1",
@@ -53,6 +54,11 @@ class Topic:
     def message_bytes_max(self) -> int:
         """The largest record it takes."""
         return int(self.setting("max.message.bytes"))
+
+    @property
+    def ahead_ms_max(self) -> int:
+        """How far ahead of the broker's clock a record may be stamped."""
+        return int(self.setting("message.timestamp.after.max.ms"))
 
     def setting(self, name: str) -> str:
         """A setting's value, its default where it was not set."""

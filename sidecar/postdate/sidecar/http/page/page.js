@@ -3,10 +3,14 @@
 // the API is put into the page as text, never as markup. The token is a variable of this script and nothing else.
 
 const REFRESH_MS = 3000;
+// Two minutes: longer than a takeover, after which a control that nobody carried out needs a look at the shards.
+const FOLLOW_TRIES_MAX = 240;
 const $ = (id) => document.getElementById(id);
 let token = "";
 let load = 0;
 let told = null;
+let turn = 0;
+let tokenQuestion = null;
 
 class Refused extends Error {
   constructor(status, text) {
@@ -149,24 +153,53 @@ async function refresh() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     trouble(error.message);
-    if (error.status === 401 && !token && !$("token-dialog").open) await wantToken("Reading needs the token here.");
+    if (error.status === 401 && !token) await wantToken("Reading needs the token here.");
   }
 }
 
 // ---- finding and changing --------------------------------------------------------------------------------------------
 
-function dialog(element) {
-  element.returnValue = "cancel";
+// Each dialog asks one question at a time. The answer comes from its own buttons and not from the close event alone: the
+// browser fires that event with a later frame, when the dialog may be open again with the next question.
+const questions = new Map();
+
+function askIn(element) {
+  answer(element, false);
   element.showModal();
-  return new Promise((resolve) => element.addEventListener("close", () => resolve(element.returnValue), { once: true }));
+  return new Promise((resolve) => questions.set(element, resolve));
 }
 
-async function wantToken(why) {
+function answer(element, isMeant) {
+  questions.get(element)?.(isMeant);
+  questions.delete(element);
+}
+
+for (const element of document.querySelectorAll("dialog")) {
+  const close = (isMeant) => {
+    element.close();
+    answer(element, isMeant);
+  };
+  element.addEventListener("submit", (event) => {
+    event.preventDefault();
+    close(true);
+  });
+  element.querySelector("[value='cancel']").addEventListener("click", () => close(false));
+  element.addEventListener("close", () => {
+    if (!element.open) answer(element, false);
+  });
+}
+
+async function askToken(why) {
   $("token-why").textContent = `${why} It is kept in the memory of this page, and nowhere else.`;
-  if ((await dialog($("token-dialog"))) === "ok") token = $("token").value.trim();
+  if (await askIn($("token-dialog"))) token = $("token").value.trim();
   $("token").value = "";
   $("token-button").textContent = token ? "Token set" : "Token";
   return Boolean(token);
+}
+
+function wantToken(why) {
+  tokenQuestion ??= askToken(why).finally(() => { tokenQuestion = null; });
+  return tokenQuestion;
 }
 
 async function change(entry, action) {
@@ -176,12 +209,14 @@ async function change(entry, action) {
   $("change-when").hidden = !isMove;
   $("when").value = isMove ? new Date(entry.due_ms).toISOString() : "";
   $("change-yes").textContent = isMove ? "Move it" : "Cancel it";
-  if ((await dialog($("change-dialog"))) !== "ok") return;
+  if (!(await askIn($("change-dialog")))) return;
   if (!token && !(await wantToken("A change needs the token."))) return;
   const body = isMove ? { origin: entry.origin, at: $("when").value.trim() } : { origin: entry.origin };
+  const show = inTurn();
   try {
+    show([make("p", "Sent. Waiting until the request is accepted.", "word")]);
     const control = await ask(`/api/v1/${action}`, body);
-    await follow(control.origin, entry.origin);
+    await follow(show, control.origin, entry.origin);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     if (error.status === 401) token = "";
@@ -189,19 +224,25 @@ async function change(entry, action) {
   }
 }
 
-// A control is an ordinary request: what came of it is in the life of the request that it names.
-async function follow(control, origin) {
-  show([make("p", `Asked, as ${control}. Waiting for the answer.`, "word")]);
-  for (let tries = 0; tries < 20; tries += 1) {
+// Returns a function that shows elements below the search, until a later search or change takes its turn: an answer that
+// comes late does not replace what was asked for since, nor a button that is about to be pressed.
+function inTurn() {
+  const mine = (turn += 1);
+  return (elements) => {
+    if (mine === turn) $("found").replaceChildren(...elements);
+    return mine === turn;
+  };
+}
+
+// A control is an ordinary request: its result is in the life of the request that it names.
+async function follow(show, control, origin) {
+  for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
+    if (!show([make("p", `Accepted as ${control}. Waiting until it is carried out.`, "word")])) return;
     await new Promise((resolve) => setTimeout(resolve, 500));
     const life = await ask(`/api/v1/requests/${control}`).catch(() => null);
     if (life?.state === "applied") break;
   }
-  await showLife(origin);
-}
-
-function show(elements) {
-  $("found").replaceChildren(...elements);
+  await showLife(show, origin);
 }
 
 function describe(entry) {
@@ -223,7 +264,7 @@ function describe(entry) {
   return box;
 }
 
-async function showLife(origin) {
+async function showLife(show, origin) {
   const life = await ask(`/api/v1/requests/${origin}`);
   const box = make("div", "", "entry");
   box.append(make("div", `${life.origin}: ${life.state}`, "word state"));
@@ -235,10 +276,11 @@ async function showLife(origin) {
 async function find(event) {
   event.preventDefault();
   const what = $("what").value.trim();
+  const show = inTurn();
   try {
     const page = await ask(`/api/v1/pending?id=${encodeURIComponent(what)}`);
     if (page.entries.length) show(page.entries.map(describe));
-    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showLife(what);
+    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showLife(show, what);
     else show([make("p", `Nothing is pending under ${what}. By its origin its life can be seen, also when it has ended.`, "word")]);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;

@@ -1,0 +1,77 @@
+"""Checks what a caller passes: text, whole numbers and headers of a message. Nothing is converted, except str to UTF-8.
+
+Python converts more than a caller means: `%d` cuts 1.5 to 1, True is an int, and a str of two letters unpacks like a
+pair. Each check therefore names the types that it accepts and raises TypeError for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeAlias
+
+from postdate.client.errors import RequestInvalid
+from postdate.connectors.wire import headers as names
+from postdate.connectors.wire.headers import Headers, is_dropped, is_ours
+from postdate.connectors.wire.reasons import Reason
+
+HeaderValue: TypeAlias = bytes | str | None
+MessageHeaders: TypeAlias = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]
+"""Headers of a message, as Kafka clients accept them: a mapping of names, or pairs if a name occurs twice."""
+
+_HEADERS_REMEDY: Final = 'must be a mapping {"name": b"value"} or pairs [("name", b"value")]'
+
+
+def utf8(name: str, value: bytes | str) -> bytes:
+    """Return bytes as they are, and a str as UTF-8. Raises TypeError, UnicodeEncodeError (a lone surrogate)."""
+    if isinstance(value, str):
+        return value.encode()
+    if not isinstance(value, bytes):
+        raise TypeError(f"{name} must be bytes or str, not {type(value).__name__}")
+    return value
+
+
+def whole_number(name: str, value: int) -> int:
+    """Return `value`. Raises TypeError: it is not an int, or is a bool."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+    return value
+
+
+def message_headers(headers: MessageHeaders | None) -> Headers:
+    """Return the headers of the message in their order, without those that Postdate adds to a delivered record.
+
+    Raises TypeError: not a mapping and not pairs, or a name or value of another type. Raises RequestInvalid: a name is
+    reserved by Postdate, or Kafka clients cannot transport it. Cost: O(headers).
+    """
+    pairs = list(_pairs(headers))
+    is_delivered = any(name == names.ORIGIN for name, _ in pairs)
+    kept: Headers = []
+    for name, value in pairs:
+        if is_ours(name):
+            # Each delivered record has an origin. Without one, the caller means this id, and it must not get lost.
+            if not is_dropped(name) and not (name == names.ID and is_delivered):
+                raise RequestInvalid(
+                    Reason.UNKNOWN_HEADER, f"header {name[:80]!a} is Postdate's: say it with an argument"
+                )
+            continue
+        if b"\0" in utf8("header name", name):
+            raise RequestInvalid(Reason.BAD_HEADERS, f"clients cut the header name {name[:80]!a} at its NUL")
+        kept.append((name, value))
+    return kept
+
+
+def _pairs(headers: MessageHeaders | None) -> Iterator[tuple[str, bytes | None]]:
+    if headers is None:
+        return
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise TypeError(f"headers {_HEADERS_REMEDY}, not {type(headers).__name__}")
+    for header in headers.items() if isinstance(headers, Mapping) else headers:
+        # A str or a set of two also unpacks into two: into wrong names and values.
+        if not isinstance(header, tuple | list) or len(header) != 2:
+            raise TypeError(f"headers {_HEADERS_REMEDY}; {header!r:.80} is not a pair of name and value")
+        name, value = header
+        if not isinstance(name, str):
+            raise TypeError(f"a header name must be str, not {type(name).__name__}; headers {_HEADERS_REMEDY}")
+        if value is not None and not isinstance(value, bytes | str):
+            raise TypeError(f"header {name[:80]!a} must be bytes, str or None, not {type(value).__name__}")
+        yield name, None if value is None else utf8(f"header {name}", value)

@@ -1,0 +1,66 @@
+"""Verifies the bound of a recovery: the offset of the first record of a tenure leaves no unread gap behind it.
+
+The bound comes from a question to the leader that the client knows. A leader that was deposed while it was frozen
+answers with the end that it last knew, and the fates behind that end would be missed. A record that the true leader has
+appended lies behind every older one. So the first transaction of a tenure compares the offset of its dispatch-log
+record with D before it commits (docs/protocol.md, takeover 7).
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault
+from postdate.connectors.kafka.seam import Isolation, Kafka, Partition
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.limits import BOUND_CHECK_MS_MAX
+
+
+class UnverifiedBound(AbortRequired):
+    """Records may lie between D and the first record of the tenure: abort, drop the tenure and take over again."""
+
+
+@dataclass(frozen=True, slots=True)
+class BoundCheck:
+    """What the first record of a tenure verifies: the dispatch log was replayed up to `replayed_to` and ends there."""
+
+    kafka: Kafka
+    log: Partition
+    replayed_to: int
+    clock: Clock
+
+    def verify(self, offset: int) -> None:
+        """Return if no committed record lies in [replayed_to, offset); `offset`: that of a record of the open
+        transaction, so the last stable offset. Costs nothing if the two are equal, else one reader.
+
+        Raises UnverifiedBound, also if the gap could not be read in time.
+        """
+        if offset == self.replayed_to:
+            return
+        gap = (
+            f"{self.log.topic}/{self.log.index} was replayed up to offset {self.replayed_to}, but the next is {offset}"
+        )
+        if offset < self.replayed_to:
+            raise UnverifiedBound(f"{gap}: the log has lost its end")
+        try:
+            if self._holds_records(offset):
+                raise UnverifiedBound(f"{gap}, and records lie between: the end came from a deposed leader")
+        except UnverifiedBound:
+            raise
+        except KafkaFault as fault:
+            raise UnverifiedBound(f"{gap}, and what lies between cannot be read: {fault}", fault.code) from fault
+
+    def _holds_records(self, offset: int) -> bool:
+        deadline = self.clock.steady_ms() + BOUND_CHECK_MS_MAX
+        reader = self.kafka.log_reader(self.log, self.replayed_to, Isolation.READ_COMMITTED)
+        try:
+            while reader.position() < offset:
+                if any(record.offset < offset for record in reader.read(1, 0.1)):
+                    return True
+                if self.clock.steady_ms() >= deadline and reader.position() < offset:
+                    raise UnverifiedBound(f"no reader got from offset {reader.position()} to {offset} in time")
+        finally:
+            reader.close()
+        return False

@@ -1,0 +1,54 @@
+"""Pieces of the work under key 0: what leaves first, if Postdate's own topics do not take all of it at once.
+
+Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or through others, are a group: an entry
+that a control ends or stores again, with all its controls, and an entry with the one that replaced it. A piece is made
+of whole groups, in the order of their last entries, so that no entry stays behind one that it acts on. An entry that
+stays keeps the message on which it acts from leaving, too.
+
+Example: entries at offsets 3, 5, 7, 9, where the control at 7 acts on 3. The groups are 5, then 3 with 7, then 9. A
+careless cut behind 3 would let a successor find 3 gone, and take the cancel at 7 for one that came too late.
+
+Thread rule: pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postdate.wheel.entry import decode_entry
+from postdate.wheel.keys import split_key
+
+
+def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
+    """The indices of the entries that leave first, ascending: groups of together at most `most` entries, but one group
+    at least. Practically O(entries).
+
+    `offsets`: of the entries under key 0, ascending; `acts_on`: for each the request that it acts on, -1 for none.
+    """
+    at = {offset: index for index, offset in enumerate(offsets)}
+    last = list(range(len(offsets)))  # a later entry of the same group, or itself: the last one names the group
+
+    def group_of(index: int) -> int:
+        while last[index] != index:
+            last[index] = last[last[index]]
+            index = last[index]
+        return index
+
+    for index, other in enumerate(acts_on):
+        if (found := at.get(other)) is not None:
+            one, two = sorted((group_of(index), group_of(found)))
+            last[one] = two
+    groups: dict[int, list[int]] = {}
+    for index in range(len(offsets)):
+        groups.setdefault(group_of(index), []).append(index)
+    piece: list[int] = []
+    for name in sorted(groups):
+        if piece and len(piece) + len(groups[name]) > most:
+            break
+        piece += groups[name]
+    return sorted(piece)
+
+
+def acted_on(keys: Sequence[bytes], values: Sequence[bytes]) -> tuple[list[int], list[int]]:
+    """The offsets of entries under key 0, and for each the request that it acts on (-1: none). O(entries)."""
+    return [split_key(key)[1] for key in keys], [decode_entry(raw).acts_on for raw in values]

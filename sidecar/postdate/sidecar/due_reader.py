@@ -1,0 +1,284 @@
+"""What the next transaction of a shard may take from its timer index: a common one, or one trial.
+
+A common transaction takes what is due first and, in a backlog, what is due for targets that have nothing in it; parked
+messages whose turn it is at the rate of their target; and condemned entries, from where they are parked. A trial takes
+parked messages of one isolated target, or a piece of the work under key 0. While that is isolated, a common transaction
+takes messages only.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+from postdate.sidecar.batch_content import Choice
+from postdate.sidecar.batch_limit import BatchLimit
+from postdate.sidecar.control_pieces import acted_on, first_piece
+from postdate.sidecar.fault_attribution import OWN, FaultAttribution, Isolated
+from postdate.sidecar.limits import (
+    CONTROL_SIZE_BYTES_MAX,
+    RATE_RETRY_MS,
+    REPORTED_ENTRIES_MAX,
+    TEND_INTERVAL_MS,
+)
+from postdate.sidecar.look_ahead import LookAhead
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.target_rates import TargetRates
+from postdate.sidecar.targets import Targets
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
+
+#: What part of a full transaction leaves while others wait for the second cursor to find them.
+_SHORT = 4
+
+#: Everything under key 0 is due before this.
+_BEFORE_MESSAGES_MS = 1
+
+
+@dataclass(slots=True)
+class Due:
+    """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
+    read. `read_to`: all that is due up to this key was read. `full`: a bound ended the scan of the first cursor;
+    `short`: it was lower than it might be. `goes_on`: more may be due. `ordered`: an ordinary scan, of messages alone.
+    `waiting`: parked keys and values. `trial`: the isolated target whose trial this is. `choice`: which messages may
+    leave; None: all. `now_ms`: the broker's time."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    apart: Collection[bytes] = ()
+    read_to: bytes = b""
+    full: bool = False
+    goes_on: bool = False
+    short: bool = False
+    ordered: bool = False
+    waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
+    now_ms: int = 0
+    trial: Isolated | None = None
+    choice: Choice | None = None
+
+    def due_ms(self) -> dict[int, int]:
+        """The due times of what was read, by request offset. O(entries)."""
+        return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.waiting)])}
+
+
+class DueReader:
+    """Reads for one shard, and remembers between transactions how far the second cursor of a backlog has come."""
+
+    def __init__(
+        self,
+        ctx: ShardContext,
+        targets: Targets,
+        faults: FaultAttribution,
+        limit: BatchLimit,
+        rates: TargetRates | None,
+    ) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._faults = faults
+        self._limit = limit
+        self._rates = rates
+        self._ahead = LookAhead()
+        self._is_behind = False  # more was due than the last transaction took
+
+    def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
+        """What the next transaction takes; nothing if nothing may leave now."""
+        for isolated in self._faults.turns(steady_ms):
+            due = (
+                self._own(index, isolated, before_ms)
+                if isolated.name == OWN
+                else self._trial(index, isolated, steady_ms, before_ms)
+            )
+            if due is not None:
+                due.trial = isolated
+                own = self._faults.get(OWN)
+                if own is not None and own is not isolated:
+                    due.choice = Choice(own.topics, of_own=False, left=0)
+                return due
+        due = self._common(index, before_ms)
+        if self._faults.condemned:
+            due.waiting += self._condemned(index, before_ms)
+            due.waiting.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
+        if (own := self._faults.get(OWN)) is not None:
+            self._leave_own(index, due, own)
+        return due
+
+    def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
+        """What was read has ended, as far as it is `gone`: whether to look ahead of what is still there."""
+        if due.trial is not None:
+            return
+        self._is_behind = due.goes_on
+        if not due.ordered:
+            return
+        if not due.goes_on:
+            self._ahead.end()
+        elif self._ahead.active:
+            self._ahead.committed(due.keys, due.values, gone)
+        else:
+            full = len(due.keys) * (_SHORT if due.short else 1)
+            if LookAhead.wanted(index, before_ms, full):
+                self._ahead.begin(index, due.keys, due.values, gone, full)
+
+    # ---- a common transaction --------------------------------------------------------------------------------------
+
+    def _common(self, index: TimerIndex, before_ms: int) -> Due:
+        limit, size_max = self._limits(index)
+        if self._rates is None or not self._rates.is_ready:
+            return self._scan(index, before_ms, limit, size_max)
+        room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
+        due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
+        due.waiting = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+        return due
+
+    def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
+        """What both cursors take."""
+        ordered = not (index.control_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
+        if ordered:
+            ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
+            if ahead is not None:
+                limit = max(1, limit // _SHORT if self._ahead.searching else limit - len(ahead.keys))
+                size_max = max(1, size_max - ahead.size_bytes)
+                due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
+                due.short = self._ahead.searching
+                due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+                due.read_to = due.keys[-1] if due.full else ahead.until
+                due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
+                due.keys += ahead.keys
+                due.values += ahead.values
+                due.apart = ahead.apart
+                return due
+        # Whoever is behind a backlog that has just fallen due waits for the first transaction and for the search.
+        short = ordered and not self._is_behind and LookAhead.wanted(index, before_ms, limit)
+        limit = max(1, limit // _SHORT) if short else limit
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered, short=short)
+        due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        due.read_to = due.keys[-1] if due.full else LAST_KEY
+        return due
+
+    def _may_go(self, due: Due, target: str) -> bytes | None:
+        """Up to which key what is parked of a target may leave with what was read; None for a target that is held,
+        fails or is isolated. No message of the target that is not parked lies below that key and was not read: it would
+        be overtaken."""
+        known = self._targets.get(target)
+        if target in self._ctx.held.now.targets or not (known is None or known.works):
+            return None
+        if self._faults.get(target) is not None:
+            return None
+        return max(due.read_to, self._ahead.passed(target) if due.ordered else b"")
+
+    def _limits(self, index: TimerIndex) -> tuple[int, int]:
+        """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
+        limit, size_max = self._limit.entries, self._limit.size_bytes
+        if self._faults.is_attributing:
+            limit = min(limit, REPORTED_ENTRIES_MAX)
+        if index.control_count:
+            most = max(index.control_count, limit // 2)
+            is_own_isolated = self._faults.get(OWN) is not None
+            return most + (limit if is_own_isolated else 0), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        return limit, size_max
+
+    def _leave_own(self, index: TimerIndex, due: Due, own: Isolated) -> None:
+        """Take the messages that need no isolated topic of Postdate's own, and on which nothing under key 0 acts."""
+        count = min(index.control_count, len(due.keys))
+        _, acts_on = acted_on(due.keys[:count], due.values[:count])
+        del due.keys[:count], due.values[:count]
+        due.choice = Choice(own.topics, of_own=False, left=0, acted_on=set(acts_on))
+        if count:
+            self._faults.parked((OWN,))
+
+    def _condemned(self, index: TimerIndex, before_ms: int) -> list[tuple[bytes, bytes]]:
+        """Condemned entries where they are parked; what was moved or has ended meanwhile is condemned no longer."""
+        rows: list[tuple[bytes, bytes]] = []
+        for offset in list(self._faults.condemned):
+            row = _parked(index, offset)
+            if row is None:
+                del self._faults.condemned[offset]
+            elif split_key(row[0])[0] < before_ms:
+                rows.append(row)
+        return rows
+
+    # ---- trials ----------------------------------------------------------------------------------------------------
+
+    def _trial(self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int) -> Due | None:
+        """Parked messages of an isolated target, as many as its window; None if none may leave now."""
+        name, condemned = isolated.name, self._faults.condemned
+        target = self._targets.get(name)
+        if target is None:
+            self._targets.learn((name,))
+        if target is None or not target.works or name in self._ctx.held.now.targets:
+            isolated.retry_at = steady_ms + TEND_INTERVAL_MS
+            return None
+        window = isolated.window if self._rates is None else min(isolated.window, self._rates.room(name))
+        stays = self._acted_on(index)
+        past = len(isolated.refused) + len(stays) + len(condemned)
+        rows = [
+            (key, raw)
+            for key, raw in zip(*index.scan_parked(name, window + past, self._limit.size_bytes), strict=True)
+            if (offset := split_key(key)[1]) not in isolated.refused
+            and offset not in condemned
+            and offset not in stays
+            and split_key(key)[0] < before_ms
+        ][:window]
+        alone = self._refused(index, isolated, steady_ms, before_ms, stays) if window else None
+        if alone is not None and (isolated.alone_next or not rows):
+            isolated.alone_next = False
+            return Due([], [], waiting=[alone])
+        isolated.alone_next = True
+        if rows:
+            return Due([], [], waiting=rows)
+        if isolated.refused or stays or not window:
+            isolated.retry_at = steady_ms + RATE_RETRY_MS
+        else:
+            self._faults.nothing_waits(isolated)
+        return None
+
+    def _refused(
+        self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
+    ) -> tuple[bytes, bytes] | None:
+        """A refused entry whose next attempt, alone, is due; those that have ended or moved are forgotten."""
+        for offset, refused in list(isolated.refused.items()):
+            if refused.next_at > steady_ms or offset in stays:
+                continue
+            row = _parked(index, offset)
+            if row is None or split_key(row[0])[0] >= before_ms:
+                if index.find(offset) is None or row is not None:
+                    del isolated.refused[offset]
+                continue
+            return row
+        return None
+
+    def _acted_on(self, index: TimerIndex) -> Collection[int]:
+        """The requests on which entries under key 0 act: they must not end before those (rule 4)."""
+        if not index.control_count:
+            return ()
+        rows = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        return set(acted_on(*rows)[1])
+
+    def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
+        """The first piece of the work under key 0; once all of it is in, messages that need an own topic."""
+        most = index.control_count + self._limit.entries
+        keys, values = index.scan_due(before_ms, most, max(self._limit.size_bytes, 4 * CONTROL_SIZE_BYTES_MAX))
+        count = min(index.control_count, len(keys))
+        offsets, acts_on = acted_on(keys[:count], values[:count])
+        piece = first_piece(offsets, acts_on, isolated.window)
+        if len(piece) < count:
+            apart = {keys[index] for index, before in zip(piece, [-1, *piece], strict=False) if index != before + 1}
+            return Due([keys[index] for index in piece], [values[index] for index in piece], apart, goes_on=True)
+        if not keys:
+            self._faults.nothing_waits(isolated)
+            return None
+        return Due(
+            keys,
+            values,
+            goes_on=True,
+            choice=Choice(isolated.topics, of_own=True, left=max(isolated.window - count, 0)),
+        )
+
+
+def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:
+    """Key and value of the entry of a request, if it is parked."""
+    key = index.find(offset)
+    raw = index.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
+    return None if key is None or raw is None else (key, raw)

@@ -1,0 +1,397 @@
+"""Fault attribution: which target is to blame for a transaction that failed or was slow, and how much it is sent.
+
+A target that is to blame becomes *isolated*: its entries are parked, and leave in transactions of their own, called
+trials, so that no other target's transaction aborts or waits because of it. One state for each isolated target replaces
+all special cases:
+
+- `window`: how many messages one trial may carry. A trial that fails halves it, down to one message at a time; one
+  that was acknowledged quickly doubles it. So a slow target gets what it takes, and the window at one is the open
+  circuit breaker of a target that refuses: probes pass one at a time.
+- `acknowledged_at`, `failed_at`: a message ends as a dead letter for an unavailable target only if trials went on to
+  fail for the retry budget after the last acknowledgement of any record, and its own budget is used up as well. A
+  refusal is an acknowledgement; `accepted_at` leaves it out.
+- `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are tried
+  again alone, and a refused probe *condemns* its entry once the entry was refused for its retry budget, or is late by
+  it and the target has accepted nothing for as long: the entry ends as a dead letter with the broker's reason.
+
+An isolated target returns to the common transactions once its window is that of a large transaction, or once it has
+had no fault for PROBATION_MS and nothing of it is parked. Trials have a quarter of a shard's time, in rounds.
+
+Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
+
+No Kafka and no index here: the state and what reports do to it. Thread rule: belongs to the shard's thread. Source of
+the idea: the circuit breaker, and the window of TCP's congestion control.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from math import inf
+from typing import Final
+
+from postdate.connectors.kafka.classification import Blame, blame
+from postdate.connectors.kafka.errors import KafkaFault
+from postdate.connectors.wire.reasons import Reason
+from postdate.sidecar.batch_content import Refusal
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.limits import (
+    BACKOFF_MS_MIN,
+    HELD_BACK_AIM_MS,
+    HELD_BACK_MS_MAX,
+    ISOLATED_MAX,
+    LARGE_TRANSACTION_FATES,
+    PROBATION_MS,
+    REFUSED_MAX,
+    REFUSED_RETRY_MS_MAX,
+    REFUSED_RETRY_MS_MIN,
+    SLOW_TOPIC_MS,
+    TARGET_PROBE_MS_MAX,
+    TRIAL_REST,
+    TRIAL_REST_MS_MIN,
+    WATCHED_TRANSACTIONS,
+)
+from postdate.sidecar.transaction import NOBODY, Reports, TopicOutcome
+
+log = logging.getLogger(__name__)
+
+#: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
+OWN: Final = ""
+
+#: A trial of which at most this share was refused goes on without these entries, at the same window.
+_FEW = 4
+
+_REASONS = {
+    Blame.UNKNOWN_TARGET: Reason.UNKNOWN_TARGET,
+    Blame.UNAUTHORIZED: Reason.UNAUTHORIZED,
+    Blame.UNAVAILABLE: Reason.TARGET_UNAVAILABLE,
+    Blame.TOO_LARGE: Reason.TOO_LARGE,
+    Blame.REFUSED: Reason.RECORD_REFUSED,
+}
+_OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
+
+
+class Finding(Enum):
+    """What to do after an abort."""
+
+    GO_ON = auto()
+    """The fault has been attributed: the others may leave at once."""
+    BACK_OFF = auto()
+    """No target is to blame: wait, look the targets up, and send less."""
+
+
+@dataclass(slots=True)
+class Refused:
+    """An entry that was refused: since when, when it is tried alone next, and how long after that. Steady ms."""
+
+    since: float
+    next_at: float
+    delay_ms: float = REFUSED_RETRY_MS_MIN
+
+
+@dataclass(slots=True)
+class Isolated:
+    """One target whose messages leave in trials. Times are steady ms."""
+
+    name: str
+    window: int
+    faulted_at: float
+    acknowledged_at: float
+    accepted_at: float
+    failed_at: float = -inf
+    tried_at: float = -inf
+    retry_at: float = 0.0
+    delay_ms: float = BACKOFF_MS_MIN
+    refusal: Refusal = (Reason.TARGET_UNAVAILABLE, "")
+    refused: dict[int, Refused] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    """The topics that OWN stands for, as far as one of them was to blame."""
+    waits: bool = True
+    """Something of it may be parked."""
+    alone_next: bool = False
+    """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One transaction as it ended. `size`: messages of the target of a trial, else entries. `counts`: messages for each
+    topic, if some reported. `due_ms`: of the entries of a trial, by offset."""
+
+    trial: Isolated | None
+    size: int
+    counts: Mapping[str, int]
+    outcomes: Mapping[str, TopicOutcome]
+    took_ms: float
+    log_failed: bool = False
+    is_refused: bool = False
+    """A record was refused, says the fault of the transaction."""
+    due_ms: Mapping[int, int] = field(default_factory=dict)
+
+
+class FaultAttribution:
+    """The isolated targets of one shard, and what is suspected of the others."""
+
+    def __init__(self, clock: Clock, budget_ms: int, own_topics: Collection[str]) -> None:
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._own_topics = own_topics
+        self._isolated: dict[str, Isolated] = {}
+        self._attributing = False
+        self._watched = 0
+        self._slowest = ""
+        self._rests_until = 0.0
+        self._committed_at = -inf
+        self.condemned: dict[int, Refusal] = {}
+        """Parked entries that end as dead letters in the next common transaction, by request offset."""
+
+    # ---- what the dispatcher asks ----------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Isolated | None:
+        """The state of an isolated target; None for one that is not. O(1)."""
+        return self._isolated.get(name)
+
+    @property
+    def any(self) -> bool:
+        """True if some target is isolated."""
+        return bool(self._isolated)
+
+    @property
+    def is_attributing(self) -> bool:
+        """True if the next common transaction must be small, and report every message."""
+        return self._attributing
+
+    def reports(self, trial: Isolated | None) -> Reports:
+        """Which messages of the next transaction must report for themselves."""
+        if trial is not None or self._attributing:
+            return Reports.ALL
+        return Reports.LAST if self._watched else Reports.NONE
+
+    def turns(self, steady_ms: float) -> list[Isolated]:
+        """Isolated targets that may be tried now, the one that waits longest first. O(isolated log isolated)."""
+        if not self._isolated or steady_ms < self._rests_until:
+            return []
+        ready = [each for each in self._isolated.values() if each.waits and each.retry_at <= steady_ms]
+        return sorted(ready, key=lambda each: each.retry_at)
+
+    def next_at(self) -> float:
+        """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits."""
+        if self.condemned:
+            return 0.0
+        first = min((each.retry_at for each in self._isolated.values() if each.waits), default=inf)
+        return max(first, self._rests_until)
+
+    def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        """The refusal that ends an entry of an isolated target: no trial was acknowledged for the whole retry budget,
+        and the budget of the entry is used up."""
+        isolated = self._isolated.get(name)
+        if isolated is None or isolated.failed_at - isolated.acknowledged_at < self._budget_ms:
+            return None
+        return isolated.refusal if now_ms >= due_ms + self._budget_ms else None
+
+    def parked(self, names: Collection[str]) -> None:
+        """Entries of these targets were parked."""
+        for name in names:
+            isolated = self._isolated.get(name)
+            if isolated is not None:
+                isolated.waits = True
+
+    def ended(self, offsets: Collection[int]) -> None:
+        """These requests have ended. O(offsets) if anything is condemned, else O(1)."""
+        if self.condemned:
+            for offset in offsets:
+                self.condemned.pop(offset, None)
+
+    def nothing_waits(self, isolated: Isolated) -> None:
+        """Nothing of an isolated target is parked; one that had no fault for long is isolated no longer."""
+        isolated.waits = False
+        now = self._clock.steady_ms()
+        if isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS:
+            self._return(isolated)
+
+    # ---- what became of a transaction ------------------------------------------------------------------------------
+
+    def committed(self, attempt: Attempt, began_at: float, log_at: float) -> None:
+        """A transaction was committed. `began_at`, `log_at`: when it began, and when its log record was acknowledged;
+        steady ms."""
+        now = self._committed_at = self._clock.steady_ms()
+        trial = attempt.trial
+        if trial is not None:
+            self._accepted(trial, attempt.size, attempt.took_ms, now)
+            return
+        self._attributing = False
+        if self._watched:
+            self._watched -= 1
+            self._watch(attempt, began_at, log_at)
+        elif attempt.took_ms > HELD_BACK_AIM_MS and attempt.size < LARGE_TRANSACTION_FATES:
+            self._watched, self._slowest = WATCHED_TRANSACTIONS, ""
+
+    def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
+        """A transaction was aborted. `now_ms`: the broker's time."""
+        steady = self._clock.steady_ms()
+        blamed = {topic: each.faults for topic, each in attempt.outcomes.items() if each.faults}
+        if attempt.trial is not None:
+            return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
+        if attempt.log_failed or not blamed:
+            if attempt.is_refused and not attempt.log_failed and not self._attributing:
+                self._attributing = True
+                log.info("a transaction was refused; the next one reports each message")
+                return Finding.GO_ON
+            self._watched = WATCHED_TRANSACTIONS  # a slow target holds up the log record behind it, too
+            return Finding.BACK_OFF
+        self._attributing = False
+        finding = Finding.GO_ON
+        own = {topic for topic in blamed if topic in self._own_topics}
+        if own:
+            count = sum(attempt.counts.get(topic, 0) for topic in own)
+            why = next(iter(blamed[min(own)].values()))
+            self._isolate(OWN, max(count // 2, 1), why, steady).topics |= own
+            finding = Finding.BACK_OFF
+        for topic in blamed.keys() - own:
+            count, faults = attempt.counts.get(topic, 1), blamed[topic]
+            acknowledged = attempt.outcomes[topic].acknowledged
+            are_few = self._are_few(faults, count)
+            window = count if are_few else max(count // 2, 1)
+            isolated = self._isolate(topic, window, next(iter(faults.values())), steady)
+            if acknowledged:
+                isolated.acknowledged_at = steady
+            if are_few:
+                self._set_aside(isolated, faults, steady)
+        return finding
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
+        trial.acknowledged_at = trial.accepted_at = now
+        trial.delay_ms = BACKOFF_MS_MIN
+        if took_ms > HELD_BACK_MS_MAX:
+            trial.window = max(1, min(trial.window, int(count * HELD_BACK_AIM_MS / took_ms)))
+            trial.faulted_at = now
+        elif took_ms < HELD_BACK_AIM_MS and count >= trial.window:
+            trial.window *= 2
+        elif took_ms >= HELD_BACK_AIM_MS:
+            trial.faulted_at = now
+        self._rest(trial, took_ms, now)
+        if trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
+            self._return(trial)
+
+    def _failed(
+        self,
+        attempt: Attempt,
+        trial: Isolated,
+        blamed: Mapping[str, Mapping[int, KafkaFault]],
+        now_ms: int,
+        now: float,
+    ) -> Finding:
+        """A trial was aborted: nothing but its target was in it."""
+        count = attempt.size
+        topics = self._own_topics if trial.name == OWN else (trial.name,)
+        faults = {offset: why for topic in topics for offset, why in blamed.get(topic, {}).items()}
+        outcome = attempt.outcomes.get(trial.name)
+        acknowledged = outcome.acknowledged if outcome is not None else 0
+        if acknowledged:
+            trial.acknowledged_at = trial.accepted_at = now
+        self._rest(trial, attempt.took_ms, now)
+        if not faults:
+            trial.window = max(trial.window // 2, 1)  # what holds up the log record may be this target all the same
+            return Finding.BACK_OFF
+        trial.faulted_at = now
+        trial.topics |= blamed.keys()
+        why = next(iter(faults.values()))
+        kind = blame(why)
+        trial.refusal = (_REASONS[kind], str(why))
+        if trial.name == OWN or kind in _OF_THE_TARGET:
+            half = max(min(count // 2, trial.window), 1)
+            trial.window = max(1, min(half, acknowledged)) if acknowledged else half
+            if not acknowledged:
+                trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
+                trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
+                if not attempt.log_failed or self._committed_at > trial.tried_at:
+                    trial.failed_at = now  # others were taken meanwhile: it is this target that is away
+            trial.tried_at = now
+            return Finding.GO_ON
+        trial.acknowledged_at = now  # a refusal is an answer
+        if count == 1:
+            for offset in faults:
+                refused = trial.refused.get(offset)
+                is_spent = refused is not None and now - refused.since >= self._budget_ms
+                is_late = now_ms >= attempt.due_ms[offset] + self._budget_ms
+                if is_spent or (is_late and now - trial.accepted_at >= self._budget_ms):
+                    trial.refused.pop(offset, None)
+                    self.condemned[offset] = trial.refusal
+                else:
+                    self._refuse_again(trial, offset, now)
+        elif self._are_few(faults, count):
+            self._set_aside(trial, faults, now)
+        else:
+            trial.window = max(count // 2, 1)
+        return Finding.GO_ON
+
+    def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
+        """True if the entries are to blame, and not their target: they are refused, and a few among many."""
+        return len(faults) * _FEW <= count and not any(blame(why) in _OF_THE_TARGET for why in faults.values())
+
+    def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
+        for offset in faults:
+            if offset != NOBODY and len(isolated.refused) < REFUSED_MAX:
+                isolated.refused.setdefault(offset, Refused(now, now))
+
+    def _refuse_again(self, isolated: Isolated, offset: int, now: float) -> None:
+        refused = isolated.refused.get(offset)
+        if refused is None:
+            if len(isolated.refused) >= REFUSED_MAX:
+                return
+            refused = isolated.refused[offset] = Refused(now, now)
+        refused.next_at = now + refused.delay_ms
+        refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
+
+    def _isolate(self, name: str, window: int, why: KafkaFault | None, now: float) -> Isolated:
+        isolated = self._isolated.get(name)
+        if isolated is None:
+            while len(self._isolated) >= ISOLATED_MAX:
+                del self._isolated[next(iter(self._isolated))]
+            isolated = self._isolated[name] = Isolated(name, window, now, now, now)
+            log.warning(
+                "%s from now on in transactions of at most %d messages: %s",
+                f"target {name} gets its messages apart" if name else "entries under key 0 leave apart",
+                window,
+                why or "it acknowledges slowly",
+            )
+        isolated.window = min(isolated.window, window)
+        isolated.faulted_at, isolated.waits = now, True
+        if why is not None:
+            isolated.refusal = (_REASONS[blame(why)], str(why))
+        return isolated
+
+    def _return(self, isolated: Isolated) -> None:
+        if self._isolated.get(isolated.name) is isolated:
+            del self._isolated[isolated.name]
+            log.info("%s with all others again", f"target {isolated.name} leaves" if isolated.name else "key 0 leaves")
+
+    def _rest(self, trial: Isolated, took_ms: float, now: float) -> None:
+        """The next trial of any target, and behind those of others the next one of this target, come later."""
+        self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+
+    def _watch(self, attempt: Attempt, began_at: float, log_at: float) -> None:
+        """Isolate the topic for which two watched transactions in a row waited longest, and for long.
+
+        Acknowledgements come one after the other, so what a topic took is the gap before its own.
+        """
+        acknowledged = sorted((each.last_at, topic) for topic, each in attempt.outcomes.items() if each.last_at >= 0)
+        if len(acknowledged) < 2 and not any(topic in self._own_topics for _, topic in acknowledged):
+            self._slowest = ""
+            return
+        slowest, longest_ms, before = "", SLOW_TOPIC_MS, began_at
+        for at, topic in sorted([*acknowledged, (log_at, "")]):
+            if at - before >= longest_ms:
+                slowest, longest_ms = topic, at - before
+            before = at
+        if slowest and slowest == self._slowest and longest_ms * 2 > attempt.took_ms:
+            now = self._clock.steady_ms()
+            is_own = slowest in self._own_topics
+            window = max(1, int(attempt.counts.get(slowest, 1) * HELD_BACK_AIM_MS / longest_ms))
+            isolated = self._isolate(OWN if is_own else slowest, window, None, now)
+            isolated.topics.add(slowest)
+            slowest = ""
+        self._slowest = slowest

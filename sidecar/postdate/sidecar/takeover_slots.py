@@ -1,0 +1,169 @@
+"""Slots that bound how many takeovers of a process read at once, and which of them do.
+
+A takeover that reads holds records in memory, so a process runs `TAKEOVERS_AT_ONCE_MAX` of them at a time. A takeover
+that waits for a broker holds none: after `TAKEOVER_IDLE_S` without progress its slot goes to the next one that waits,
+in the order in which they came. It may go on with what needs no records. Before it reads on, it drops what its reader
+has fetched ahead, waits for a slot like the others, and continues at its position. So partitions whose leader is away
+delay the others by seconds, and the memory bound holds.
+
+Thread rule: a `Slot` and its readers belong to the thread of one shard; `TakeoverSlots` is shared by all of them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from math import inf
+
+from postdate.connectors.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+
+_TICK_S = 0.1
+
+
+class TakeoverSlots:
+    """At most `count` slots are held at once, each by one takeover."""
+
+    def __init__(self, count: int, idle_s: float) -> None:
+        self._count = count
+        self._idle_s = idle_s
+        self._changed = threading.Condition()
+        self._idle_since: dict[Slot, float] = {}  # of those that are held; inf: it handles records now
+        self._waiting: deque[Slot] = deque()
+
+    def acquire(self, slot: Slot, stopping: Callable[[], bool]) -> bool:
+        """Wait for the slot; False if `stopping` came first."""
+        with self._changed:
+            self._waiting.append(slot)
+            try:
+                while not (self._waiting[0] is slot and self._has_room()):
+                    if stopping():
+                        return False
+                    self._changed.wait(_TICK_S)
+                self._idle_since[slot] = time.monotonic()
+                return True
+            finally:
+                self._waiting.remove(slot)
+                self._changed.notify_all()
+
+    def release(self, slot: Slot) -> None:
+        """Give the slot back, if it is still held."""
+        with self._changed:
+            if self._idle_since.pop(slot, None) is not None:
+                self._changed.notify_all()
+
+    def note(self, slot: Slot, idle_since: float) -> None:
+        """Since when the takeover has made no progress, if its slot is still held."""
+        with self._changed:
+            if slot in self._idle_since:
+                self._idle_since[slot] = idle_since
+
+    def is_held(self, slot: Slot) -> bool:
+        """True unless the slot was released, or has gone to another takeover."""
+        return slot in self._idle_since
+
+    def _has_room(self) -> bool:
+        """Whether there is a free slot, if need be that of the takeover that has been idle for longest."""
+        if len(self._idle_since) < self._count:
+            return True
+        idlest = min(self._idle_since, key=lambda slot: self._idle_since[slot])
+        if time.monotonic() - self._idle_since[idlest] < self._idle_s:
+            return False
+        del self._idle_since[idlest]
+        return True
+
+
+class Slot:
+    """The slot of one shard. Reentrant: a takeover that holds it has it for all its readers."""
+
+    def __init__(self, slots: TakeoverSlots, stopping: Callable[[], bool]) -> None:
+        self._slots = slots
+        self._stopping = stopping
+
+    @property
+    def is_held(self) -> bool:
+        """True until it was released or went to another takeover."""
+        return self._slots.is_held(self)
+
+    def acquire(self) -> bool:
+        """Wait for it; False if the shard is to let go."""
+        return self.is_held or self._slots.acquire(self, self._stopping)
+
+    def release(self) -> None:
+        """Give it back. Costs a look-up if it is not held."""
+        if self.is_held:
+            self._slots.release(self)
+
+    def works(self) -> None:
+        """The takeover handles records from now on: its slot stays with it."""
+        self._slots.note(self, inf)
+
+    def waits(self) -> None:
+        """The takeover waits for a broker from now on."""
+        self._slots.note(self, time.monotonic())
+
+
+class SlottedReader:
+    """LogReader that reads only while its takeover holds a slot. It opens the reader behind it when it has one."""
+
+    def __init__(self, open_at: Callable[[int], LogReader], offset: int, slot: Slot) -> None:
+        self._open_at = open_at
+        self._position = offset
+        self._slot = slot
+        self._reader: LogReader | None = None
+        self._is_idle = False
+
+    def read(self, records_max: int, timeout_s: float) -> list[Record]:
+        """As LogReader.read, and waits for a slot before; empty if the shard is to let go."""
+        if not self._slot.is_held:
+            self._drop()
+            if not self._slot.acquire():
+                return []
+        if not self._is_idle:
+            self._is_idle = True
+            self._slot.waits()
+        if self._reader is None:
+            self._reader = self._open_at(self._position)
+        records = self._reader.read(records_max, timeout_s)
+        position = self._reader.position()
+        if records or position > self._position:
+            self._is_idle = False
+            self._slot.works()
+        self._position = position
+        return records
+
+    def position(self) -> int:
+        """As LogReader.position."""
+        return self._position
+
+    def close(self) -> None:
+        """As LogReader.close; the slot stays with the takeover."""
+        self._drop()
+        self._slot.waits()
+
+    def _drop(self) -> None:
+        reader, self._reader = self._reader, None
+        self._is_idle = False
+        if reader is not None:
+            reader.close()
+
+
+class SlottedKafka:
+    """Kafka of one shard: as it is, but for the readers of a takeover. `takes_over` returns whether one runs."""
+
+    def __init__(self, kafka: Kafka, slot: Slot, takes_over: Callable[[], bool]) -> None:
+        self._kafka = kafka
+        self._slot = slot
+        self._takes_over = takes_over
+        self.producer = kafka.producer
+        self.plain_producer = kafka.plain_producer
+        self.group_consumer = kafka.group_consumer
+        self.admin = kafka.admin
+        self.complaint = kafka.complaint
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        """As Kafka.log_reader."""
+        if not self._takes_over():
+            return self._kafka.log_reader(part, offset, isolation)
+        return SlottedReader(lambda at: self._kafka.log_reader(part, at, isolation), offset, self._slot)

@@ -1,0 +1,176 @@
+"""Goal: a target that refuses every record, one that is slow and one that is deleted delay no other target.
+
+Method: ten healthy targets get the same traffic twice, without and then with three bad ones beside them, each of which
+gets as much as a healthy one: the broker refuses every record of the first (by a size limit that an ACL hides), a proxy
+passes on some 50 records a second for the second, and the third is deleted in the middle and created again. The lateness
+of the healthy ones in both is compared: p99, at their reader, without what other programs kept the processes from
+doing (`support/contention.py`). What was meant for the bad ones ends once, as promised.
+POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from postdate.connectors.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
+from support.bed import Bed, new_bed
+from support.contention import Waits, Watch, watch_contention
+from support.faults.proxied_broker import ProxiedBroker, proxied_broker
+from support.oracle import Reader, Sent
+from support.patience import PATIENCE_S
+
+#: Long enough that one stall of a quarter of a second, the most that a deleted target may cost once, is below 1 %.
+_SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "30"))
+_RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
+#: Times the undisturbed p99, which is the promise, and ms on top: p99 of so few messages is a single moment's.
+_RATIO_MAX, _SLACK_MS = 1.5, 150.0
+_BUDGET_MS = 5_000
+_HEALTHY = 10
+_BODY = b"x" * 200
+_ACLS = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow_everyone_if_no_acl_found": "true",
+}
+#: Bytes of 50 records of that size a second, with what Postdate adds and the frame around a few of them.
+_SLOW_BYTES_PER_SECOND = 50 * 330
+
+
+@dataclass
+class _Play:
+    """A request topic with its targets, and what was sent so far."""
+
+    bed: Bed
+    broker: ProxiedBroker
+    requests: str
+    healthy: list[str]
+    refusing: str
+    slow: str
+    deleted: str
+    reader: Reader
+    bad: list[Sent] = field(default_factory=list)
+    good: list[Sent] = field(default_factory=list)
+
+    def compare(self, watch: Watch) -> None:
+        """Hold the p99 of the healthy targets with the bad ones beside them against that without."""
+        quiet = self.ask(self.healthy, disturbed=False)
+        self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
+        disturbed = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
+        waits = watch.most()
+        quiet_ms, disturbed_ms = self._p99_ms(quiet, waits), self._p99_ms(disturbed, waits)
+        assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
+
+    def ask(self, targets: list[str], disturbed: bool) -> list[Sent]:
+        """The requests for healthy targets, once all of them have arrived."""
+        asked: list[Sent] = []
+        sending = threading.Thread(target=lambda: asked.extend(self._send(_RATE, targets)))
+        sending.start()
+        before, deletes_at = len(self.reader.records), time.monotonic() + _SECONDS / 2 if disturbed else float("inf")
+        while sending.is_alive():
+            self.reader.take(0.05)
+            if time.monotonic() >= deletes_at:
+                deletes_at = float("inf")
+                _delete(self.bed, self.deleted)
+        good = [sent for sent in asked if sent.target in self.healthy]
+        self.good += good
+        self.bad += [sent for sent in asked if sent.target not in self.healthy]
+        self.reader.until(lambda: len(self.reader.records) >= before + len(good), "the healthy ones have theirs")
+        if disturbed:
+            _create(self.bed, self.deleted)
+        return good
+
+    def _p99_ms(self, asked: list[Sent], waits: Waits) -> float:
+        """How late these messages were at their reader, without what was spent waiting for others."""
+        due = {sent.origin: sent.due_ms for sent in asked}
+        seen = [record for record in self.reader.records if record.origin in due]
+        dues, arrivals = [due[record.origin] for record in seen], [record.arrived_ms for record in seen]
+        undisturbed, points = waits.undisturbed(dues, arrivals), (50, 99, 100)
+        late = np.percentile(np.array(arrivals) - np.array(dues), points).round(1)
+        print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without waiting for others, which took ")
+        print(f"{waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
+        return float(np.percentile(undisturbed, 99))
+
+    def _send(self, per_second: int, targets: list[str]) -> list[Sent]:
+        """Requests for these targets in turn, `per_second` to ten of them, due two seconds after they are sent."""
+        sender, asked, first, wait = self.bed.sender(), list[Sent](), time.time(), threading.Event()
+        for index in range(int(_SECONDS * per_second * len(targets) / _HEALTHY)):
+            at = first + index * _HEALTHY / (per_second * len(targets))
+            wait.wait(max(at - time.time(), 0.0))
+            target, due_ms = targets[index % len(targets)], int(at * 1000) + 2_000
+            given = [(TOPIC, target.encode()), (AT, b"%d" % due_ms)]
+            asked.append(sender.send(self.requests, Sent(target, b"%d" % index, _BODY, list(given), due_ms)))
+        sender.flush()
+        return asked
+
+
+def _hide_settings(bed: Bed, topic: str) -> None:
+    """Nobody may read the settings of the topic; everything else stays allowed."""
+    operations = (
+        (AclOperation.DESCRIBE_CONFIGS, AclPermissionType.DENY),
+        (AclOperation.ALL, AclPermissionType.ALLOW),
+    )
+    acls = [
+        AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", operation, permission)
+        for operation, permission in operations
+    ]
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    for made in admin.create_acls(acls).values():
+        made.result(PATIENCE_S)
+
+
+def _delete(bed: Bed, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+
+
+def _create(bed: Bed, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[_Play]:
+    with proxied_broker(1, None, **_ACLS) as broker, new_bed(broker.bootstrap, tmp_path) as bed:
+        requests, healthy = bed.new_requests(), [bed.new_target() for _ in range(_HEALTHY)]
+        refusing = bed.new_target(max_message_bytes="100")
+        _hide_settings(bed, refusing)
+        slow, deleted = bed.new_target(), bed.new_target()
+        sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+        sidecar.bootstrap = broker.way(0)
+        sidecar.start()
+        sidecar.wait_for_shards(1)
+        reader = bed.reader(*healthy)
+        try:
+            yield _Play(bed, broker, requests, healthy, refusing, slow, deleted, reader)
+        finally:
+            reader.close()
+
+
+@pytest.mark.timeout(1_800 + 40 * _SECONDS)
+def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> None:
+    play.ask(play.healthy, disturbed=False)  # to warm up
+    with watch_contention() as watch:
+        play.compare(watch)
+    play.broker.heal()
+    play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * PATIENCE_S)
+    letters = play.bed.reader(f"{play.requests}.dead-letters")
+    target_of = {sent.origin: sent.target for sent in play.bad}
+    letters.until(lambda: len(letters.records) > 0, "there are dead letters")
+    letters.take(2.0)
+    reasons = Counter((target_of.get(seen.last(ORIGIN)), seen.last(DEAD_REASON)) for seen in letters.records)
+    letters.close()
+    print(reasons)
+    assert reasons.keys() <= {(play.refusing, b"too-large"), (play.deleted, b"unknown-target")}
+    assert reasons[play.refusing, b"too-large"] > 0

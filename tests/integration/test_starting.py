@@ -1,0 +1,154 @@
+"""Goal: a process that starts while brokers are away waits for them, alive and not ready; a refusal ends it at once.
+
+Method: a local broker of this module's own that is paused or killed, and a secured one with wrong credentials; the
+probes are asked over HTTP as Kubernetes asks them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.dev.local import LocalBroker
+from support.bed import Bed
+from support.broker import local_broker
+from support.command import run_postdate
+from support.http_steps import Client, free_port
+from support.patience import PATIENCE_S
+from support.secured_broker import SecuredBroker, secured_broker
+from support.sidecars import Sidecar, wait_until
+
+#: The line of one attempt in vain.
+_WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")
+#: s. What a client waits for a silent broker, and a few times that for a busy machine: far less than the wait.
+_PROMPT_S = 10.0
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[LocalBroker]:
+    with local_broker() as broker:
+        yield broker
+
+
+@pytest.fixture
+def bed(own: LocalBroker, tmp_path: Path) -> Iterator[Bed]:
+    made = Bed(own.bootstrap_servers, tmp_path)
+    made.new_requests(1)
+    yield made
+    made.close()
+
+
+def _served(bed: Bed) -> tuple[Sidecar, Client]:
+    sidecar, port = bed.new_sidecar(), free_port()
+    sidecar.http = {"port": port}
+    return sidecar, Client(port)
+
+
+def _wait_for_attempts(sidecar: Sidecar, count: int) -> list[int]:
+    """The pauses that were logged, once there are so many."""
+
+    def pauses() -> list[int]:
+        return [int(pause) for pause in _WAITS.findall(sidecar.log_text())]
+
+    def enough() -> bool:
+        assert sidecar.is_alive(), f"it ended by itself:\n{sidecar.log_text()}"
+        return len(pauses()) >= count
+
+    wait_until(enough, f"{count} attempts are logged")
+    return pauses()
+
+
+@pytest.mark.parametrize("away", ["paused", "killed"])
+def test_a_process_waits_alive_and_not_ready_until_the_broker_is_back(own: LocalBroker, bed: Bed, away: str) -> None:
+    sidecar, client = _served(bed)
+    if away == "paused":
+        own.pause()
+    else:
+        own.kill()
+    try:
+        sidecar.start()
+        assert _wait_for_attempts(sidecar, 2)[:2] == [1, 2]
+        assert client.get("/healthz").status == 200
+        ready = client.get("/readyz")
+        assert ready.status == 503
+        assert ready.text.startswith("waiting for Kafka: ")
+        assert client.get("/metrics").status == 200
+    finally:
+        if away == "paused":
+            own.resume()
+        else:
+            own.start()
+    sidecar.wait_for_shards(1)
+    wait_until(lambda: client.get("/readyz").status == 200, "it is ready")
+    assert sidecar.stop() == 0
+
+
+def test_a_signal_ends_the_wait(own: LocalBroker, bed: Bed) -> None:
+    sidecar, client = _served(bed)
+    own.pause()
+    try:
+        sidecar.start()
+        wait_until(client.listens, "the port is served")
+        began = time.monotonic()
+        assert sidecar.stop() == 0, "in the middle of an attempt"
+        assert time.monotonic() - began < _PROMPT_S
+        sidecar.start()
+        _wait_for_attempts(sidecar, 1)
+        began = time.monotonic()
+        assert sidecar.stop() == 0, "in the pause"
+        assert time.monotonic() - began < _PROMPT_S
+    finally:
+        own.resume()
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with secured_broker(tmp_path_factory.mktemp("secured")) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("password", "Authentication failed"),
+        ("authority", "certificate verify failed"),
+        ("no certificate", "alert"),
+    ],
+)
+def test_a_refusal_ends_the_process_at_once_with_the_reason(
+    secured: SecuredBroker, tmp_path: Path, wrong: str, words: str
+) -> None:
+    common = secured.sasl("PLAIN", tmp_path, "not-the-password")
+    servers = secured.sasl_servers
+    if wrong == "authority":
+        del common["ssl.ca.location"]
+    elif wrong == "no certificate":
+        common, servers = {**common, "security.protocol": "SSL"}, secured.tls_servers
+    config = tmp_path / "postdate.toml"
+    config.write_text(
+        "\n".join(["[kafka.common]", *(f"{json.dumps(name)} = {json.dumps(value)}" for name, value in common.items())])
+    )
+    began = time.monotonic()
+    done = run_postdate("run", "-b", servers, "--config", str(config), "--data", str(tmp_path), "--http-port", "0")
+    assert done.returncode == 2, done.stderr
+    assert "Kafka refuses this process" in done.stderr
+    assert words in done.stderr
+    assert time.monotonic() - began < PATIENCE_S / 4
+
+
+def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
+    secured: SecuredBroker, bed: Bed
+) -> None:
+    """A listener without TLS breaks it; so does a proxy whose broker is away."""
+    sidecar, _ = _served(bed)
+    sidecar.bootstrap = secured.super_servers
+    sidecar.common = {"security.protocol": "SSL", "ssl.ca.location": str(secured.certificates.ca)}
+    sidecar.start()
+    _wait_for_attempts(sidecar, 1)
+    assert "connecting to a PLAINTEXT broker listener?" in sidecar.log_text()
+    assert sidecar.stop() == 0

@@ -1,0 +1,201 @@
+"""What befalls the brokers of a simulated world, its admin path, its leaders for long, and the disks of its machines.
+
+Each method is one event. Whatever lasts ends after its time, or with `cease`.
+
+Thread rule: one thread; an event never waits, it only changes what others will find.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from random import Random
+
+from postdate.connectors.kafka.sim.brokers import SESSION_MS
+from postdate.connectors.kafka.sim.silence import Server
+from support.simulation.events import Events
+from support.simulation.traffic import REQUESTS
+from support.simulation.world import World
+
+#: Brokers of a cluster that has more than one.
+BROKERS = 3
+#: ms. How far the clocks of brokers may be apart from that of the cluster, and what they gain in a second.
+APART_MS_MAX, DRIFT_MAX = 200.0, 0.002
+#: ms. How long leaders are away, and machines suspended: longer than any time-out, up to an hour.
+STALLS_MS = (200_000.0, 200_000.0, 900_000.0, 3_600_000.0)
+#: ms. How often the poll threads act during a stall, since nothing else happens: at least, at most.
+STALLED_POLL_MS = (500.0, 2_000.0)
+_OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", f"{REQUESTS}.verdicts")
+
+
+class ClusterEvents:
+    """The events of one schedule. `stalled_until_ms`: when the last stall ends."""
+
+    def __init__(self, world: World, random: Random, events: Events) -> None:
+        self.stalled_until_ms = 0.0
+        self._world = world
+        self._random = random
+        self._events = events
+
+    def several_brokers(self) -> None:
+        """The cluster has several brokers, and their clocks differ. REQUIRES: no topic exists yet."""
+        brokers = self._world.broker.brokers
+        brokers.grow(BROKERS)
+        for node in brokers.nodes:
+            node.skew_ms = self._random.uniform(-APART_MS_MAX, APART_MS_MAX)
+            node.drift = self._random.choice([0.0, self._random.uniform(-DRIFT_MAX, DRIFT_MAX)])
+
+    def cease(self) -> None:
+        """Undo whatever lasts."""
+        world = self._world
+        world.broker.brokers.recover()
+        world.broker.silence.end()
+        world.disks.full.clear()
+        world.poll_ms = world.POLL_MS
+
+    # ---- brokers ---------------------------------------------------------------------------------------------------
+
+    def freeze_leader(self) -> None:
+        """The broker that leads a log is frozen until it is deposed. Then an owner goes, another takes over, and the
+        deposed broker goes on at about that time."""
+        world, choose = self._world, self._random
+        brokers, number = world.broker.brokers, self._leader()
+        if self._events.at_peace or not brokers.freeze(number):
+            return
+        world.reached["broker frozen"] += 1
+        world.trace(f"broker {number} freezes")
+        now = world.time.now_ms
+        goes_ms = SESSION_MS + choose.uniform(300.0, 6_000.0)
+        world.time.at(now + goes_ms, choose.choice([self._events.kill, self._events.stop]))
+        if choose.random() < 0.2:  # too early: nobody was deposed
+            goes_ms = SESSION_MS - choose.uniform(200.0, 8_000.0)
+        world.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
+
+    def kill_broker(self) -> None:
+        """The broker that leads a log is killed, and started again some time later."""
+        world, choose, number = self._world, self._random, self._leader()
+        if self._events.at_peace or not world.broker.brokers.kill(number):
+            return
+        world.reached["broker killed"] += 1
+        world.trace(f"broker {number} is killed")
+        restart = functools.partial(world.broker.brokers.restart, number)
+        world.time.at(world.time.now_ms + choose.uniform(1_000.0, 20_000.0), restart)
+
+    def move_leader(self) -> None:
+        """A log is handed over in good order: from now on another clock stamps it."""
+        world = self._world
+        log = self._random.choice(world.broker.topics[self._random.choice(_OWN)].logs)
+        number = self._random.randrange(len(world.broker.brokers.nodes))
+        world.reached["leader moved"] += world.broker.brokers.move(log, number)
+
+    def _leader(self) -> int:
+        topics = self._world.broker.topics
+        return self._random.choice(topics[self._random.choice(_OWN)].logs).leader
+
+    def _resume(self, number: int) -> None:
+        self._world.trace(f"broker {number} goes on")
+        self._world.broker.brokers.resume(number)
+
+    # ---- the admin path --------------------------------------------------------------------------------------------
+
+    def silence_admin(self, for_ms: float | None = None) -> None:
+        """Requests of admin clients fail or hang; producers and consumers are served."""
+        choose, world = self._random, self._world
+        if self._events.at_peace:
+            return
+        servers = choose.choice([[Server.CONTROLLER], [Server.CONTROLLER, Server.LEADERS], list(Server)])
+        wait_ms = choose.choice([5_000.0, 20_000.0, 60_000.0]) if for_ms is None else for_ms
+        world.broker.silence.begin(servers, wait_ms, refuses=choose.random() < 0.5)
+        world.reached["admin path silent"] += 1
+        world.trace(f"{[server.value for server in servers]} serve no admin client for {wait_ms:.0f}")
+
+    # ---- stalls ----------------------------------------------------------------------------------------------------
+
+    def stalls(self) -> list[Callable[[], None]]:
+        """What stands still for long."""
+        in_takeover = [self.lose_leader_in_takeover, self.lose_leader_in_takeover, self.suspend_in_takeover]
+        return [self.lose_leader_for_long, self.suspend, *in_takeover]
+
+    def lose_leader_for_long(self) -> None:
+        """A topic has no leaders for minutes, up to an hour; an owner dies meanwhile, so that a takeover meets it."""
+        choose, world = self._random, self._world
+        self._lose_leader(choose.choice([*_OWN, "orders"]))
+        for _ in range(choose.choice([1, 2])):
+            world.time.at(world.time.now_ms + choose.choice([50.0, 3_000.0, 30_000.0]), self._events.kill)
+
+    def _lose_leader(self, topic: str) -> None:
+        world, choose = self._world, self._random
+        if self._events.at_peace:
+            return
+        logs, wait_ms = world.broker.topics[topic].logs, self._stall()
+        logs = logs if choose.random() < 0.7 else [choose.choice(logs)]
+        for log in logs:
+            log.has_leader = False
+        world.reached["leader gone for long"] += 1
+        world.reached["leader gone"] += topic == "orders"
+        world.trace(f"{topic} has no leader for {wait_ms:.0f}")
+
+        def back() -> None:
+            for log in logs:
+                log.has_leader = True
+
+        world.time.at(world.time.now_ms + wait_ms, back)
+
+    def lose_leader_in_takeover(self) -> None:
+        """The next owner loses the leader of a log that it is about to read, for minutes up to an hour."""
+        world, choose = self._world, self._random
+        step = choose.choice(["takeover.bounded", "takeover.bounded", "takeover.record-applied"])
+        topic = choose.choice([f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dispatch-log", f"{REQUESTS}.store", REQUESTS])
+        world.ambushes[step, world.reached[step] + 1] = functools.partial(self._lose_leader, topic)
+        world.time.at(world.time.now_ms + 100.0, self._events.kill)
+
+    def suspend_in_takeover(self) -> None:
+        """The next owner is suspended in the middle of its takeover, and its connections are gone when it wakes up."""
+        world, choose = self._world, self._random
+        step = choose.choice(["takeover.bounded", "takeover.record-applied"])
+        world.ambushes[step, world.reached[step] + 1] = self.suspend
+        world.time.at(world.time.now_ms + 100.0, self._events.kill)
+
+    def suspend(self) -> None:
+        """Machines stand still for minutes, up to an hour: their steady clocks go on meanwhile, or stand still, too."""
+        world, choose = self._world, self._random
+        if self._events.at_peace:
+            return
+        wait_ms = self._stall()
+        world.reached["cut"] += 1
+        for machine in choose.choice([world.machines, world.machines[:1]]):
+            process = world.process_on(machine)
+            if process is None:
+                continue
+            world.pause(process, wait_ms)
+            if choose.random() < 0.5:
+                machine.clock.stop_steady(wait_ms)
+            machine.cut_until_ms = world.time.now_ms + wait_ms + choose.uniform(0.0, 5_000.0)
+        world.reached["machine suspended"] += 1
+
+    def _stall(self) -> float:
+        """How long a stall lasts that begins now: the poll threads act less often until it ends."""
+        world, wait_ms = self._world, self._random.choice(STALLS_MS)
+        self.stalled_until_ms = max(self.stalled_until_ms, world.time.now_ms + wait_ms)
+        world.poll_ms = STALLED_POLL_MS
+
+        def over() -> None:
+            if world.time.now_ms >= self.stalled_until_ms:
+                world.poll_ms = world.POLL_MS
+
+        world.time.at(world.time.now_ms + wait_ms, over)
+        return wait_ms
+
+    # ---- disks -----------------------------------------------------------------------------------------------------
+
+    def fill_disk(self) -> None:
+        """The disk of a machine takes nothing more for a while."""
+        world = self._world
+        if self._events.at_peace:
+            return
+        root = self._random.choice(world.machines).directory
+        world.disks.full.add(root)
+        world.reached["disk filled"] += 1
+        world.trace(f"the disk of {root.name} is full")
+        free_ms = world.time.now_ms + self._random.choice([100.0, 2_000.0, 10_000.0])
+        world.time.at(free_ms, functools.partial(world.disks.full.discard, root))

@@ -1,0 +1,41 @@
+"""Safeguards against what clusters do: each taken out must be caught by the schedules of its theme.
+
+They patch the simulated client, so they fit whatever code calls it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from unittest.mock import patch
+
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from support.simulation.themes import ENDS, STAMPS
+from support.simulation.world import World
+
+
+def _abort_settles(_: World) -> AbstractContextManager[object]:
+    """After an abort the producer is always used again: a late commit decides the next transaction."""
+    honest = SimTransactionalProducer.abort
+
+    def abort(self: SimTransactionalProducer) -> None:
+        honest(self)
+        self._transport_failed, self._end_took_ms = False, 0.0
+
+    return patch.object(SimTransactionalProducer, "abort", abort)
+
+
+def _local_stamps(_: World) -> AbstractContextManager[object]:
+    """Delivered records carry the wall clock of the machine, not the estimate of the broker's clock."""
+    honest = SimTransactionalProducer.begin
+
+    def begin(self: SimTransactionalProducer, created_ms: int = 0) -> None:
+        honest(self)
+
+    return patch.object(SimTransactionalProducer, "begin", begin)
+
+
+CLUSTER_MUTATIONS: dict[str, tuple[Callable[[World], AbstractContextManager[object]], str]] = {
+    "an abort leaves no suspicion": (_abort_settles, ENDS),
+    "records are stamped by the machine": (_local_stamps, STAMPS),
+}

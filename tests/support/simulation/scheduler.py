@@ -1,0 +1,148 @@
+"""Who acts next: each step of an actor is a coroutine of its own, so any two of them may alternate in any order.
+
+An actor's step runs until it waits, or until it lets others go first. It is then suspended where it stands, and the
+scheduler draws who goes on: a suspended step whose time has come, or an actor that wants to begin one. So a process is
+overtaken between any two of its requests, as often as chance has it, and nobody has to end before the one that it
+overtook.
+
+A step of a dead process is resumed at once: the check of who is alive, behind each suspension, then ends it.
+
+Thread rule: one thread. The coroutines are greenlets, since the code under test is not written to be suspended.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from greenlet import getcurrent, greenlet
+
+from postdate.connectors.kafka.sim import SimTime
+from support.simulation.process import Actor, Crashed, Process
+
+if TYPE_CHECKING:
+    from support.simulation.process import PollActor, ShardActor
+
+    AnyActor = PollActor | ShardActor
+
+#: A schedule that begins more steps than this goes round in circles.
+STEPS_MAX = 60_000
+#: ms. The most that passes at once, since what happens meanwhile may wake others.
+_PASSES_MS_MAX = 100.0
+#: ms. The least: time must pass even where somebody's time has come and he cannot act.
+_PASSES_MS_MIN = 0.05
+
+
+class Scheduler:
+    """Lets the actors of `processes` act, one at a time. `failed` is called with an actor whose step raised."""
+
+    def __init__(
+        self, time: SimTime, random: Random, processes: list[Process], failed: Callable[[Actor, str], None]
+    ) -> None:
+        self.steps = 0
+        self._time = time
+        self._random = random
+        self._processes = processes
+        self._failed = failed
+        self._current: AnyActor | None = None
+        self._suspended: dict[AnyActor, tuple[greenlet, float]] = {}  # and when each goes on
+
+    @property
+    def current(self) -> AnyActor:
+        """The actor whose step this is. REQUIRES: it is one's."""
+        assert self._current is not None, "nobody acts now"
+        return self._current
+
+    def is_within(self, actor: AnyActor) -> bool:
+        """True while the actor is in the middle of a step."""
+        return actor is self._current or actor in self._suspended
+
+    def run_until(self, end_ms: float) -> None:
+        """Let everybody act until that time."""
+        while self._time.now_ms < end_ms:
+            if not self._run_one():
+                self._pass_time(end_ms)
+        self._end_dead()
+
+    def suspend(self, until_ms: float) -> None:
+        """The acting step goes on at that time or later, and others meanwhile. REQUIRES: called within a step."""
+        actor, hub = self.current, getcurrent().parent
+        assert hub is not None, "a step runs within the scheduler"
+        self._suspended[actor] = (getcurrent(), until_ms)
+        hub.switch()
+
+    def others_may_act(self) -> bool:
+        """True where somebody else wants to act now."""
+        return any(actor is not self._current for actor in self._ready())
+
+    def unwind(self) -> None:
+        """End every step of a dead process. REQUIRES: called outside of any step."""
+        self._end_dead()
+
+    def _run_one(self) -> bool:
+        """Let one of those act who want to; False where nobody does."""
+        self._end_dead()
+        ready = list(self._ready())
+        if not ready:
+            return False
+        actor = ready[0] if len(ready) == 1 else self._random.choice(ready)
+        if actor in self._suspended:
+            self._resume(actor, self._suspended.pop(actor)[0])
+        else:
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise AssertionError(f"{STEPS_MAX} steps and no end: {actor.name} at {self._time.now_ms}")
+            self._resume(actor, greenlet(self._step))
+        return True
+
+    def _resume(self, actor: AnyActor, task: greenlet) -> None:
+        self._current = actor
+        try:
+            task.switch()
+        finally:
+            self._current = None
+
+    def _step(self) -> None:
+        """One step of the current actor, from its beginning to its end."""
+        actor = self.current
+        try:
+            actor.step()
+        except Crashed:
+            self._failed(actor, "")
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)[-4:]
+            where = " < ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in reversed(frames))
+            self._failed(actor, f"{type(error).__name__}: {error} at {where}")
+
+    def _end_dead(self) -> None:
+        """Resume the suspended steps of dead processes, which ends them."""
+        for actor in [actor for actor in self._suspended if actor.process.dead]:
+            self._resume(actor, self._suspended.pop(actor)[0])
+            assert actor not in self._suspended, f"{actor.name} is dead and goes on"
+
+    def _ready(self) -> Iterator[AnyActor]:
+        """The actors that may act now, in an order that only the schedule decides."""
+        now_ms, suspended = self._time.now_ms, self._suspended
+        for process in self._processes:
+            if process.paused_until_ms <= now_ms:
+                for actor in process.actors:
+                    if actor in suspended:
+                        if suspended[actor][1] <= now_ms:
+                            yield actor
+                    elif actor is not self._current and actor.is_due(now_ms):
+                        yield actor
+
+    def _pass_time(self, end_ms: float) -> None:
+        """Nobody acts now: let time pass until somebody may want to."""
+        now_ms, soonest = self._time.now_ms, end_ms
+        for process in self._processes:
+            if process.paused_until_ms > now_ms:
+                soonest = min(soonest, process.paused_until_ms)
+                continue
+            for actor in process.actors:
+                at_ms = self._suspended[actor][1] if actor in self._suspended else actor.next_at_ms
+                soonest = min(soonest, at_ms)
+        self._time.wait(min(end_ms, max(soonest, now_ms + _PASSES_MS_MIN), now_ms + _PASSES_MS_MAX) - now_ms)

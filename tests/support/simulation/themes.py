@@ -1,0 +1,148 @@
+"""Themes of schedules whose troubles lie in the cluster, in targets, on clocks and disks, and how they are set up.
+
+A calm theme has no other fault than its own, so that what is late is late for that.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+from postdate.connectors.kafka.seam import Partition
+from support.simulation.cluster_events import ClusterEvents
+from support.simulation.judge import Outcome
+from support.simulation.target_events import BAD, GOOD, TargetEvents
+from support.simulation.traffic import REQUESTS
+
+if TYPE_CHECKING:
+    from support.simulation.plan import Plan
+
+#: Three brokers, whose clocks differ: leaders move, die, and freeze while an owner goes.
+BROKERS = "brokers"
+#: The admin path fails, producers and consumers work. Calm.
+ADMIN = "admin"
+#: Leaders are away, and machines suspended, for minutes up to an hour.
+STALLS = "stalls"
+#: The clocks of machines are hours ahead, and brokers refuse such stamps.
+STAMPS = "stamps"
+#: One target misbehaves. Calm.
+BAD_TARGET = "bad target"
+#: Disks are full for a while.
+DISKS = "disks"
+#: Ends of any transaction are copied, and refused when they are sent again.
+ENDS = "ends"
+
+CLUSTER_THEMES = (BROKERS, ADMIN, STALLS, STAMPS, BAD_TARGET, DISKS, ENDS)
+CALM = frozenset({ADMIN, BAD_TARGET})
+#: ms. How long a theme lasts, where it is not drawn as usual.
+_DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
+_HOUR_MS = 3_600_000.0
+#: ms. The first copy of an end was seen to arrive 0.99 s late.
+_COPY_MS_MAX = 1_000.0
+
+
+class Themes:
+    """What a theme adds to one schedule."""
+
+    def __init__(self, plan: Plan, seed: int) -> None:
+        self._plan = plan
+        self._theme = plan.theme
+        self._random = Random(f"{seed}/cluster")
+        self.cluster = ClusterEvents(plan.world, self._random, plan.events)
+        self.targets = TargetEvents(plan.world, self._random, plan.traffic, {})
+        self._late: frozenset[str] = frozenset()  # targets whose messages must not be late
+        plan.duration_ms = _DURATION_MS.get(self._theme, plan.duration_ms)
+        if self._theme == BROKERS:
+            plan.by_hand = self._random.random() < 0.5
+        elif self._theme in CALM:
+            plan.by_hand, plan.rates, plan.entries_max = False, (), [1_000]
+        elif self._theme == STAMPS:
+            plan.stamps = {}
+        elif self._theme == ENDS:
+            plan.duration_ms = 30_000.0
+
+    @property
+    def is_calm(self) -> bool:
+        """True where nothing else may go wrong."""
+        return self._theme in CALM
+
+    def before_topics(self) -> None:
+        """Set up what must be there before there are topics."""
+        if self._theme == BROKERS:
+            self.cluster.several_brokers()
+
+    def plan_events(self) -> None:
+        """Add the events of the theme. REQUIRES: the machines are there."""
+        plan, choose, world = self._plan, self._random, self._plan.world
+        now = world.time.now_ms
+        if self._theme == BROKERS:
+            for number in range(3):
+                world.time.at(now + number * 20_000.0 + choose.uniform(500.0, 4_000.0), self._strike_broker)
+            for _ in range(6):
+                world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.move_leader)
+        elif self._theme == STALLS:
+            for _ in range(2):
+                event = choose.choice(self.cluster.stalls())
+                world.time.at(now + choose.uniform(0.3, 0.9) * plan.duration_ms, event)
+        elif self._theme == STAMPS:
+            for machine in world.machines:
+                machine.clock.skew_ms = choose.choice([2.0, 2.0, -2.0, 1.1]) * _HOUR_MS
+        elif self._theme == DISKS:
+            for _ in range(5):
+                world.time.at(now + choose.uniform(0.0, plan.duration_ms), self.cluster.fill_disk)
+        elif self._theme == ENDS:
+            world.faults.rates |= {"end-copied": 0.5, "end-refused": 0.6, "added-apart": 0.7, "sent-early": 0.3}
+            world.faults.rates["slow"] = 0.1  # a transaction that takes long is one that a late copy may meet
+            world.faults.copy_ms_max = _COPY_MS_MAX
+            for number in range(3):
+                world.time.at(now + number * 10_500.0 + choose.uniform(2_000.0, 6_000.0), self._leap)
+        elif self._theme == ADMIN:
+            self.targets.load(plan.partitions, plan.duration_ms - 5_000.0)
+            silence_ms = choose.choice([60_000.0, 110_000.0])
+            world.time.at(now + 8_000.0, lambda: self.cluster.silence_admin(silence_ms))
+            self._late = frozenset({GOOD, BAD})
+        elif self._theme == BAD_TARGET:
+            trouble, for_ms = choose.choice(self.targets.menu()), choose.choice([15_000.0, 40_000.0])
+            self.targets.load(plan.partitions, plan.duration_ms - 5_000.0, burst_at_ms=9_500.0)
+            world.time.at(now + 10_000.0, lambda: trouble(for_ms))
+            self._late = frozenset({GOOD})
+
+    def _leap(self) -> None:
+        """The cluster's clock goes forward by ten seconds, and a request shows it: a beat comes first, and behind it
+        everything that has fallen due."""
+        world = self._plan.world
+        world.reached["broker's clock stepped"] += 1
+        world.broker.skew_ms += 10_000.0
+        for index in range(self._plan.partitions):
+            if world.broker.serves(world.broker.topics[REQUESTS].logs[index]):
+                self._plan.traffic.send_plain(index)
+
+    def _strike_broker(self) -> None:
+        self._random.choice([self.cluster.freeze_leader, self.cluster.freeze_leader, self.cluster.kill_broker])()
+
+    def patience_ms(self) -> float:
+        """How much longer than its duration the schedule lasts: until the last stall has ended by itself."""
+        return max(self.cluster.stalled_until_ms - self._plan.world.time.now_ms, 0.0)
+
+    def cease(self) -> None:
+        """Undo whatever lasts."""
+        self.cluster.cease()
+        self.targets.cease()
+
+    def before_judgement(self) -> None:
+        """Keep what was deleted for the judges, and excuse what the trouble explains."""
+        world = self._plan.world
+        for topic in world.broker.deleted:
+            assert topic.name != REQUESTS
+            for index, log in enumerate(topic.logs):
+                world.archive.setdefault(Partition(topic.name, index), []).extend(log.committed())
+        world.reached["write found no room"] += world.disks.refused
+        world.reached["a deposed leader answers"] += world.broker.stale_answers
+        self.targets.excuse()
+
+    def judge(self, outcome: Outcome) -> None:
+        """What was late is added to `outcome.wrong`."""
+        if self._late:
+            self.targets.judge(outcome, self._late)

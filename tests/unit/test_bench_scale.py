@@ -1,0 +1,45 @@
+"""Goal: a burst counts only if all of it was accepted before it was due; a slow machine gets longer, within a bound.
+
+Method: bursts that are said to be accepted in time or not, in the place of real ones.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from postdate.sidecar.bench import scale
+from postdate.sidecar.bench.bed import Bed
+from postdate.sidecar.errors import TransientError
+
+
+class _QuietBed:
+    def say(self, _: str) -> None:
+        """Nobody listens."""
+
+
+def _leads(monkeypatch: pytest.MonkeyPatch, in_time_from_ms: float) -> list[int]:
+    """Have bursts with this lead or more accepted in time; what each was given is in the list."""
+    leads: list[int] = []
+
+    def burst(_: Bed, messages: int, processes: int, lead_ms: int) -> float | None:
+        leads.append(lead_ms)
+        return messages * processes if lead_ms >= in_time_from_ms else None
+
+    monkeypatch.setattr(scale, "_burst_after", burst)
+    return leads
+
+
+def test_a_burst_that_was_due_too_early_is_sent_again_and_due_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads = _leads(monkeypatch, 10_000)
+    assert scale._burst(cast(Bed, _QuietBed()), 1_000, 2) == 2_000
+    assert leads == [4_060, 8_120, 16_240]
+
+
+def test_a_machine_that_never_accepts_in_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    leads = _leads(monkeypatch, float("inf"))
+    with pytest.raises(TransientError, match="try fewer"):
+        scale._burst(cast(Bed, _QuietBed()), 1_000, 1)
+    assert len(leads) == 7
+    assert leads[-1] == 64 * leads[0]

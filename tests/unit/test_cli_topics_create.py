@@ -1,0 +1,32 @@
+"""Goal: `topics create` works on a cluster of which some brokers hear of new topics later than others.
+
+Method: the command over the simulated Kafka; an answer leaves out a topic the first times that it is asked for, as that
+of a broker does which lags behind the controller.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pytest
+
+from postdate.connectors.kafka.seam import TopicInfo
+from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.connectors.wire.topics import OwnTopics
+from support.command_bed import SimBed
+
+
+def test_a_broker_that_lags_behind_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bed, asked = SimBed(), Counter[str]()
+    describe = SimAdmin.describe
+
+    def lagging(admin: SimAdmin, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        live = describe(admin, topics, config)
+        asked.update(live.keys())
+        return {name: info for name, info in live.items() if asked[name] % 3 == 0}
+
+    monkeypatch.setattr(SimAdmin, "describe", lagging)
+    result = bed.call("topics", "create", "--requests", "late", "--replication-factor", "1", "--partitions", "1")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert set(result.stdout.split()) == OwnTopics.of("late").names()

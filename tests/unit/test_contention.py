@@ -1,0 +1,77 @@
+"""Goal: a bound on time excuses what others kept the programs of a test from doing, and nothing that these do.
+
+Method: curves over samples that are written here; programs that burn the processor, as children of the test, which are
+its own load, and as children of init, which are not; and the sampler itself.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from support.contention import Sample, Waits, busy_s, used_s, watch_contention
+from support.sidecars import wait_until
+
+_BURN = "import time\nwhile time.process_time() < 0.5: pass"
+#: s. Less than what each burns, by the steps of the figures.
+_LEAST_S = 0.4
+
+
+def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
+    samples = [
+        Sample(1_000, 0, 50, 0.0),
+        Sample(1_100, 0, 90, 0.0),  # ours alone
+        Sample(1_200, 0, 100, 1.5),  # 10 ms on each of two cores
+        Sample(1_300, 30, 105, 0.5),  # the sampler itself waited for longer than the pressure says
+        Sample(1_400, 0, 300, 2.0),  # cannot have waited for more than 100 ms
+    ]
+    waits = Waits.most(samples, cores=2)
+    assert waits.undisturbed([1_000, 1_100, 1_200, 1_300, 1_350], [1_100, 1_200, 1_300, 1_400, 1_500]).tolist() == [
+        100,
+        80,
+        70,
+        0,
+        100,
+    ]
+    assert round(waits.share, 3) == 0.375
+    assert Waits.average(samples).undisturbed([1_100, 1_200, 1_300], [1_200, 1_300, 1_400]).tolist() == [90, 95, 0]
+    assert Waits.average([]).undisturbed([5], [7]).tolist() == [2]
+
+
+def test_the_load_of_others_is_told_apart_from_that_of_the_test() -> None:
+    """Each burns half a second of the processor: a child, which is the test's own, and a child of init."""
+    own, busy = used_s(os.getpid()), busy_s()
+    subprocess.run([sys.executable, "-c", _BURN], check=True)
+    between = used_s(os.getpid())
+    assert between - own >= _LEAST_S
+    assert busy_s() - busy >= _LEAST_S
+    busy = busy_s()
+    # A shell that ends at once leaves its child to init.
+    start = ["sh", "-c", '"$0" -c "$1" >/dev/null & echo $!', sys.executable, _BURN]
+    pid = int(subprocess.run(start, stdout=subprocess.PIPE, text=True, check=True).stdout)
+    wait_until(lambda: not _runs(pid), "the other has ended")
+    assert busy_s() - busy >= _LEAST_S
+    assert used_s(os.getpid()) - between < _LEAST_S
+
+
+def test_the_sampler_answers_each_time_and_its_curve_rises() -> None:
+    with watch_contention() as watch:
+        first = watch.most()
+        began_ms = time.time() * 1000
+        subprocess.run([sys.executable, "-c", _BURN], check=True)
+        ended_ms = time.time() * 1000
+        waits, average = watch.most(), watch.average()
+    (undisturbed_ms,) = waits.undisturbed([began_ms], [ended_ms])
+    assert 0 <= undisturbed_ms <= ended_ms - began_ms
+    assert 0 <= first.share <= 1
+    assert 0 <= average.share <= waits.share <= 1
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

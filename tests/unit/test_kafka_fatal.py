@@ -1,0 +1,102 @@
+"""Goal: a fatal error of the client library is raised, whichever callback met it; an error that passes is not. An admin
+client that cannot answer is replaced.
+
+Method: the real consumer, with an address at which nobody answers; the test calls its callbacks as the library does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from postdate.connectors.kafka.admin import ConfluentAdmin
+from postdate.connectors.kafka.classification import classify
+from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.connectors.kafka.settings import KafkaSettings
+
+REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
+#: As an event of a poll has it: the code of the reason is gone, and its text is there.
+REPLACED_EVENT = KafkaError(KafkaError._FATAL, f"Fatal error: {KafkaError(KafkaError.FENCED_INSTANCE_ID).str()}: why")
+OTHER_EVENT = KafkaError(KafkaError._FATAL, "Fatal error: something that nobody has seen")
+PASSING = KafkaError(KafkaError._TRANSPORT)
+
+Meet = Callable[[ConfluentGroupConsumer, KafkaError], None]
+CALLBACKS: list[Meet] = [
+    lambda consumer, error: consumer._on_error(error),
+    lambda consumer, error: consumer._on_commit(error, []),
+    lambda consumer, error: consumer._note(("", -1, error)),
+    lambda consumer, error: consumer._note(("requests", 0, error)),
+]
+
+
+@pytest.fixture
+def consumer() -> Iterator[ConfluentGroupConsumer]:
+    made = ConfluentGroupConsumer(KafkaSettings("127.0.0.1:1"), "group", "pod-0")
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("meet", CALLBACKS)
+@pytest.mark.parametrize(
+    ("error", "expected"), [(REPLACED, Fenced), (REPLACED_EVENT, Fenced), (OTHER_EVENT, FatalClient)]
+)
+def test_a_fatal_error_of_any_callback_is_raised_by_every_poll_from_then_on(
+    consumer: ConfluentGroupConsumer, meet: Meet, error: KafkaError, expected: type[KafkaFault]
+) -> None:
+    meet(consumer, error)
+    meet(consumer, PASSING)
+    for _ in range(2):
+        with pytest.raises(expected) as raised:
+            consumer.poll(10, 0.0)
+        assert error.str() in str(raised.value)
+
+
+@pytest.mark.parametrize("meet", CALLBACKS)
+def test_an_error_that_passes_is_raised_by_no_poll(consumer: ConfluentGroupConsumer, meet: Meet) -> None:
+    meet(consumer, PASSING)
+    assert consumer.poll(10, 0.0) == []
+
+
+def test_an_exception_that_breaks_a_callback_off_is_fatal(
+    consumer: ConfluentGroupConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken:
+        def poll(self, timeout_s: float) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE, "an assignment in the middle of another"))
+
+    whole = consumer._consumer
+    monkeypatch.setattr(consumer, "_consumer", Broken())
+    with pytest.raises(FatalClient):
+        consumer.poll(10, 0.0)
+    monkeypatch.setattr(consumer, "_consumer", whole)
+    with pytest.raises(FatalClient):
+        consumer.poll(10, 0.0)
+
+
+def test_a_fatal_event_is_never_taken_for_an_outage() -> None:
+    assert isinstance(classify(OTHER_EVENT, "read", otherwise=Unreachable), FatalClient)
+    assert isinstance(classify(REPLACED_EVENT, "read", otherwise=Unreachable), Fenced)
+
+
+@pytest.mark.parametrize("error", [OTHER_EVENT, KafkaError(KafkaError._TIMED_OUT, "waiting for controller")])
+def test_an_admin_client_that_failed_or_got_no_answer_is_replaced_and_its_caller_may_ask_again(
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError
+) -> None:
+    admin = ConfluentAdmin(KafkaSettings("127.0.0.1:1", admin_timeout_s=0.2))
+    failed = Future[object]()
+    failed.set_exception(KafkaException(error))
+    first = admin._open()
+    monkeypatch.setattr(AdminClient, "describe_cluster", lambda client, **_: failed if client is first else Future())
+    with pytest.raises(Unreachable, match=error.str()):
+        admin.cluster_id()
+    assert admin._open() is not first
+    with pytest.raises(Unreachable, match="no answer in time"):
+        admin.cluster_id()
+    admin.close()
+    with pytest.raises(FatalClient):
+        admin.cluster_id()

@@ -1,0 +1,239 @@
+"""Goal: an answer of a deposed leader repeats nothing, loses nothing and halts nothing.
+
+Method: the real shard over the simulated broker, whose admin answers are as old as the test says for some time, as
+those of a leader that was frozen and then continued. Two disks serve the shard in turn.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.connectors.wire.dispatch_log import OWNER
+from postdate.connectors.wire.stored import BOUND_KEY, stored_offset
+from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.states import State
+from support.shard_bench import OWN, Bench, R
+
+_LOG = Partition(OWN.dispatch_log, 0)
+_STORE = Partition(OWN.store, 0)
+_REQUESTS = Partition(R, 0)
+_LONG = RequestTopicConfig(R, store_after_ms=1_000)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@contextmanager
+def _stale(monkeypatch: pytest.MonkeyPatch, ends: dict[Partition, int]) -> Iterator[None]:
+    """Every admin client, and no reader and no producer, is answered by a leader that knows these ends."""
+    honest = SimAdmin.end_offsets
+
+    def end_offsets(self: SimAdmin, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+        found = honest(self, parts, isolation)
+        return {part: min(offset, ends.get(part, offset)) for part, offset in found.items()}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimAdmin, "end_offsets", end_offsets)
+        yield
+
+
+def _end(bench: Bench, part: Partition) -> int:
+    return bench.admin.end_offsets([part], Isolation.READ_UNCOMMITTED)[part]
+
+
+def _for_ms(bench: Bench, shard: Shard, ms: float, each: Callable[[], None] = lambda: None) -> None:
+    until_ms = bench.time.now_ms + ms
+
+    def is_over() -> bool:
+        each()
+        return bench.time.now_ms > until_ms
+
+    bench.until(shard, is_over, ms + 60_000)
+
+
+def _read_here_and_delivered_elsewhere(bench: Bench, count: int) -> int:
+    """Disk 0 holds entries that disk 1 has delivered since; returns the end of the log that disk 0 knew."""
+    shard = bench.shard()
+    for _ in range(count):
+        bench.schedule(bench.time.now_ms + 5_000)
+    bench.until(shard, lambda: shard.next_request == count)
+    shard.close()
+    known = _end(bench, _LOG)
+    other = bench.new_shard(place="1")
+    bench.until(other, lambda: bench.ended() == count)
+    other.close()
+    return known
+
+
+def test_a_bound_from_a_deposed_leader_repeats_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = _read_here_and_delivered_elsewhere(bench, 5)
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {_LOG: known}):
+        _for_ms(bench, shard, 15_000)
+        assert shard.state not in (State.RUNNING, State.HALTED)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    _for_ms(bench, shard, 10_000)
+    assert len(bench.read("orders")) == 5
+    assert [said.seq for said in bench.log()] == list(range(1, len(bench.log()) + 1))
+    shard.close()
+
+
+def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
+    shard = bench.shard()
+    bench.schedule(1)
+    tenure = shard._tenure
+    assert tenure is not None
+    known = _end(bench, _LOG)
+    honest = tenure.producer.commit
+
+    def commit() -> None:
+        honest()
+        raise UnknownOutcome("no answer")
+
+    monkeypatch.setattr(tenure.producer, "commit", commit)
+    with _stale(monkeypatch, {_LOG: known}):
+        bench.until(shard, lambda: bench.ended() == 1)
+        _for_ms(bench, shard, 15_000)
+        assert len(bench.read("orders")) == 1
+    bench.schedule(1)
+    bench.until(shard, lambda: len(bench.read("orders")) == 2)
+    assert [said.seq for said in bench.log()] == [1, 2, 3, 4]
+    shard.close()
+
+
+def test_an_aborted_record_in_the_gap_is_no_reason_to_take_over_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    known = _end(bench, _LOG)
+    shard.close()
+    stranger = bench.kafka.producer("somebody")
+    stranger.init(10)
+    stranger.begin()
+    stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
+    stranger.flush(10)
+    stranger.abort()
+    assert _end(bench, _LOG) == known + 2
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {_LOG: known}):
+        bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert shard.takeovers == 1
+    assert [said.kind for said in bench.log()] == [OWNER, OWNER]
+    shard.close()
+
+
+def test_a_gap_that_a_foreign_transaction_hides_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    known = _end(bench, _LOG)
+    shard.close()
+    stranger = bench.kafka.producer("somebody")
+    stranger.init(10)
+    stranger.begin()
+    stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
+    stranger.flush(10)
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {_LOG: known}):
+        _for_ms(bench, shard, 8_000)
+        assert shard.state is not State.RUNNING
+    stranger.abort()
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    shard.close()
+
+
+@pytest.mark.parametrize(
+    ("part", "reason"), [(_REQUESTS, "requests-truncated"), (_LOG, "dispatch-log-truncated")], ids=["requests", "log"]
+)
+def test_an_end_below_what_was_read_halts_only_if_it_stands(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, part: Partition, reason: str
+) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.schedule(bench.time.now_ms + 600_000)
+    bench.until(shard, lambda: bench.ended() == 1 and shard.next_request == 2)
+    shard.close()
+    written = len(bench.log())
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {part: 1}):
+        _for_ms(bench, shard, 15_000)
+        assert shard.state is not State.HALTED
+        assert shard.why.startswith(reason)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert [said.kind for said in bench.log()[written:]] == [OWNER]  # and no mark behind a gap that is not there
+    shard.close()
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {part: 1}):
+        if part is _REQUESTS:
+            bench.until(shard, lambda: shard.state is State.HALTED)
+        else:  # the mark is a record too: it lands behind D, and refutes the answer
+            _for_ms(bench, shard, 90_000)
+    assert (shard.state is State.HALTED) == (part is _REQUESTS)
+    shard.close()
+
+
+def test_a_halt_is_confirmed_by_a_new_client(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client of the process is answered by a deposed leader for good; one that is made now is not."""
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + 600_000)
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.close()
+    honest = SimAdmin.end_offsets
+
+    def end_offsets(self: SimAdmin, parts: Iterable[Partition], isolation: Isolation) -> dict[Partition, int]:
+        found = honest(self, parts, isolation)
+        return {part: 0 if self is bench.admin and part == _REQUESTS else offset for part, offset in found.items()}
+
+    monkeypatch.setattr(SimAdmin, "end_offsets", end_offsets)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.takeovers == 1, 5_000)
+    shard.close()
+
+
+def test_a_rebuild_reads_the_store_up_to_a_record_of_its_own(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missed tombstone would repeat a message, and a missed record lose one."""
+    shard = bench.shard(_LONG)
+    for _ in range(2):
+        bench.schedule(bench.time.now_ms + 30_000)
+    bench.until(shard, lambda: bench.ended() == 2)  # stored
+    known = _end(bench, _STORE)
+    bench.schedule(bench.time.now_ms + 60_000)
+    bench.until(shard, lambda: bench.ended() == 3)
+    bench.until(shard, lambda: len(bench.read("orders")) == 2)
+    bench.until(shard, lambda: bench.log()[-1].low_water == 3, 200_000)
+    shard.close()
+    delivered = len(bench.read("orders"))
+    shutil.rmtree(bench.directory / "0")
+    bench.admin.delete_records({_REQUESTS: 3})
+    with _stale(monkeypatch, {_STORE: known}):
+        shard = bench.shard(_LONG)
+    bench.until(shard, lambda: len(bench.read("orders")) == 3, 120_000)
+    _for_ms(bench, shard, 60_000)
+    assert delivered >= 2
+    assert len(bench.read("orders")) == 3
+    assert [record.key for record in bench.read(OWN.store)].count(BOUND_KEY) == 1
+    shard.close()
+
+
+def test_the_bound_of_the_store_names_no_request() -> None:
+    assert stored_offset(BOUND_KEY) == 2**63 - 1
+
+
+def test_a_record_below_what_was_replayed_is_refused(bench: Bench) -> None:
+    check = BoundCheck(bench.kafka, _LOG, 7, bench.kafka.clock)
+    check.verify(7)
+    with pytest.raises(UnverifiedBound, match="has lost its end"):
+        check.verify(6)

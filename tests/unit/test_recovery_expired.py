@@ -1,0 +1,258 @@
+"""Goal: what time resolves halts no shard, and a halt leaves in place what could end it.
+
+Method: the real shard over the simulated broker; the dispatch log expires, is broken, or is out of reach for long,
+and the shard starts on its own disk or on another one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from postdate.connectors.kafka import limits as kafka_limits
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.wire.dispatch_log import BEAT, encode_record
+from postdate.sidecar import failpoints
+from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.states import State
+from support.shard_bench import OWN, Bench, R
+
+_LATER_MS = 120_000
+_OUTAGE_MS = 600_000
+_LOG = Partition(OWN.dispatch_log, 0)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    directory = tmp_path / "simulated" / R
+    directory.mkdir(parents=True)
+    return Bench(directory)
+
+
+def _halt(bench: Bench, topic: RequestTopicConfig | None = None) -> Shard:
+    shard = bench.new_shard(topic) if topic is not None else bench.new_shard()
+    bench.until(shard, lambda: shard.state in (State.HALTED, State.RUNNING))
+    assert shard.state is State.HALTED
+    return shard
+
+
+def _accept(bench: Bench) -> None:
+    told = read_status(bench.directory / "0")
+    assert told is not None
+    instruct(bench.directory / "0", Instruction(do=RESUME, accept=told.loss))
+
+
+def _repeated(bench: Bench) -> list[bytes | None]:
+    seen = Counter(dict(record.headers or [])["postdate-origin"] for record in bench.read("orders"))
+    return [origin for origin, times in seen.items() if times > 1]
+
+
+def _deliver(bench: Bench, shard: Shard, count: int) -> None:
+    for ended in range(count):
+        bench.schedule(1)
+        bench.until(shard, lambda: bench.ended() == ended + 1)  # noqa: B023  # used at once
+
+
+def _end(bench: Bench) -> int:
+    return bench.admin.end_offsets([_LOG], Isolation.READ_UNCOMMITTED)[_LOG]
+
+
+def _dies(bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The process ends inside its next transaction with fates, and the coordinator ends the transaction."""
+    armed = [True]
+
+    def reached(name: str) -> None:
+        if name == step and armed:
+            armed.clear()
+            raise SystemExit(step)
+
+    bench.schedule(1)
+    with monkeypatch.context() as patched:
+        patched.setattr(failpoints, "reached", reached)
+        with pytest.raises(SystemExit):
+            bench.until(shard, lambda: False)
+    shard._drop_index()
+    successor = bench.kafka.producer(shard.ctx.transactional_id)
+    successor.init(30)
+    successor.destroy()
+
+
+def test_a_trailing_aborted_transaction_makes_no_index_look_as_if_it_had_missed_something(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(shard, lambda: shard.next_request == 2)
+    _dies(bench, shard, monkeypatch, "dispatch.flushed")
+    bench.admin.delete_records({_LOG: _end(bench)})
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
+    assert [path.name for path in bench.directory.glob("0*")] == ["0"]
+    shard.close()
+
+
+@pytest.mark.parametrize("step", ["dispatch.committed", "another owner"])
+def test_an_index_that_may_have_missed_fates_halts_and_stays_where_it_is(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """It died between its commit and the local write, or another disk has served since: no log shows either now."""
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(shard, lambda: shard.next_request == 2)
+    if step == "another owner":
+        shard.close()
+        other = bench.new_shard(place="elsewhere/0")
+        bench.schedule(1)
+        bench.until(other, lambda: bench.ended() == 2)
+        other.close()
+    else:
+        _dies(bench, shard, monkeypatch, step)
+    bench.admin.delete_records({_LOG: _end(bench)})
+    delivered = len(bench.read("orders"))
+    for _ in range(2):
+        shard = _halt(bench)
+        assert shard.why.startswith("dispatch-log-empty")
+        assert [path.name for path in bench.directory.glob("0*")] == ["0"]
+        shard.close()
+    assert len(bench.read("orders")) == delivered
+
+
+def test_an_index_whose_next_record_is_the_oldest_that_is_left_goes_on(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    _deliver(bench, shard, 1)
+    shard.close()
+    stranger = bench.kafka.producer("somebody")
+    stranger.init(10)
+    for _ in range(3):
+        stranger.begin()
+        stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
+        stranger.flush(10)
+        stranger.abort()
+    deleted = _end(bench)
+    other = bench.new_shard(place="elsewhere/0")
+    bench.schedule(1)
+    bench.until(other, lambda: bench.ended() == 2)
+    other.close()
+    bench.admin.delete_records({_LOG: deleted})
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
+    assert _repeated(bench) == []
+    assert [path.name for path in bench.directory.glob("0.*")] == []
+    shard.close()
+
+
+def test_a_directory_that_was_put_back_ends_the_halt(bench: Bench) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(shard, lambda: shard.next_request == 2)
+    shard.close()
+    bench.admin.delete_records({_LOG: _end(bench)})
+    (bench.directory / "0").rename(bench.directory / "copy")
+    shard = _halt(bench)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    (bench.directory / "copy").rename(bench.directory / "0")
+    shard = bench.shard()
+    bench.until(shard, lambda: len(bench.read("orders")) == 2, 2 * _LATER_MS)
+    shard.close()
+
+
+def _forge(bench: Bench, seq: int) -> None:
+    last = bench.log()[-1]
+    forged = encode_record(msgspec.structs.replace(last, seq=seq, kind=BEAT, fates=[]))
+    bench.broker.append(_LOG, None, forged, [], 0)
+
+
+@pytest.mark.parametrize("step", [2, -1], ids=["missing", "written twice"])
+def test_a_break_of_seq_can_be_accepted_once_for_all_disks(bench: Bench, step: int) -> None:
+    """What was there is given up, except what STORE holds; what comes later is delivered, whoever serves the shard."""
+    topic = RequestTopicConfig(R, store_after_ms=60_000)
+    shard = bench.shard(topic)
+    _deliver(bench, shard, 2)
+    stored = bench.schedule(bench.time.now_ms + _LATER_MS, value=b"stored")
+    bench.until(shard, lambda: bench.ended() == 3)
+    bench.schedule(bench.time.now_ms + 50_000, value=b"given up")
+    bench.until(shard, lambda: shard.next_request == stored + 2)
+    shard.close()
+    _forge(bench, bench.log()[-1].seq + step)
+    shard = _halt(bench, topic)
+    assert shard.why.startswith("seq-broken")
+    told = read_status(bench.directory / "0")
+    assert told is not None
+    assert told.loss is not None
+    assert (told.loss.topic, told.loss.end) == (R, stored + 2)
+    assert [path.name for path in bench.directory.glob("0*")] == ["0"]
+    _accept(bench)
+    bench.until(shard, lambda: shard.state is State.RUNNING)
+    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+    late = bench.schedule(bench.time.now_ms + 40_000, value=b"late")
+    bench.until(shard, lambda: shard.next_request == late + 1)
+    shard.close()
+    shutil.rmtree(bench.directory / "0")
+    shard = bench.shard(topic)  # another disk meets the same break, and asks nobody
+    bench.until(shard, lambda: len(bench.read("orders")) == 4, 2 * _LATER_MS)
+    values = Counter(record.value for record in bench.read("orders"))
+    assert values == {b"v": 2, b"stored": 1, b"late": 1}
+    assert _repeated(bench) == []
+    shard.close()
+
+
+def test_a_log_without_a_leader_for_long_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    log = bench.broker.log(_LOG)
+
+    def reached(name: str) -> None:
+        if name == "takeover.bounded" and bench.time.now_ms < back_ms:
+            log.has_leader = False
+
+    back_ms = bench.time.now_ms + _OUTAGE_MS
+    bench.time.at(back_ms, lambda: setattr(log, "has_leader", True))
+    bench.time.at(bench.time.now_ms + 30_000, lambda: setattr(log, "has_leader", True))  # so that recovery stalls, too
+    monkeypatch.setattr(failpoints, "reached", reached)
+    shutil.rmtree(bench.directory / "0")
+    shard = bench.new_shard()
+    bench.schedule(1)
+    seen: set[State] = set()
+    whys: set[str] = set()
+
+    def is_back() -> bool:
+        seen.add(shard.state)
+        whys.add(shard.why)
+        return len(bench.read("orders")) == 2
+
+    bench.until(shard, is_back, _OUTAGE_MS + 30_000)
+    assert State.HALTED not in seen
+    assert any(f"no progress at offset 0 of {_end(bench) - 4} of {OWN.dispatch_log}/0" in why for why in whys), whys
+    shard.close()
+
+
+def test_a_foreign_transaction_that_stays_open_is_waited_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    shard.close()
+    stranger = bench.kafka.producer("somebody")
+    with monkeypatch.context() as patched:
+        patched.setattr(kafka_limits, "TRANSACTION_TIMEOUT_MS", 180_000)
+        stranger.init(10)
+    stranger.begin()
+    stranger.produce(OWN.dispatch_log, b"x", None, [], 0)
+    stranger.flush(10)
+    hanging = bench.broker.log(_LOG).stable_end
+    shard = bench.new_shard()
+    bench.schedule(1)
+    bench.until(shard, lambda: "no progress" in shard.why)
+    assert f"at offset {hanging} of" in shard.why
+    bench.until(shard, lambda: len(bench.read("orders")) == 1, 240_000)  # the coordinator gives it up
+    shard.close()

@@ -1,0 +1,92 @@
+"""Goal: eight takeovers at once, each over the largest records that the dispatch log may hold, stay within 256 MiB.
+
+Method: a process of its own, whose peak memory the kernel counts; eight threads replay a made-up log into timer
+indexes, each of its reads as large as a reader's read may be.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+from postdate.connectors.kafka.seam import Partition, Record
+from postdate.connectors.wire.dispatch_log import DELIVERED, DispatchRecord, encode_record
+from postdate.connectors.wire.limits import FATES_MAX
+from postdate.sidecar import takeover
+from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
+from postdate.sidecar.losses import Acceptance
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.options import IndexOptions
+
+_RECORDS = 15
+#: One read of a reader returns what it has fetched ahead, 4 MiB.
+_READ_RECORDS = 10
+_FIRST = 1_000_000
+_MIB = 1024 * 1024
+_ALLOWED_BYTES = 256 * _MIB
+
+
+def test_eight_takeovers_at_once_stay_within_256_mib(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, __file__, str(tmp_path)], capture_output=True, text=True, check=True, timeout=240
+    )
+    assert int(ran.stdout) < _ALLOWED_BYTES, f"{int(ran.stdout) / _MIB:.0f} MiB"
+
+
+def _record(number: int) -> Record:
+    """The largest record there is; all its fates are of requests that the index has not read, so each leaves a mark."""
+    first = _FIRST + number * FATES_MAX
+    said = DispatchRecord(
+        seq=number + 1,
+        takeover=1,
+        instance="i",
+        group="g",
+        at=1,
+        next_request=first + FATES_MAX,
+        low_water=0,
+        fates=[(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(FATES_MAX)],
+    )
+    return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(said), [])
+
+
+def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) -> None:
+    for first in range(0, _RECORDS, _READ_RECORDS):
+        take([_record(number) for number in range(first, min(first + _READ_RECORDS, _RECORDS))])
+
+
+def _replay(index: TimerIndex) -> None:
+    ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
+    checked: Any = SimpleNamespace(index=index, rewind_to=-1, acceptance=Acceptance(), ingested=0)
+    takeover._replay(ctx, checked, 0, 2 * _RECORDS)
+    assert index.marks_end == _FIRST + _RECORDS * FATES_MAX
+
+
+def _memory_bytes(field: str) -> int:
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
+    return int(line.split()[1]) * 1024
+
+
+def _main(directory: Path) -> None:
+    indexes = []
+    for number in range(TAKEOVERS_AT_ONCE_MAX):
+        index = TimerIndex.open(directory / str(number), Identity("c", "r", "d", number, "s"), IndexOptions(), 1)
+        changes = index.changes()
+        changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 0, 0, 0
+        index.write(changes)
+        indexes.append(index)
+    idle = _memory_bytes("VmRSS")
+    with patch.object(takeover, "read_log", _read_log), ThreadPoolExecutor(TAKEOVERS_AT_ONCE_MAX) as threads:
+        list(threads.map(_replay, indexes))
+    sys.stdout.write(str(_memory_bytes("VmHWM") - idle))
+    for index in indexes:
+        index.close()
+
+
+if __name__ == "__main__":
+    _main(Path(sys.argv[1]))

@@ -1,0 +1,102 @@
+"""Goal: an exception that nobody expected delays a shard, and halts it only after a bounded number of attempts.
+
+Method: the real shard over the simulated broker, turned as its thread turns it; what raises is patched in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar import shard as shard_module
+from postdate.sidecar.ingest import ingest as honest_ingest
+from postdate.sidecar.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.internal_failures import InternalFailures
+from postdate.sidecar.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.states import State
+from support.shard_bench import Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+class _Guarded:
+    """The shard as its thread turns it."""
+
+    def __init__(self, bench: Bench, shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.failed = 0
+        honest = shard.turn
+
+        def turn() -> float:
+            try:
+                return honest()
+            except ValueError as error:
+                self.failed += 1
+                bench.time.wait(wait_ms := shard.fail(error))
+                return min(wait_ms, 1.0)
+
+        monkeypatch.setattr(shard, "turn", turn)
+
+
+def _failing(monkeypatch: pytest.MonkeyPatch, fails: Callable[[], bool]) -> None:
+    def ingest(*given: object) -> int:
+        if fails():
+            raise ValueError("a rule of ours is broken")
+        return honest_ingest(*given)  # type: ignore[arg-type]  # passed on as they came
+
+    monkeypatch.setattr(shard_module, "ingest", ingest)
+
+
+def test_a_failure_that_passes_halts_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    guarded = _Guarded(bench, shard, monkeypatch)
+    _failing(monkeypatch, lambda: guarded.failed < 3)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert guarded.failed == 3
+    assert len(bench.read("orders")) == 1
+    shard.close()
+
+
+def test_a_failure_that_stays_halts_the_shard_until_a_person_resumes_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    guarded = _Guarded(bench, shard, monkeypatch)
+    failing = [True]
+    _failing(monkeypatch, lambda: failing[0])
+    bench.schedule(1)
+    bench.until(shard, lambda: "failed 1 times" in shard.why)
+    told = read_status(bench.directory / "0")
+    assert told is not None
+    assert told.why == shard.why
+    bench.until(shard, lambda: shard.state is State.HALTED, 600_000)
+    assert shard.why == "internal: ValueError: a rule of ours is broken; report it with the log"
+    assert guarded.failed == INTERNAL_ATTEMPTS_MAX + 1
+    instruct(bench.directory / "0", Instruction(do=RESUME))
+    bench.until(shard, lambda: guarded.failed > INTERNAL_ATTEMPTS_MAX + 2, 600_000)
+    failing[0] = False
+    bench.until(shard, lambda: bench.ended() == 1, 600_000)
+    shard.close()
+
+
+def test_a_fenced_shard_stays_fenced_when_it_fails(bench: Bench) -> None:
+    shard = bench.shard()
+    shard.state = State.FENCED
+    shard.fail(ValueError("x"))
+    assert shard.state is State.FENCED
+    shard.close()
+
+
+def test_a_long_time_without_a_failure_ends_the_row() -> None:
+    failures = InternalFailures()
+    waits = [failures.retry_ms(0.0) for _ in range(INTERNAL_ATTEMPTS_MAX)]
+    assert waits == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]
+    assert failures.retry_ms(INTERNAL_CALM_MS + 1.0) == 1_000
+    assert [failures.retry_ms(INTERNAL_CALM_MS + 2.0) for _ in range(INTERNAL_ATTEMPTS_MAX)][-1] is None

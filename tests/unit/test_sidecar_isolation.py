@@ -1,0 +1,236 @@
+"""Goal: a target that refuses, is slow or is gone delays its own messages; so do Postdate's own topics, and metadata.
+
+Method: one shard on the simulated cluster, whose broker refuses records of a topic, takes few at a time, or whose
+admin requests get no answer. What was delivered, and when, is read from the topics.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.errors import Unreachable
+from postdate.connectors.kafka.seam import LookedUp, NewTopic
+from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
+from postdate.sidecar.housekeeping import Housekeeping
+from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
+from postdate.sidecar.shard import Shard
+from support.shard_bench import OWN, Bench, R, refuse, slow_down
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    """A cluster with a second target, that works."""
+    made = Bench(tmp_path)
+    made.admin.create_topics([NewTopic("mails", 1, 1, {})])
+    made.dispatch = DispatchConfig(retry_budget_ms=30_000)
+    return made
+
+
+def _arrive(bench: Bench, shard: Shard, topic: str, count: int, within_ms: float) -> float:
+    """Milliseconds until so many messages have been delivered to a topic."""
+    began = bench.time.now_ms
+    bench.until(shard, lambda: len(bench.read(topic)) >= count, within_ms)
+    return bench.time.now_ms - began
+
+
+def _has_tried(bench: Bench, shard: Shard) -> Callable[[], bool]:
+    return lambda: shard._dispatcher._faults.any
+
+
+def test_a_slow_target_gets_all_its_messages_and_delays_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, "orders", 100)
+    shard = bench.shard()
+    for _ in range(300):
+        bench.schedule(1)
+    bench.until(shard, _has_tried(bench, shard))
+    bench.schedule(1, target=b"mails")
+    assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
+    bench.until(shard, lambda: len(bench.read("orders")) == 300, 60_000)
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_a_target_that_refuses_everything_stops_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.dispatch = DispatchConfig(retry_budget_ms=1_000)
+    refuse(monkeypatch, lambda topic, _: topic == "orders")
+    shard = bench.shard()
+    for _ in range(1_500):
+        bench.schedule(1)
+    for _ in range(20):
+        bench.schedule(1, target=b"mails")
+    assert _arrive(bench, shard, "mails", 20, 10_000) < 500
+    assert len(bench.letters()) == 0
+    bench.until(shard, lambda: len(bench.letters()) == 1_500, 200_000)
+    assert Counter(bench.letters()) == {(b"record-refused", b"v"): 1_500}
+    assert max(len(fates) for fates in bench.fates()) > 1  # condemned ones leave together
+    shard.close()
+
+
+def test_a_target_that_takes_records_again_closes_its_breaker(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    away = [True]
+    refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
+    shard = bench.shard()
+    for _ in range(2_000):
+        bench.schedule(1)
+    bench.until(shard, _has_tried(bench, shard))
+    bench.time.wait(1_000)
+    away[0] = False
+    assert _arrive(bench, shard, "orders", 2_000, 30_000) < 5_000
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_one_refused_record_in_a_hundred_costs_the_others_little(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse(monkeypatch, lambda topic, value: topic == "orders" and value == b"bad")
+    shard = bench.shard()
+    for number in range(1_000):
+        bench.schedule(1, value=b"bad" if number % 100 == 50 else b"v")
+    assert _arrive(bench, shard, "orders", 990, 30_000) < 5_000
+    bench.until(shard, lambda: len(bench.letters()) == 10)
+    assert set(bench.letters()) == {(b"record-refused", b"bad")}
+    shard.close()
+
+
+def test_refused_messages_are_tried_although_controls_keep_coming(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = [True]
+    refuse(monkeypatch, lambda topic, _: topic == "orders" and away[0])
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.until(shard, _has_tried(bench, shard))
+    controls, ends = 0, bench.time.now_ms + 500
+
+    def is_delivered() -> bool:
+        nonlocal controls
+        controls += 1
+        away[0] = bench.time.now_ms < ends
+        bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+        return len(bench.read("orders")) == 1
+
+    bench.until(shard, is_delivered, 5_000)
+    assert controls > 50
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_a_slow_store_takes_its_time_and_messages_go_on(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    slow_down(monkeypatch, OWN.store, 100)
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
+    for _ in range(300):
+        bench.schedule(bench.time.now_ms + HOUR_MS)
+    bench.until(shard, _has_tried(bench, shard))
+    assert len(bench.read(OWN.store)) == 0
+    bench.schedule(1, target=b"mails")
+    assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
+    assert len(bench.read(OWN.store)) < 300
+    bench.until(shard, lambda: len(bench.read(OWN.store)) == 300, 60_000)
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_a_control_and_what_it_ends_stay_together_in_a_slow_store(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rule 1, cut: each pair of an entry and its cancel is in one transaction, also if a piece may hold one entry."""
+    slow_down(monkeypatch, OWN.store, 4)
+    shard = bench.shard(RequestTopicConfig(R, store_after_ms=1_000))
+    stored = [bench.schedule(bench.time.now_ms + HOUR_MS) for _ in range(12)]
+    cancels = {}
+    for offset in stored[::3]:
+        origin = b"%s/0/%d" % (R.encode(), offset)
+        cancels[offset] = bench.ask(("postdate-action", b"cancel"), ("postdate-origin", origin))
+    bench.until(shard, lambda: bench.ended() == 16, 120_000)
+    transactions = [dict(fates) for fates in bench.fates()]
+    assert len(transactions) > 2
+    for offset, cancel in cancels.items():
+        assert [fates for fates in transactions if fates.get(offset) == "cancelled" and fates.get(cancel) == "applied"]
+    shard.close()
+
+
+def _unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch, ends: float) -> list[float]:
+    """Look-ups get no answer before `ends`, as if the controller hung; returns what they held the shard up, ms."""
+    waits: list[float] = []
+    honest = SimAdmin.look_up
+
+    def look_up(self: SimAdmin, topics: list[str], config: list[str]) -> Callable[[float], LookedUp]:
+        late_at, asked = bench.time.now_ms + 15_000, honest(self, topics, config)
+
+        def poll(wait_s: float) -> LookedUp:
+            if bench.time.now_ms >= ends:
+                return asked(wait_s)
+            waits.append(wait_s * 1_000)
+            bench.time.wait(wait_s * 1_000)
+            if bench.time.now_ms >= late_at:
+                raise Unreachable("Could not describe topics: no answer in time")
+            return None
+
+        return poll
+
+    monkeypatch.setattr(SimAdmin, "look_up", look_up)
+    return waits
+
+
+def test_a_controller_that_does_not_answer_delays_nothing_for_known_targets(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    bench.schedule(1, target=b"mails")
+    _arrive(bench, shard, "mails", 1, 1_000)
+    ends = bench.time.now_ms + 100_000
+    waits = _unanswered(bench, monkeypatch, ends)
+    late = []
+    for number in range(80):
+        bench.schedule(1)  # nobody has ever looked at it
+        bench.schedule(1, target=b"mails")
+        late.append(_arrive(bench, shard, "mails", number + 2, 10_000))
+        bench.until(shard, lambda: bench.time.now_ms > ends - 100_000 + 1_000 * (number + 1))  # noqa: B023
+    assert max(late) < 2 * TARGET_LOOK_WAIT_MS
+    assert sum(waits) < 80 * TARGET_LOOK_WAIT_MS / 4
+    assert bench.read("orders") == []
+    assert _arrive(bench, shard, "orders", 80, 60_000) < 40_000
+    assert bench.letters() == []
+    shard.close()
+
+
+def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard(RequestTopicConfig(R, cancel_gate="always"))
+    tried = []
+
+    def fail(self: Housekeeping, *_: object) -> None:
+        tried.append(bench.time.now_ms)
+        bench.time.wait(15_000)
+        raise Unreachable("no answer in time")
+
+    monkeypatch.setattr(Housekeeping, "_open_gate", fail)
+    for number in range(20):
+        bench.schedule(bench.time.now_ms - 60_000)
+        bench.until(shard, lambda: len(bench.read("orders")) == number + 1, 20_000)  # noqa: B023
+        bench.until(shard, lambda: bench.time.now_ms > 0)
+        bench.time.wait(3_000)
+    assert 2 <= len(tried) < 8
+    shard.close()
+
+
+def test_a_deleted_target_is_found_while_its_transaction_waits(bench: Bench) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    bench.schedule(1, target=b"mails")
+    bench.until(shard, lambda: bench.ended() == 2)
+    bench.admin.delete_topics(["orders"])
+    bench.schedule(1)
+    bench.schedule(1, target=b"mails")
+    assert _arrive(bench, shard, "mails", 2, 5_000) < 500
+    bench.admin.create_topics([NewTopic("orders", 1, 1, {})])
+    assert _arrive(bench, shard, "orders", 1, 30_000) < 5_000
+    assert bench.letters() == []
+    shard.close()

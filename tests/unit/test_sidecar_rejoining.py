@@ -1,0 +1,173 @@
+"""Goal: a process whose client in the group fails joins again with a new client, and does not try for ever.
+
+Method: the real poller over the simulated cluster, whose time the test moves; shards are stand-ins that count how they
+are released. Clients of the same name fence each other as on a real broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from postdate.connectors.kafka.errors import FatalClient, Fenced, SettingRefused
+from postdate.connectors.kafka.seam import GroupConsumer, Partition
+from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.sidecar import poller as poller_module
+from postdate.sidecar.errors import ClientFailed, Exit
+from postdate.sidecar.holds import Held
+from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_STABLE_S
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.rejoining import Rejoining
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import State
+from support.kafka_steps import new_topic
+
+NAME = "pod-0"
+
+
+class _Bench:
+    """One process that is a static member; `each_round` is what happens beside it."""
+
+    def __init__(self) -> None:
+        self.kafka = SimKafka(SimBroker())
+        self.topic = new_topic(self.kafka, partitions=2)
+        self.clients: list[GroupConsumer] = []
+        self.released = 0
+        self.each_round: Callable[[], None] = lambda: None
+        self.poller = Poller(None, self._start, lambda _: None)
+
+    def _start(self, part: Partition) -> ShardThread:
+        shard = SimpleNamespace(
+            state=State.RUNNING, next_request=0, foreign=False, ctx=SimpleNamespace(held=Held()), part=part
+        )
+        thread = SimpleNamespace(inbox=Inbox(), shard=shard, look=lambda: None, is_resting=False)
+        thread.release, thread.join = self._released, lambda timeout_s: True
+        return cast(ShardThread, thread)
+
+    def fence(self) -> None:
+        """Another process takes the name, and dies at once."""
+        stranger = self.kafka.group_consumer("group", NAME)
+        stranger.subscribe([self.topic], cast(Poller, SimpleNamespace(assigned=lambda parts: None)))
+        stranger.poll(1, 0.0)
+
+    def _released(self) -> None:
+        self.released += 1
+
+    def new_client(self) -> GroupConsumer:
+        client = self.kafka.group_consumer("group", NAME)
+        self.clients.append(client)
+        poll = client.poll
+
+        def polled(records_max: int, timeout_s: float) -> object:
+            self.each_round()
+            return poll(records_max, timeout_s)
+
+        client.poll = polled  # type: ignore[method-assign, assignment]
+        return client
+
+    def run(self) -> bool:
+        return self.poller.run([self.topic], self.new_client)
+
+    # ---- what the poller takes for the module `time` ----------------------------------------------------------------
+
+    def monotonic(self) -> float:
+        return self.kafka.broker.time.now_ms / 1000
+
+    def sleep(self, seconds: float) -> None:
+        self.kafka.broker.time.wait(seconds * 1000)
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> _Bench:
+    bench = _Bench()
+    monkeypatch.setattr(poller_module, "time", bench)
+    return bench
+
+
+def test_a_member_that_was_fenced_releases_its_shards_and_gets_them_back(bench: _Bench) -> None:
+    def each_round() -> None:
+        if len(bench.poller.shards) == 2:
+            if len(bench.clients) == 1:
+                bench.fence()
+            else:
+                bench.poller.stop()
+
+    bench.each_round = each_round
+    assert bench.run()
+    assert len(bench.clients) == 2
+    assert bench.released == 4, "two when it was fenced, two in the end"
+    assert bench.poller.failure is None
+
+
+def test_while_there_is_no_client_the_process_says_why_and_its_loop_turns(
+    bench: _Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise FatalClient("it broke")
+
+    bench.each_round = fail
+    seen: list[tuple[bool, str, float]] = []
+    sleep = bench.sleep
+
+    def watched(seconds: float) -> None:
+        failure = bench.poller.failure
+        silent_s = bench.monotonic() - bench.poller.turned_at
+        seen.append((bench.poller.is_member, failure.why if failure is not None else "", silent_s))
+        sleep(seconds)
+
+    monkeypatch.setattr(bench, "sleep", watched)
+    with pytest.raises(ClientFailed) as failed:
+        bench.run()
+    assert failed.value.exit_code is Exit.CLIENT_FAILED
+    assert set(seen) == {(False, "it broke", 0.0)}
+    assert len(bench.clients) == CLIENT_FAILURES_MAX
+
+
+def test_two_processes_of_one_name_do_not_fence_each_other_for_ever(bench: _Bench) -> None:
+    """Another process takes the name back whenever this one has it."""
+
+    def fence() -> None:
+        if bench.poller.shards:
+            bench.fence()
+
+    bench.each_round = fence
+    with pytest.raises(ClientFailed, match="give each process of the group its own"):
+        bench.run()
+    assert len(bench.clients) == CLIENT_FAILURES_MAX
+    assert bench.released == 2 * CLIENT_FAILURES_MAX
+
+
+def test_a_stop_ends_the_pause(bench: _Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise Fenced("somebody else has the name")
+
+    bench.each_round = fail
+    monkeypatch.setattr(bench, "sleep", lambda _: bench.poller.stop())
+    assert bench.run()
+    assert len(bench.clients) == 1
+
+
+def test_a_client_that_cannot_be_made_for_its_settings_is_not_tried_again(bench: _Bench) -> None:
+    def refuse() -> GroupConsumer:
+        raise SettingRefused("no such property")
+
+    with pytest.raises(SettingRefused):
+        bench.poller.run([bench.topic], refuse)
+
+
+def test_pauses_double_to_their_bound_and_a_client_that_served_well_begins_a_new_row() -> None:
+    rejoining, now, pauses = Rejoining(), 0.0, list[float]()
+    for _ in range(CLIENT_FAILURES_MAX - 1):
+        rejoining.joined(now)
+        rejoining.failed(Fenced("x"), now)
+        pauses.append(rejoining.joins_in_s(now))
+    assert pauses == [1, 2, 4, 8, 16]
+    assert pauses[-1] <= CLIENT_PAUSE_S_MAX < CLIENT_STABLE_S
+    rejoining.joined(now)
+    now += CLIENT_STABLE_S
+    rejoining.failed(Fenced("x"), now)
+    assert rejoining.joins_in_s(now) == 1

@@ -1,0 +1,198 @@
+"""Goal: takeovers that are stuck delay the others by seconds, and never do more of them handle records than the bound.
+
+Method: real threads. Where a shard would be stands a stand-in whose takeover ends when the test lets it; the readers
+are those of the simulated cluster, one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.connectors.wire.topics import OwnTopics
+from postdate.sidecar import shard_thread, takeover_slots
+from postdate.sidecar.clock import SystemClock
+from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
+from postdate.sidecar.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.states import State
+from postdate.sidecar.takeover_slots import Slot, SlottedKafka, TakeoverSlots
+from support.kafka_steps import append, new_topic
+from support.patience import PATIENCE_S
+from support.sidecars import wait_until
+
+IDLE_S = 0.3
+
+
+class _Stub:
+    """A shard whose takeover lasts until `may_end`."""
+
+    may_end = threading.Event()
+
+    def __init__(self, ctx: ShardContext, inbox: object, pace: object) -> None:
+        self.ctx = ctx
+        self.state = State.OPENING
+        self.began = threading.Event()
+
+    def turn(self) -> float:
+        self.began.set()
+        if self.state is State.OPENING and self.ctx.partition < TAKEOVERS_AT_ONCE_MAX:
+            self.may_end.wait(PATIENCE_S)
+        self.state = State.RUNNING
+        return 60_000.0
+
+    def close(self) -> None:
+        self.state = State.UNASSIGNED
+
+
+@pytest.fixture
+def stuck(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """As many takeovers may be stuck as there are slots, and a slot is idle after `IDLE_S`."""
+    monkeypatch.setattr(_Stub, "may_end", threading.Event())
+    monkeypatch.setattr(shard_thread, "Shard", _Stub)
+    monkeypatch.setattr(shard_thread, "_slots", TakeoverSlots(TAKEOVERS_AT_ONCE_MAX, IDLE_S), raising=False)
+    yield
+    _Stub.may_end.set()
+
+
+def _thread(directory: Path, partition: int) -> ShardThread:
+    config, kafka, released = (
+        Config(request_topics=(RequestTopicConfig("r"),)),
+        SimKafka(SimBroker()),
+        threading.Event(),
+    )
+    ctx = ShardContext(
+        config=config,
+        topic=config.request_topic("r"),
+        own=OwnTopics.of("r"),
+        rules=rules_of(config, "r", -1),
+        partition=partition,
+        cluster_id="cluster",
+        directory=directory,
+        kafka=kafka,
+        admin=kafka.admin(),
+        clock=SystemClock(),
+        instance="here",
+        stopping=released.is_set,
+    )
+    return ShardThread(ctx, TransactionPace(TransactionBudget(100), 1.0), released)
+
+
+def test_as_many_stuck_takeovers_as_there_are_slots_do_not_keep_the_next_one_waiting(
+    stuck: None, tmp_path: Path
+) -> None:
+    threads = [_thread(tmp_path, number) for number in range(TAKEOVERS_AT_ONCE_MAX)]
+    for thread in threads:
+        assert cast(_Stub, thread.shard).began.wait(PATIENCE_S)
+    others = [_thread(tmp_path, TAKEOVERS_AT_ONCE_MAX + number) for number in range(3)]
+    try:
+        wait_until(
+            lambda: all(thread.shard.state is State.RUNNING for thread in others),
+            "the others take over",
+            PATIENCE_S / 8,
+        )
+    finally:
+        _Stub.may_end.set()
+        for thread in [*threads, *others]:
+            thread.release()
+            assert thread.join(PATIENCE_S)
+
+
+def test_a_shard_that_waits_for_a_slot_can_be_released(
+    stuck: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard_thread, "_slots", TakeoverSlots(1, PATIENCE_S), raising=False)
+    first = _thread(tmp_path, 0)
+    assert cast(_Stub, first.shard).began.wait(PATIENCE_S)
+    second = _thread(tmp_path, 1)
+    second.release()
+    assert second.join(PATIENCE_S)
+    assert not cast(_Stub, second.shard).began.is_set()
+    _Stub.may_end.set()
+    first.release()
+    assert first.join(PATIENCE_S)
+
+
+class _Readers:
+    """Two takeovers, one slot, and a time that the test moves; `opened` counts the readers that are open."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr(takeover_slots, "time", SimpleNamespace(monotonic=lambda: self.now))
+        self.kafka = SimKafka(SimBroker())
+        self.part = Partition(new_topic(self.kafka), 0)
+        self.is_stopping = False
+        slots = TakeoverSlots(1, IDLE_S)
+        self.slots = [Slot(slots, lambda: self.is_stopping) for _ in range(2)]
+        self.readers = [
+            SlottedKafka(self.kafka, slot, lambda: True).log_reader(self.part, 0, Isolation.READ_COMMITTED)
+            for slot in self.slots
+        ]
+
+
+def test_a_reader_that_is_idle_loses_its_slot_only_to_one_that_waits_and_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = _Readers(monkeypatch)
+    first, second = bench.readers
+    append(bench.kafka, bench.part.topic, b"a")
+    assert [record.value for record in first.read(10, 0)] == [b"a"]
+    assert first.read(10, 0) == []
+    bench.now += 10 * IDLE_S
+    assert first.read(10, 0) == []
+    assert bench.slots[0].is_held, "nobody waits for it"
+    assert [record.value for record in second.read(10, 0)] == [b"a"]
+    assert [slot.is_held for slot in bench.slots] == [False, True]
+    append(bench.kafka, bench.part.topic, b"b")
+    bench.slots[1].release()
+    assert [record.value for record in first.read(10, 0)] == [b"b"], "it reads on, and nothing twice"
+    assert first.position() == 2
+
+
+def test_a_takeover_that_handles_records_keeps_its_slot_however_long_that_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = _Readers(monkeypatch)
+    first, second = bench.readers
+    append(bench.kafka, bench.part.topic, b"a")
+    assert len(first.read(10, 0)) == 1
+    bench.now += 1_000
+    bench.is_stopping = True
+    assert second.read(10, 0) == [], "it waits until it is told to let go"
+    assert bench.slots[0].is_held
+    bench.is_stopping = False
+    first.close()
+    bench.now += 2 * IDLE_S
+    assert len(second.read(10, 0)) == 1
+
+
+def test_slots_go_to_takeovers_in_the_order_in_which_they_came() -> None:
+    slots, order = TakeoverSlots(1, PATIENCE_S), list[int]()
+    holder = Slot(slots, lambda: False)
+    assert holder.acquire()
+
+    def take(number: int) -> None:
+        slot = Slot(slots, lambda: False)
+        assert slot.acquire()
+        order.append(number)
+        slot.release()
+
+    threads = []
+    for number in range(5):
+        threads.append(threading.Thread(target=take, args=(number,)))
+        threads[-1].start()
+        wait_until(lambda count=number + 1: len(slots._waiting) == count, "it waits")  # type: ignore[misc]
+    holder.release()
+    for thread in threads:
+        thread.join(PATIENCE_S)
+    assert order == [0, 1, 2, 3, 4]

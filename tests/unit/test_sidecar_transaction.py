@@ -1,0 +1,179 @@
+"""Goal: every transaction of a shard is settled at its end, and none begins on a producer that did not settle.
+
+Method: the real shard over the simulated broker. One EndTxn is answered by an error, its first copy arrives late, and
+the test looks at what read_committed readers see. Others look at the order of settle and begin, at each kind of end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault
+from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.connectors.wire.dispatch_log import BEAT
+from postdate.sidecar import transaction
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.states import State
+from postdate.sidecar.transaction import Tenure
+from support.shard_bench import OWN, Bench
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def _tenure_of(shard: Shard) -> Tenure:
+    assert shard._tenure is not None
+    return shard._tenure
+
+
+def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit of a beat is sent twice. The second copy fails, the beat is aborted, and the first copy arrives."""
+    shard = bench.shard()
+    honest_end, honest_sent = SimTransactionalProducer._end, SimTransactionalProducer._sent
+    late: list[Callable[[], object]] = []
+    armed, refused = [True], []
+
+    def end(self: SimTransactionalProducer, commit: bool) -> None:
+        if not (commit and armed):
+            honest_end(self, commit)
+            return
+        armed.clear()
+        copy = (self._id, self._producer, self._epoch)
+        late.append(lambda: bench.broker.transactions.end(*copy, True, late=True))
+        bench.time.wait(600.0)
+        self._end_took_ms += 600.0
+        raise AbortRequired("EndTxn failed: UNKNOWN_SERVER_ERROR")
+
+    def sent(self: SimTransactionalProducer, records: list) -> bool:  # type: ignore[type-arg]
+        done = honest_sent(self, records)
+        if records and records[0].topic == "orders" and late:
+            try:
+                late.pop()()
+            except Exception as error:
+                refused.append(error)
+        return done
+
+    monkeypatch.setattr(SimTransactionalProducer, "_end", end)
+    monkeypatch.setattr(SimTransactionalProducer, "_sent", sent)
+    shard._broker_clock.forget()  # without a sample, a beat is the next transaction
+    bench.until(shard, lambda: not armed)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert [record.value for record in bench.read("orders")] == [b"v"]
+    assert refused, "the late copy of the commit must have met a newer epoch"
+    assert shard.takeovers == 2
+    shard.close()
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["commit", "abort"])
+def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    shard = bench.shard()
+    tenure = _tenure_of(shard)
+    if fails:
+
+        def refuse(self: SimTransactionalProducer) -> None:
+            raise AbortRequired("not now")
+
+        monkeypatch.setattr(SimTransactionalProducer, "commit", refuse)
+    monkeypatch.setattr(SimTransactionalProducer, "settle", lambda self: False)
+    if fails:
+        with pytest.raises(AbortRequired):
+            tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+    else:
+        tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+    assert not tenure.reusable
+    with pytest.raises(AssertionError, match="settled"):
+        tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+    shard.close()
+
+
+def test_no_transaction_of_any_kind_begins_on_a_producer_that_did_not_settle(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Owner record, beat, fates, an aborted beat, aborted fates, and the mark behind a truncated log."""
+    unsettled: set[int] = set()
+    begun: list[str] = []
+    honest = {name: getattr(SimTransactionalProducer, name) for name in ("begin", "commit", "abort", "settle")}
+
+    def begin(self: SimTransactionalProducer, created_ms: int = 0) -> None:
+        assert id(self) not in unsettled, "a transaction begins before the last one was settled"
+        begun.append("begin")
+        unsettled.add(id(self))
+        honest["begin"](self, created_ms)
+
+    def settle(self: SimTransactionalProducer) -> bool:
+        unsettled.discard(id(self))
+        return bool(honest["settle"](self))
+
+    monkeypatch.setattr(SimTransactionalProducer, "begin", begin)
+    monkeypatch.setattr(SimTransactionalProducer, "settle", settle)
+    shard = bench.shard()
+    failing = [2]
+
+    def commit(self: SimTransactionalProducer) -> None:
+        if failing[0]:
+            failing[0] -= 1
+            raise AbortRequired("not now")
+        honest["commit"](self)
+
+    monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
+
+    def has_beaten() -> bool:
+        if bench.log()[-1].kind == BEAT:
+            return True
+        shard._broker_clock.forget()  # the aborted record was a sample, too
+        return False
+
+    bench.until(shard, has_beaten)
+    failing[0] = 2
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert len(begun) == 7  # one owner record; a beat and fates, each aborted twice and then committed
+    shard.close()
+    bench.broker.log(Partition(OWN.dispatch_log, 0)).truncate(4)
+    shard = bench.new_shard()
+    bench.until(shard, lambda: shard.state is State.HALTED)
+    assert len(begun) == 8
+    assert unsettled == set()
+    shard.close()
+
+
+def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is known, the local write is not done: the takeover finds the record, and nothing is repeated."""
+    shard = bench.shard()
+    honest = SimTransactionalProducer.settle
+    struck: list[int] = []
+
+    def settle(self: SimTransactionalProducer) -> bool:
+        if not struck:
+            struck.append(1)
+            raise KafkaFault("the client failed")
+        return honest(self)
+
+    monkeypatch.setattr(SimTransactionalProducer, "settle", settle)
+    bench.schedule(1)
+    bench.until(shard, lambda: bool(struck) and shard.state is State.RUNNING)
+    assert shard.takeovers == 2
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 2)
+    assert len(bench.read("orders")) == 2
+    shard.close()
+
+
+def test_only_a_tenure_begins_commits_and_aborts() -> None:
+    """Its one exit path settles for all of them."""
+    calls = [f"producer.{call}()" for call in ("begin", "commit", "abort", "settle")]
+    modules = Path(transaction.__file__).parent.glob("*.py")
+    assert {path.name for path in modules if any(call in path.read_text() for call in calls)} == {"transaction.py"}
