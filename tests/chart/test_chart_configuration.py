@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -17,8 +18,9 @@ from postdate.connectors.kafka.settings import KafkaSettings
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import Flags, load
 from postdate.sidecar.config_values import _SECRET
+from postdate.sidecar.http.access import Hosts
 from support.chart_documents import CHART
-from support.helm import NEEDED, Helm, Values, ci_values, merged, of_kind, one, pod_specs
+from support.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, of_kind, one, pod_specs
 
 MOUNTS = Path("/etc/postdate")
 
@@ -181,3 +183,14 @@ def test_a_change_of_the_configuration_replaces_the_pods_and_nothing_else_does(h
     others: list[Values] = [{"replicaCount": 5}, {"podLabels": {"a": "b"}}, {"service": {"port": 80}}]
     for values in others:
         assert checksum(helm.render(merged(NEEDED, values))) == before, values
+
+
+def test_the_port_answers_to_the_names_of_its_service(helm: Helm, tmp_path: Path) -> None:
+    values = merged(NEEDED, {"http": {"names": ["postdate.example.com"]}})
+    objects = helm.render(values)
+    hosts = Hosts(configuration(objects, tmp_path).http)
+    (address,) = one(objects, "Pod", f"{RELEASE}-postdate-test")["spec"]["containers"][0]["command"][-1:]
+    service = f"{RELEASE}-postdate.messaging"
+    names = [urlsplit(address).netloc, f"{service}.svc", f"{service}.svc.cluster.local:8080", f"{RELEASE}-postdate"]
+    assert all(hosts.knows(name) for name in [*names, "postdate.example.com", "10.1.2.3:8080"])
+    assert not hosts.knows(f"{RELEASE}-postdate.example.com")

@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from postdate.sidecar.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
 from postdate.sidecar.config_load import Flags, load
 from postdate.sidecar.config_schema import environment_name, leaves, topic_leaves
+from postdate.sidecar.config_values import is_secret
+from postdate.sidecar.errors import ConfigError
+from support.librdkafka_names import librdkafka_names
 
 ENVIRON = {
     "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "broker:9092",
@@ -61,3 +66,55 @@ def test_the_reference_names_every_option_with_its_variable() -> None:
         assert leaf.option.doc in text or path == "request_topics"
     assert all(f"`{name}`" in text for name in topic_leaves())
     assert "`transactional.id`" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.passwrd",
+        "sasl.pasword",
+        "sasl.passwords",
+        "SASL.PASSWORD",
+        "ssl.key.pasphrase",
+        "client.secert",
+        "api.tokens",
+    ],
+)
+def test_a_misspelt_secret_is_not_shown(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "postdate.toml"
+    file.write_text(f'[kafka.common]\n"{name}" = "swordfish"\n')
+    loaded = load(Flags(config_file=file), {})
+    for text in (as_toml(loaded), json.dumps(as_json_tree(loaded.config)), repr(loaded)):
+        assert "swordfish" not in text
+        assert name in text
+
+
+def test_every_property_of_the_client_library_that_is_no_secret_is_shown() -> None:
+    secret = {name for name in librdkafka_names() if is_secret(name)}
+    assert secret == {
+        "sasl.oauthbearer.assertion.private.key.passphrase",
+        "sasl.oauthbearer.assertion.private.key.pem",
+        "sasl.oauthbearer.client.credentials.client.secret",
+        "sasl.oauthbearer.client.secret",
+        "sasl.oauthbearer.config",
+        "sasl.password",
+        "ssl.key.password",
+        "ssl.key.pem",
+        "ssl.keystore.password",
+    }
+
+
+def test_user_and_password_in_a_url_are_not_shown() -> None:
+    url = "https://me:swordfish@id.example.com/token"
+    environ = {
+        "POSTDATE_KAFKA_COMMON_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": url,
+        "POSTDATE_KAFKA_BOOTSTRAP_SERVERS": "me:swordfish@broker:9092,other:9092",
+    }
+    loaded = load(Flags(), environ)
+    for text in (as_toml(loaded), json.dumps(as_json_tree(loaded.config))):
+        assert "swordfish" not in text
+        assert "https://***@id.example.com/token" in text
+        assert "***@broker:9092,other:9092" in text
+    with pytest.raises(ConfigError) as caught:
+        load(Flags(), {"POSTDATE_HTTP_ADVERTISE": url})
+    assert "swordfish" not in str(caught.value)

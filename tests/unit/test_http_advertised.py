@@ -46,6 +46,9 @@ def test_a_process_that_listens_everywhere_is_where_it_reaches_kafka_from() -> N
         ("postdate", ""),
         ("me@example.com", ""),
         ("postdate@host:80/path", ""),
+        ("postdate@host:65535", "host:65535"),
+        ("x@h:99999", ""),
+        ("x@h:0", ""),
         ("postdate@user:pass@host", ""),
     ],
 )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import json
 import random
+import socket
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -21,11 +23,14 @@ import pytest
 from postdate.connectors.kafka.seam import GroupMember, Partition
 from postdate.connectors.wire.origins import format_origin
 from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.sidecar.http import deployment
 from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.deployment import Deployment, peers_of
 from postdate.sidecar.http.merging import merged_count, merged_page
 from postdate.sidecar.http.pending import Place
+from postdate.sidecar.http.signing import Signatures
 from postdate.wheel.keys import entry_key
+from support.patience import PATIENCE_S
 
 TOPIC = "requests"
 Entry = dict[str, Any]
@@ -153,7 +158,7 @@ def counted(*partitions: int) -> Entry:
 EXPECTED = frozenset(Partition(TOPIC, index) for index in range(5))
 
 
-def test_each_is_asked_for_its_own_part_with_the_token_of_the_person_and_the_missing_are_named() -> None:
+def test_each_is_asked_for_its_own_part_signed_with_the_token_and_the_missing_are_named() -> None:
     well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
     with serving(well, ill, own):
@@ -161,7 +166,12 @@ def test_each_is_asked_for_its_own_part_with_the_token_of_the_person_and_the_mis
         told = others.count([("topic", TOPIC)], [counted(4)])
     assert told["count"] == 4
     assert own.asked == []
-    assert well.asked == [("/api/v1/pending/count", [("topic", TOPIC), ("scope", "process")], "Bearer secret")]
+    ((path, query, authorization),) = well.asked
+    assert (path, query) == ("/api/v1/pending/count", [("topic", TOPIC), ("scope", "process")])
+    assert authorization is not None
+    assert "secret" not in authorization
+    target = f"{path}?topic={TOPIC}&scope=process"
+    Signatures(well.address).check(b"secret", authorization, "GET", target, b"")
     reasons = {item["partition"]: item["why"] for item in told["not_asked"]}
     assert sorted(reasons) == [1, 2, 3]
     assert f"{ill.address} holds it" in reasons[1]
@@ -207,3 +217,81 @@ def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
         for part, why in ((1, "holds it and serves no port"), (2, "no other member of the group holds it now")):
             with pytest.raises(TransientError, match=f"was not found, and not everybody has answered: .*{why}"):
                 mute.life(f"{TOPIC}/{part}/7", [])
+
+
+def test_a_member_of_an_earlier_version_is_named_as_not_asked() -> None:
+    earlier = Peer(401, {"error": "a bearer token is needed"})
+    with serving(earlier):
+        told = Deployment(peers_of([member(earlier.address, 1)], "secret"), frozenset()).count([], [counted(0)])
+    (missing,) = told["not_asked"]
+    assert missing["partition"] == 1
+    assert "an earlier version takes no signed question" in missing["why"]
+
+
+@pytest.mark.parametrize(
+    "address", ["h:99999", "h:0", "[:::]:80", "[1.2.3.4]:80", "a" * 64 + ":80", "a" * 300 + ":80", "..:80", "-:1"]
+)
+def test_a_member_with_an_address_that_is_none_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", PATIENCE_S)  # whoever waits for it fails by the clock below
+    well = Peer(200, counted(0))
+    began = time.monotonic()
+    with serving(well):
+        told = Deployment(peers_of([member(address, 1), member(well.address, 0)], "secret"), frozenset()).count([])
+    assert time.monotonic() - began < PATIENCE_S / 2
+    assert told["count"] == 2
+    if GroupMember("", "", f"x@{address}", "", ()).address:
+        assert [item["partition"] for item in told["not_asked"]] == [1]
+
+
+_SHARD = {"topic": TOPIC, "partition": 1, "count": 1, "exact": True, "parked": 0}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        [],
+        {"shards": 5, "not_asked": []},
+        {"shards": [5], "not_asked": []},
+        {"shards": [_SHARD | {"partition": "1"}], "not_asked": []},
+        {"shards": [_SHARD | {"topic": [1]}], "not_asked": []},
+        {"shards": [_SHARD | {"count": "x"}], "not_asked": []},
+        {"shards": [_SHARD], "not_asked": [{"topic": 5}]},
+        {"entries": [5], "cursor": None, "shards": [], "not_asked": [], "at_ms": []},
+        {"entries": [entry(1, 1, 1) | {"due_ms": 2**70}], "cursor": None, "shards": [], "not_asked": [], "at_ms": "x"},
+        {"entries": [entry(1, 1, 1) | {"origin": "x"}], "cursor": None, "shards": [], "not_asked": [], "at_ms": None},
+        {"entries": [entry(1, 1, 1) | {"origin": 5}], "cursor": None, "shards": [], "not_asked": [], "at_ms": {}},
+        {"entries": [], "cursor": "zzz", "shards": [], "not_asked": [], "at_ms": "5x"},
+    ],
+)
+def test_an_answer_of_another_form_counts_as_none(answer: object) -> None:
+    ill = Peer(200, answer)
+    own = counted(0) | {"entries": [entry(5, 0, 1)], "cursor": None, "at_ms": 5}
+    with serving(ill):
+        others = Deployment(peers_of([member(ill.address, 1)], "secret"), frozenset())
+        for told in (others.count([], [own]), others.page([], [own]), others.overview([own])):
+            assert told["shards"][0]["partition"] == 0
+        assert own["entries"] == others.page([], [own])["entries"]
+
+
+def test_a_peer_that_sends_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deployment, "PEER_TIMEOUT_S", 0.3)
+    ended = Event()
+
+    def drip(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection, suppress(OSError):
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+            while not ended.wait(0.05):
+                connection.sendall(b" ")
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = Thread(target=drip, args=(server,))
+        thread.start()
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        others = Deployment(peers_of([member(address, 1)], "secret"), frozenset())
+        assert [item["partition"] for item in others.count([], [counted(0)])["not_asked"]] == [1]
+        thread.join(PATIENCE_S)
+        is_cut = not thread.is_alive()
+        ended.set()
+    assert is_cut

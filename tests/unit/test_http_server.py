@@ -6,15 +6,18 @@ go over real connections.
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+from urllib.parse import quote
 
 import pytest
 
@@ -34,6 +37,7 @@ from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.inquiries import Inquiries
+from postdate.sidecar.logs import OneLine
 from postdate.sidecar.poller import ClientFailure, Poller
 from postdate.sidecar.states import State, Stateful
 from support.http_steps import Client, free_port
@@ -68,8 +72,8 @@ class Scene:
         poller = cast(Poller, self.poller)
         return Process(Config(http=config), poller, self.counts, {}, kafka, kafka.admin(), SystemClock())
 
-    def serve(self, token_file: Path | None = None, host: str = "127.0.0.1") -> Client:
-        config = HttpConfig(port=free_port(), host=host, token_file=token_file)
+    def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
+        config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
         self.stack.enter_context(running(HttpServer(self.process(config), claim(config))))
         client = Client(config.port)
         wait_until(client.listens, "the server listens")
@@ -225,8 +229,38 @@ def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, t
 
 def test_a_page_of_somebody_else_cannot_read_through_a_browser_here(scene: Scene) -> None:
     client = scene.serve()
-    assert client.get("/api/v1/pending", Host="evil.example:8080").status == 421
-    assert client.get("/api/v1/pending", Host="[::1]:8080").status == 200
+    for host in ("[::1]:8080", "localhost.", "LOCALHOST:1", "127.0.0.9"):
+        assert client.get("/api/v1/pending", Host=host).status == 200
+    assert client.get("/api/v1/pending", Host="10.0.0.1").status == 421
+
+
+@pytest.mark.parametrize("listens", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_no_path_answers_under_a_name_of_somebody_else(scene: Scene, token_file: Path, listens: str) -> None:
+    client = Client(scene.serve(token_file, host=listens).port, TOKEN)
+    app = make_app(scene.process(HttpConfig()))
+    for path in [*(route.path for route in app.routes), "/nothing", "/healthz/"]:  # type: ignore[attr-defined]
+        for host in ("evil.example", "evil.example:8080", "localhost.evil.example", "", "[", "1.2.3.4.evil.example"):
+            assert client.get(path, Host=host).status == 421, (path, host)
+
+
+def test_beyond_this_machine_every_address_and_each_configured_name_leads_here(scene: Scene) -> None:
+    client = scene.serve(host="0.0.0.0", names=("postdate.jobs.svc",))  # noqa: S104
+    for host in ("10.1.2.3:8080", "[fd00::1]:8080", "postdate.jobs.svc:80", "Postdate.Jobs.svc.", socket.gethostname()):
+        assert [client.get(path, Host=host).status for path in ("/metrics", "/healthz", "/readyz")] == [200] * 3, host
+
+
+def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    scene.poller.holds = SimpleNamespace(ask=lambda *_: {})
+    client = Client(scene.serve(token_file).port, TOKEN)
+    forged = "x\n2026-01-01 00:00:00,000 WARNING [http] forged"
+    for action in ("hold", "release", "cancel", "reschedule", "drain"):
+        for body in (forged, [forged], {forged: forged}, {"id": forged}, {"what": forged}, {"origin": forged}):
+            client.post(f"/api/v1/{action}", body)
+        client.post(f"/api/v1/{action}?{quote(forged)}={quote(forged)}", {})
+    assert client.post("/api/v1/hold", {"what": "delivery"}).status == 200
+    lines = [OneLine("%(message)s").format(record) for record in caplog.records]
+    assert 'hold asked over HTTP: {"what": "delivery"}' in lines
+    assert not [line for line in lines if "\n" in line or "forged" in line]
 
 
 # ---- what is asked ---------------------------------------------------------------------------------------------------
@@ -335,3 +369,18 @@ def test_a_server_that_never_got_its_port_ends_at_once(scene: Scene) -> None:
         ended: Callable[[], bool] = lambda: not http._thread.is_alive()  # noqa: E731
         http.stop()
         wait_until(ended, "the thread has ended")
+
+
+def test_a_log_line_is_one_line_whatever_is_logged() -> None:
+    format_ = OneLine("%(levelname)s %(message)s").format
+    forged = "a\r\n\x1b[2Jb\u2028c\td"
+    line = logging.makeLogRecord({"msg": "it is %s", "args": (forged,), "levelname": "INFO"})
+    assert format_(line) == r"INFO it is a\r\n\x1b[2Jb\u2028c\td"
+    try:
+        raise ValueError("x\nERROR forged")
+    except ValueError:
+        line = logging.makeLogRecord({"msg": "failed", "levelname": "INFO", "exc_info": sys.exc_info()})
+    first, *traceback = format_(line).splitlines()
+    assert first == "INFO failed"
+    assert traceback
+    assert all(each.startswith("  ") for each in traceback)

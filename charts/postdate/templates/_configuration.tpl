@@ -88,6 +88,12 @@ bootstrap_servers = {{ toJson .Values.kafka.bootstrapServers }}
 [http]
 host = "0.0.0.0"
 port = {{ int .Values.http.port }}
+{{- $service := include "postdate.fullname" . }}
+{{- $names := list $service }}
+{{- range list "" ".svc" ".svc.cluster.local" }}
+{{- $names = append $names (printf "%s.%s%s" $service $.Release.Namespace .) }}
+{{- end }}
+names = {{ toJson (concat $names .Values.http.names) }}
 payloads = {{ toJson .Values.api.payloads }}
 {{- if .Values.api.enabled }}
 token_file = "/etc/postdate/api/token"

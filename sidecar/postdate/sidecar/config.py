@@ -198,6 +198,13 @@ class HttpConfig:
             "0.0.0.0 or ::, the address by which this machine reaches Kafka."
         ),
     ] = ""
+    names: Annotated[
+        tuple[str, ...],
+        Option(
+            "Further host names by which clients reach the port, such as that of a Kubernetes service. It refuses "
+            "requests under other names; it knows host, advertise, localhost, the machine's name, and every address."
+        ),
+    ] = ()
     token_file: Annotated[
         Path | None, Option("File with the bearer token that allows changes; unset: nobody may change anything.")
     ] = None

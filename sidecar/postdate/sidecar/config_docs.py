@@ -26,7 +26,7 @@ from postdate.sidecar.config_schema import (
     sections,
     topic_leaves,
 )
-from postdate.sidecar.config_values import is_secret
+from postdate.sidecar.config_values import is_secret, without_user_info
 from postdate.sidecar.http import limits as http_limits
 from postdate.wheel import limits as wheel_limits
 
@@ -57,7 +57,7 @@ def _value(config: Config, path: str) -> Any:
 
 
 def _masked(properties: Mapping[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) else str(value) for name, value in properties.items()}
+    return {name: MASK if is_secret(name) else without_user_info(str(value)) for name, value in properties.items()}
 
 
 def _plain(leaf: Leaf, value: Any) -> Any:
@@ -68,7 +68,7 @@ def _plain(leaf: Leaf, value: Any) -> Any:
         return list(value)
     if leaf.hint is Path:
         return "" if value is None else str(value)
-    return value
+    return without_user_info(value) if isinstance(value, str) else value
 
 
 def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:

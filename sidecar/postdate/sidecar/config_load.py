@@ -39,7 +39,7 @@ from postdate.sidecar.config_sources import (
     read_properties,
     read_toml,
 )
-from postdate.sidecar.config_values import convert, is_secret, property_text
+from postdate.sidecar.config_values import convert, is_secret, property_text, without_user_info
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.rate_rules import RateRules
 
@@ -196,7 +196,9 @@ def _contradictions(config: Config) -> list[str]:
     if not config.http.host:
         problems.append("http.host is empty: name an address, such as 127.0.0.1 or 0.0.0.0")
     if not _HOST.fullmatch(config.http.advertise):
-        problems.append(f"http.advertise is {config.http.advertise!r}: name a host or an address, without a port")
+        problems.append(
+            f"http.advertise is {without_user_info(config.http.advertise)!r}: name a host or an address, without a port"
+        )
     if config.http.port and config.http.port + config.workers - 1 > 65_535:
         problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
     if HOUR_MS % config.index.tick_ms:

@@ -7,22 +7,38 @@ that moving a setting from one place to another changes nothing. Durations (`...
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from postdate.connectors.kafka.secrets import Secret, SecretFile
+from postdate.connectors.kafka.secrets import MASK, Secret, SecretFile
 from postdate.connectors.wire.durations import parse_duration_ms
 from postdate.sidecar.config_schema import Leaf
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
 _SECRET = re.compile(r"(password|passphrase|secret|key\.pem|jaas\.config|oauthbearer\.config)$")
+_SECRET_WORDS = ("password", "passphrase", "passwd", "secret", "token", "jaas", "apikey")
+_NO_SECRETS = re.compile(r"sasl\.oauthbearer\.token\.endpoint\.url|.*\.(location|file|file\.name)")
+_LIKE = 0.75  # the likeness of two words, of 1, from which one may be the other misspelt: `passwrd`, `secert`
+_USER_INFO = re.compile(r"(?<=://)[^/\s,]+@|[^/\s,:@]+:[^/\s,@]+@")
 
 
 def is_secret(name: str) -> bool:
-    """True if the librdkafka property `name` holds something that must never be shown."""
-    return _SECRET.search(name) is not None
+    """True if the librdkafka property `name` holds something that must never be shown, or seems to: a misspelt name is
+    known to the client library alone, which refuses it only when a client is made."""
+    if _SECRET.search(name) is not None:
+        return True
+    if _NO_SECRETS.fullmatch(name):
+        return False
+    words = re.split(r"[._-]", name.lower())
+    return any(difflib.get_close_matches(word, _SECRET_WORDS, 1, _LIKE) for word in words)
+
+
+def without_user_info(text: str) -> str:
+    """A text with the user and the password of each URL in it masked."""
+    return _USER_INFO.sub(f"{MASK}@", text)
 
 
 def property_text(name: str, raw: object) -> str:

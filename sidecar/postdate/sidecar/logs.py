@@ -1,14 +1,31 @@
-"""Log lines of the daemon: one line an event on stderr, with time, level, shard thread and logger. Never a payload."""
+"""Log lines of the daemon: one line an event on stderr, with time, level, shard thread and logger. Never a payload.
+
+Text from outside cannot forge a line: control characters of a message are escaped, and a traceback is indented.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
 import time
+from typing import Any
 
 from postdate.sidecar.limits import LOG_REPEAT_S, LOG_TEXTS_MAX
 
 _NUMBERS = re.compile(r"\d+")
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class OneLine(logging.Formatter):
+    """Formats an event as one line, and a traceback as indented lines behind it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line of an event, without the traceback."""
+        return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback, each line of it indented."""
+        return "\n".join(f"  {line}" for line in super().formatException(ei).splitlines())
 
 
 class Seldom(logging.Filter):
@@ -42,8 +59,7 @@ class Seldom(logging.Filter):
 
 def configure_logging(level: str) -> None:
     """Send the logs of this process to stderr from `level` on."""
-    logging.basicConfig(
-        level=level.upper(), format="%(asctime)s %(levelname)s [%(threadName)s] %(message)s", force=True
-    )
+    logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
+        handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))
         handler.addFilter(Seldom())

@@ -30,7 +30,7 @@ from postdate.connectors.kafka.statistics import BrokerStatistics
 
 Headers = list[tuple[str, bytes | None]]
 
-_ADDRESS = re.compile(r"[A-Za-z0-9._-]+:\d{1,5}|\[[0-9A-Fa-f:.]+\]:\d{1,5}")
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
 
 #: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
 #: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
@@ -113,7 +113,8 @@ class GroupMember(NamedTuple):
     def address(self) -> str:
         """The HOST:PORT that it gave itself, empty where it gave none: what follows the last `@` of its client id."""
         address = self.client_id.rpartition("@")[2]
-        return address if _ADDRESS.fullmatch(address) else ""
+        is_one = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
+        return address if is_one else ""
 
 
 class GroupListener(Protocol):

@@ -4,24 +4,29 @@
 - Reading what is pending: whoever reaches a port of a loopback address; else only with the token.
 - Changes: only with the token, wherever they come from.
 
-The token is read from its file for each question, so that it can be replaced while the process runs. A browser on this
-machine must not be talked into reading for others (DNS rebinding): a loopback port answers to its own names only.
+A person or a program sends the token itself; another process signs its request with it (`signing`).
+
+The token is read from its file for each question, so that it can be replaced while the process runs.
+
+The port answers only to its own names (`Hosts`), on every path: by a name of their own, which they let resolve to an
+address of this network (DNS rebinding), the owners of a web page could read through the browser of somebody here. They
+cannot do so by an address, since the browser then sends the page's requests to the page's own server; so an address is
+allowed, as the probes of Kubernetes and the scrapes of Prometheus send it.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
+import socket
 from pathlib import Path
-from typing import Final
 
 from starlette.requests import Request
 
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
-
-_LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "[::1]"})
+from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed
 
 
 class Refused(Exception):
@@ -50,42 +55,69 @@ def require_token(http: HttpConfig) -> None:
         raise ConfigError(f"http.token_file {http.token_file}: {refused}") from refused
 
 
+class Hosts:
+    """The names and addresses that the port answers to."""
+
+    def __init__(self, config: HttpConfig) -> None:
+        self._local = is_loopback(config.host)
+        names = ["localhost", config.host, config.advertise, socket.gethostname(), *config.names]
+        self._names = frozenset(name.lower() for name in names if name)
+
+    def knows(self, header: str) -> bool:
+        """True if a Host header has a name of this port, or an address; a loopback port allows loopback addresses."""
+        name = _host_name(header)
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return name in self._names
+        return address.is_loopback or not self._local or name in self._names
+
+
 class Access:
     """The rules of one configuration."""
 
-    def __init__(self, config: HttpConfig) -> None:
+    def __init__(self, config: HttpConfig, own_address: str) -> None:
         self._token_file = config.token_file
+        self._signatures = Signatures(own_address)
         self._local = is_loopback(config.host)
-        self._names = _LOCAL_NAMES | {config.host.lower(), config.advertise.lower()} - {""}
 
-    def may_reach(self, request: Request) -> None:
-        """Raises Refused where a name of somebody else's led here."""
-        if self._local and _host_name(request.headers.get("host", "")) not in self._names:
-            raise Refused(421, "this port answers to localhost and its addresses only")
-
-    def may_read(self, request: Request) -> None:
-        """Raises Refused where the question needs a token and has none."""
+    def may_read(self, request: Request, body: bytes) -> None:
+        """Raises Refused if the question needs the token and has none."""
         if not self._local:
-            self.may_change(request)
+            self.may_change(request, body)
 
-    def may_change(self, request: Request) -> None:
-        """Raises Refused where the request has not the token, or there is none."""
+    def may_change(self, request: Request, body: bytes) -> None:
+        """Raises Refused if the request neither has the token nor is signed with it, or no token is configured. `body`:
+        that of a signed request."""
         if self._token_file is None:
             raise Refused(403, "no token is configured (http.token_file), so nothing may be asked or changed from here")
         given = request.headers.get("authorization", "")
+        if is_signed(given):
+            self._check(request, body, given)
+            return
         scheme, _, token = given.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Refused(401, "a bearer token is needed: Authorization: Bearer TOKEN; in a command: --token-file FILE")
         if not hmac.compare_digest(token.strip().encode("utf-8", "replace"), _read_token(self._token_file)):
             raise Refused(401, "the token is not the one in http.token_file")
 
+    def _check(self, request: Request, body: bytes, given: str) -> None:
+        assert self._token_file is not None, "the caller looked"
+        target = request.scope["raw_path"] + (b"?" + request.scope["query_string"]).removesuffix(b"?")
+        try:
+            self._signatures.check(_read_token(self._token_file), given, request.method, target.decode("latin-1"), body)
+        except BadSignature as error:
+            raise Refused(401, str(error)) from error
+        except NoncesFull as error:
+            raise Refused(503, str(error)) from error
+
 
 def _host_name(header: str) -> str:
-    """The name in a Host header, without the port."""
+    """The name or address in a Host header, without the port, the brackets of an address and the dot of a root."""
     name = header.strip().lower()
     if name.startswith("["):
-        return name.partition("]")[0] + "]"
-    return name.partition(":")[0]
+        return name[1:].partition("]")[0]
+    return name.partition(":")[0].removesuffix(".")
 
 
 def _read_token(path: Path) -> bytes:

@@ -17,11 +17,12 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import QueryParams
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.connectors.kafka.errors import KafkaFault
+from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import controls, holding, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
@@ -33,6 +34,7 @@ from postdate.sidecar.http.page_files import PATHS, page_file
 from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
+from postdate.sidecar.http.signing import is_signed
 from postdate.sidecar.inquiries import Unanswered
 from postdate.wheel.errors import WheelError
 
@@ -68,7 +70,7 @@ def make_app(process: Process) -> Starlette:
 class _Pages:
     def __init__(self, process: Process) -> None:
         self._process = process
-        self._access = Access(process.config.http)
+        self._access = Access(process.config.http, advertised_address(process.config))
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(ProcessCollector(process))
         SystemCollector(registry=self._registry)
@@ -82,7 +84,7 @@ class _Pages:
         async def answer() -> Response:
             return page_file(request)
 
-        return await self._answer(request, lambda _: None, answer)
+        return await self._answer(request, lambda *_: None, answer)
 
     # ---- for machines ------------------------------------------------------------------------------------------------
 
@@ -176,11 +178,11 @@ class _Pages:
 
     async def _hold(self, request: Request, action: str) -> Response:
         asked = await _body(request)
-        log.warning("%s asked over HTTP: %s", action, asked)
         return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
 
     def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
         told = holding.hold(self._process, action, asked)
+        log.warning("%s asked over HTTP: %s", action, json.dumps(asked))
         if not queries.asks_all(request.query_params):
             return told
         path, meant = f"/api/v1/{action}", holding.where(asked)
@@ -205,17 +207,19 @@ class _Pages:
         return reading
 
     async def _answer(
-        self, request: Request, rule: Callable[[Request], None], work: Callable[[], Awaitable[Response]]
+        self, request: Request, rule: Callable[[Request, bytes], None], work: Callable[[], Awaitable[Response]]
     ) -> Response:
         try:
-            self._access.may_reach(request)
-            rule(request)
+            signed = is_signed(request.headers.get("authorization", ""))
+            rule(request, await _bytes(request) if signed else b"")
             return await work()
         except Refused as refused:
             headers = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else None
             return JSONResponse({"error": str(refused)}, refused.status, headers)
         except BadQuery as error:
             return JSONResponse({"error": str(error)}, 400)
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
         except Unanswered as error:
             return JSONResponse({"error": f"a shard gave {error}; try again"}, 503)
         except WheelError as error:
@@ -226,13 +230,22 @@ class _Pages:
             return JSONResponse({"error": str(error)}, 502)
 
 
+async def _bytes(request: Request) -> bytes:
+    """The body, which is read once. Raises Refused: it is too long."""
+    body: bytes | None = getattr(request.state, "body", None)
+    if body is None:
+        body = b""
+        async for piece in request.stream():
+            body += piece
+            if len(body) > limits.HTTP_BODY_BYTES_MAX:
+                raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
+        request.state.body = body
+    return body
+
+
 async def _body(request: Request) -> object:
     """The JSON that was sent. Raises Refused: it is too long; BadQuery: it is none."""
-    body = b""
-    async for piece in request.stream():
-        body += piece
-        if len(body) > limits.HTTP_BODY_BYTES_MAX:
-            raise Refused(413, f"the body is longer than {limits.HTTP_BODY_BYTES_MAX} bytes")
+    body = await _bytes(request)
     try:
         asked: object = json.loads(body)
     except (ValueError, RecursionError) as error:

@@ -6,14 +6,18 @@ Thread rule: an `Api` may be shared; each question has a connection of its own.
 from __future__ import annotations
 
 import json
+import socket
 import ssl
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http.limits import ANSWER_BYTES_MAX, CLIENT_TIMEOUT_S, PEER_CONNECT_S
+from postdate.sidecar.http.signing import signed
 
 Query = Sequence[tuple[str, str]]
 
@@ -23,13 +27,19 @@ class NotKnown(TransientError):
 
 
 class Api:
-    """The API of one process. `timeout_s`: how long it may be silent before it is taken for gone."""
+    """The API of one process. `timeout_s`: how long an answer may take. `signs`: the token signs each question and is
+    not sent, since it is the group alone that knows the address."""
 
-    def __init__(self, url: str, token: str = "", timeout_s: float = CLIENT_TIMEOUT_S) -> None:
+    def __init__(self, url: str, token: str = "", timeout_s: float = CLIENT_TIMEOUT_S, *, signs: bool = False) -> None:
         """Raises ConfigError: not an http or https URL."""
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        try:
+            parts = urlsplit(url)
+            is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_usable = False
+        if not is_usable:
             raise ConfigError(f"--url {url}: give http://HOST:PORT")
+        self._signs = signs
         self.url = url
         self._parts = parts
         self._token = token
@@ -45,30 +55,57 @@ class Api:
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
         connection = _connection(self._parts)
-        headers = {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        target = self._parts.path.rstrip("/") + path
+        cut = None
         try:
             connection.connect()
-            connection.sock.settimeout(self._timeout_s)
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            cut = _cut_after(self._timeout_s, connection.sock)
+            connection.request(method, target, body, self._headers(method, target, body or b""))
             answer = connection.getresponse()
             told = answer.read(ANSWER_BYTES_MAX)
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: a name that no resolver takes
             raise TransientError(f"no answer from {self.url}; does postdate run serve it? ({error})") from error
         finally:
+            if cut is not None:
+                cut.cancel()
             connection.close()
         return self._judge(answer.status, told)
+
+    def _headers(self, method: str, target: str, body: bytes) -> dict[str, str]:
+        if not self._token:
+            return {}
+        if not self._signs:
+            return {"Authorization": f"Bearer {self._token}"}
+        address = self._parts.netloc
+        return {"Host": address, "Authorization": signed(self._token, method, address, target, body)}
 
     def _judge(self, status: int, body: bytes) -> dict[str, Any]:
         try:
             told = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise TransientError(f"{self.url} answered {status} with something that is not Postdate's") from error
         if status in (200, 202) and isinstance(told, dict):
             return told
         why = f"{self.url}: {told.get('error', status) if isinstance(told, dict) else status}"
+        if status == 401 and self._signs and self._token:
+            why += " (an earlier version takes no signed question, and processes may have different tokens or times)"
         if status == 404:
             raise NotKnown(why)
         raise (ConfigError if 400 <= status < 500 else TransientError)(why)
+
+
+def _cut_after(seconds: float, connection: socket.socket) -> threading.Timer:
+    """Ends a connection after this time, however slowly it sends; returns what cancels that."""
+
+    def cut() -> None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(seconds, cut)
+    timer.daemon = True
+    timer.start()
+    connection.settimeout(seconds)
+    return timer
 
 
 def _connection(parts: SplitResult) -> HTTPConnection:

@@ -1,8 +1,9 @@
 """The processes of a deployment as one: asked at the same time, and answered as one.
 
-Each process answers for the shards that it holds; whoever asks them passes the person's own token on and nothing else,
-and asks with `scope=process`, so that a question goes one step far and never round in a circle. A process that does not
-answer is no error as long as another one does: its shards are named in `not_asked`, as are those that nobody holds.
+Each process answers for the shards that it holds. The asker signs each question with the person's own token and sends
+the token to nobody, since only the group vouches for the addresses. It asks with `scope=process`, so that a question
+goes one step far and never round in a circle. A process that does not answer, or not in a form that can be merged, is
+no error as long as another one does: its shards are named in `not_asked`, as are those that nobody holds.
 
 Thread rule: a `Deployment` belongs to one thread; each process is asked on a thread of its own, so many at once.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import queue
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,9 +41,11 @@ from postdate.sidecar.http.merging import (
     shards_of,
     unasked_of,
 )
+from postdate.sidecar.http.pending import BadQuery
 
 SCOPE = "scope"
 PROCESS = "process"
+Merge = Callable[[list[Answer]], Answer]
 _ALONE = (SCOPE, PROCESS)
 _SHARED_ADDRESS = "it has only just got it, or another member of the group tells the same address (http.advertise)"
 
@@ -69,9 +73,17 @@ def peers_of(members: Sequence[GroupMember], token: str, own_address: str = "") 
             by_address.setdefault(member.address, set()).update(member.partitions)
     for address, parts in sorted(by_address.items()):
         is_asker = address == own_address
-        api = None if is_asker else Api(f"http://{address}", token, PEER_TIMEOUT_S)
+        api = None if is_asker else _api(address, token)
         peers.append(Peer(address, api, frozenset(parts), is_asker))
     return peers[:PEERS_MAX]
+
+
+def _api(address: str, token: str) -> Api | None:
+    """The API at the address that a member advertises; None if that is no address."""
+    try:
+        return Api(f"http://{address}", token, PEER_TIMEOUT_S, signs=True)
+    except ConfigError:
+        return None
 
 
 class Deployment:
@@ -95,26 +107,37 @@ class Deployment:
         """
         asked = dict(query)
         limit = int(asked.get("limit", PAGE_ENTRIES_DEFAULT))
-        answers, faults = self._ask("/api/v1/pending", query, own)
         named = "id" in asked or "origin" in asked
-        return self._whole(merged_named(answers) if named else merged_page(answers, limit), answers, faults, query)
+
+        def merge(answers: list[Answer]) -> Answer:
+            return merged_named(answers) if named else merged_page(answers, limit)
+
+        answers, faults = self._ask("/api/v1/pending", query, merge, own)
+        return self._whole(merge(answers), answers, faults, query)
 
     def count(self, query: Query, own: Sequence[Answer] = ()) -> Answer:
         """The counts of all processes, added up. As `page`."""
-        answers, faults = self._ask("/api/v1/pending/count", query, own)
+        answers, faults = self._ask("/api/v1/pending/count", query, merged_count, own)
         return self._whole(merged_count(answers), answers, faults, query)
 
     def overview(self, own: Sequence[Answer] = ()) -> Answer:
         """How every shard stands. As `page`."""
-        answers, faults = self._ask("/api/v1/shards", [], own)
-        merged = {"at_ms": max(answer["at_ms"] for answer in answers), "shards": shards_of(answers)}
-        return self._whole(merged, answers, faults, [])
+
+        def merge(answers: list[Answer]) -> Answer:
+            return {"at_ms": max(int(answer["at_ms"]) for answer in answers), "shards": shards_of(answers)}
+
+        answers, faults = self._ask("/api/v1/shards", [], merge, own)
+        return self._whole(merge(answers), answers, faults, [])
 
     def change(self, path: str, body: object, meant: Query, own: Sequence[Answer] = ()) -> Answer:
         """What a change of shards came to, at every process. `meant`: the shards, as `topic` and `partition`. As
         `page`."""
-        answers, faults = self._ask(path, [], own, json.dumps(body).encode())
-        return self._whole({"shards": shards_of(answers)}, answers, faults, meant)
+
+        def merge(answers: list[Answer]) -> Answer:
+            return {"shards": shards_of(answers)}
+
+        answers, faults = self._ask(path, [], merge, own, json.dumps(body).encode())
+        return self._whole(merge(answers), answers, faults, meant)
 
     def drain(self) -> Answer:
         """Let the one process that was named hand its shards over. Raises ConfigError: none was, or several."""
@@ -169,9 +192,10 @@ class Deployment:
             cursor = [("cursor", told["cursor"])]
 
     def _ask(
-        self, path: str, query: Query, own: Sequence[Answer], body: bytes | None = None
+        self, path: str, query: Query, merge: Merge, own: Sequence[Answer], body: bytes | None = None
     ) -> tuple[list[Answer], dict[str, PostdateError]]:
         told = _at_once([(peer, path, [*query, *self._scope], body) for peer in self._peers])
+        told = {name: _checked(name, result, merge) for name, result in told.items()}
         faults = {name: result for name, result in told.items() if isinstance(result, PostdateError)}
         answers = [*own, *(result for result in told.values() if isinstance(result, dict))]
         if faults and (self._strict or not answers):
@@ -189,6 +213,17 @@ class Deployment:
                 unasked[part] = _missing(part, holders.get(part), faults)
         self.not_asked = [unasked[part] for part in sorted(unasked)]
         return {**merged, "not_asked": self.not_asked}
+
+
+def _checked(name: str, result: Any, merge: Merge) -> Any:
+    """The answer of a process if it can be merged, or the error; an answer of another form counts as none."""
+    try:
+        if isinstance(result, dict):
+            merge([result])
+            unasked_of([result])
+    except (BadQuery, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, struct.error):
+        return TransientError(f"{name} answered with something that is not Postdate's")
+    return result
 
 
 def _missing(part: Partition, holder: Peer | None, faults: dict[str, PostdateError]) -> Answer:
@@ -225,8 +260,10 @@ def _at_once(questions: Sequence[Question]) -> dict[str, Any]:
             except queue.Empty:
                 return
             assert peer.api is not None, "only those are asked that serve a port"
-            told[peer.name] = _result(peer.api, path, query, body)
-            left.release()
+            try:
+                told[peer.name] = _result(peer.api, path, query, body)
+            finally:
+                left.release()
 
     _start(work, min(len(asked), PEERS_AT_ONCE_MAX))
     deadline = time.monotonic() + MERGED_TIMEOUT_S

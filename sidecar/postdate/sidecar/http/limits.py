@@ -68,9 +68,38 @@ LOADS: Final = ((60_000, 60), (3_600_000, 48))
 # Connections at one time: each takes a descriptor that RocksDB and Kafka's clients need, too.
 HTTP_CONNECTIONS_MAX: Final = 128
 
+# Connections taken in one turn of the event loop. A new one is read two turns later, by when 48 newer ones displace 48
+# of the 64 at least that await no answer: it is served before its own turn to be displaced comes.
+HTTP_ACCEPTS_MAX: Final = 16
+
+# Connections that the kernel keeps until they are taken: one that finds no place is tried again after a second only.
+HTTP_QUEUE_MAX: Final = 2_048
+
+# Requests answered at one time, besides probes: more than the 40 threads that answer them, and half of the connections.
+# An address has half of that; the workers of one machine share one, and pass on four questions at a time each.
+HTTP_REQUESTS_MAX: Final = 64
+HTTP_REQUESTS_PER_ADDRESS_MAX: Final = 32
+
+# How long a client may take for a complete request: a few hundred bytes, or a body of HTTP_BODY_BYTES_MAX.
+HTTP_REQUEST_S_MAX: Final = 10.0
+
+# How long an answer may take in all: longer than MERGE_WAIT_S and MERGED_TIMEOUT_S, and a page over a slow line.
+HTTP_ANSWER_S_MAX: Final = 60.0
+
+# A connection without a request after an answer is closed sooner: scrapers and probes connect again at no cost.
+HTTP_KEEP_ALIVE_S: Final = 5
+
+# Request line and headers together: a cursor and a token are far shorter.
+HTTP_HEAD_BYTES_MAX: Final = 16 * 1024
+
 # A token shorter than this could be guessed.
 TOKEN_CHARS_MIN: Final = 16
 TOKEN_FILE_BYTES_MAX: Final = 4_096
+
+# How long a signed question of another process is valid, before and after its time: the clocks of machines that share a
+# Kafka cluster agree far better. Changes within twice that time are remembered; a person makes a few a minute.
+SIGNATURE_MS_MAX: Final = 30_000
+NONCES_MAX: Final = 10_000
 
 # How long the server may take to end what it is answering when the process stops.
 HTTP_STOP_S: Final = 3.0

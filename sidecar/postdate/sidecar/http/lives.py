@@ -42,7 +42,7 @@ def life_of(process: Process, shard: AskedShard, offset: int, payload: bool) -> 
     life: dict[str, Any] = {"origin": f"{shard.part.topic}/{shard.part.index}/{offset}", "request": None, "entry": None}
     request = None
     if record is not None:
-        request, life["request"] = _asked(process, shard.part, record)
+        request, life["request"] = _asked(process, shard.part, record, payload)
     if found is not None:
         key, entry = found
         life["entry"] = as_json(shard.part, key, entry, payload)
@@ -75,15 +75,17 @@ def _request_record(process: Process, part: Partition, offset: int) -> Record | 
         reader.close()
 
 
-def _asked(process: Process, part: Partition, record: Record) -> tuple[Request | None, dict[str, Any]]:
-    """The request of a record and how it is shown; None where it is refused."""
+def _asked(process: Process, part: Partition, record: Record, payload: bool) -> tuple[Request | None, dict[str, Any]]:
+    """The request of a record and how it is shown; None if it is refused. Only with `payload` the details of a refusal
+    are shown, since they quote headers."""
     shown: dict[str, Any] = {"accepted_ms": record.timestamp_ms}
     rules = rules_of(process.config, part.topic, process.retentions.get(part.topic, -1))
     headers = (record.timestamp_ms, record.key, record.headers, record.value is None)
     try:
         request = parse_request(rules, part.index, *headers)
     except RequestRefused as refusal:
-        return None, shown | {"action": None, "refused": f"{refusal.reason}: {refusal.detail}"}
+        why = f"{refusal.reason}: {refusal.detail}" if payload else str(refusal.reason)
+        return None, shown | {"action": None, "refused": why}
     shown["action"] = Action(request.action).name.lower()
     shown["id"] = request.id.decode("utf-8", "backslashreplace") or None
     if request.action == Action.SCHEDULE:

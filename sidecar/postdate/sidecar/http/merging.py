@@ -64,8 +64,11 @@ def unasked_of(answers: Sequence[Answer]) -> dict[Partition, Answer]:
 
 
 def part_of(shard: Answer) -> Partition:
-    """Which shard it is that an answer tells of."""
-    return Partition(shard["topic"], shard["partition"])
+    """The shard that an item of an answer names. Raises TypeError, KeyError: it names none."""
+    topic, index = shard["topic"], shard["partition"]
+    if not isinstance(topic, str) or not isinstance(index, int):
+        raise TypeError("a shard is named by a text and a number")
+    return Partition(topic, index)
 
 
 def _unasked(answers: Iterable[Answer]) -> Iterator[tuple[Partition, Answer]]:

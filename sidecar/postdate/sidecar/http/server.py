@@ -13,8 +13,18 @@ import threading
 
 import uvicorn
 
+from postdate.sidecar.http.access import Hosts
 from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.limits import HTTP_BIND_RETRY_S, HTTP_CONNECTIONS_MAX, HTTP_STOP_S
+from postdate.sidecar.http.connections import BoundedConnection
+from postdate.sidecar.http.gate import Gate
+from postdate.sidecar.http.limits import (
+    HTTP_ACCEPTS_MAX,
+    HTTP_BIND_RETRY_S,
+    HTTP_HEAD_BYTES_MAX,
+    HTTP_KEEP_ALIVE_S,
+    HTTP_QUEUE_MAX,
+    HTTP_STOP_S,
+)
 from postdate.sidecar.http.port import listen
 from postdate.sidecar.http.process import Process
 
@@ -28,17 +38,20 @@ class HttpServer:
         self._http = process.config.http
         self._first = bound
         config = uvicorn.Config(
-            make_app(process),
+            Gate(make_app(process), Hosts(self._http)),
+            http=BoundedConnection,
             log_config=None,
             log_level="warning",
             access_log=False,
             lifespan="off",
             ws="none",
             server_header=False,
-            limit_concurrency=HTTP_CONNECTIONS_MAX,
+            backlog=HTTP_ACCEPTS_MAX,
+            h11_max_incomplete_event_size=HTTP_HEAD_BYTES_MAX,
+            timeout_keep_alive=HTTP_KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
 
@@ -61,3 +74,12 @@ class HttpServer:
         log.info("metrics, probes and the API: http://%s:%d%s", self._http.host, bound.getsockname()[1], note)
         with bound:
             self._server.run(sockets=[bound])
+
+
+class _Server(uvicorn.Server):
+    """Uvicorn takes as many connections in one turn of the loop as the kernel queues; here the kernel queues more."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for bound in sockets or []:
+            bound.listen(HTTP_QUEUE_MAX)

@@ -1,0 +1,87 @@
+"""The connections of the HTTP port: how many are open, and how long each may take.
+
+A connection has HTTP_REQUEST_S_MAX from its opening, or from its last answer, to send a complete request, and
+HTTP_ANSWER_S_MAX to take the answer. If more than HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no
+answer: the oldest of the address that has most of them. A new connection is therefore always served, and a client that
+opens thousands of them displaces its own, not a probe.
+
+Thread rule: the event loop of the server.
+Source of the idea: the server time-outs of nginx (`client_header_timeout`, `client_body_timeout`), and its
+`reusable connections`, which it closes if it runs short of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from postdate.sidecar.http.limits import HTTP_ANSWER_S_MAX, HTTP_CONNECTIONS_MAX, HTTP_REQUEST_S_MAX
+
+
+class BoundedConnection(H11Protocol):
+    """One connection. Uvicorn parses the requests and serves them; this class adds the bounds."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._opened_s = self.loop.time()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._has_request = False
+
+    @property
+    def address(self) -> str:
+        """The address of the client; empty if the client has already gone."""
+        return self.client[0] if self.client else ""
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the client awaits no answer."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Starts the deadline of the first request, and makes room if there are too many connections."""
+        super().connection_made(transport)
+        self._must_end_in(HTTP_REQUEST_S_MAX)
+        if len(self.connections) > HTTP_CONNECTIONS_MAX:
+            self._make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancels the deadline."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().connection_lost(exc)
+
+    def handle_events(self) -> None:
+        """Starts the deadline of the answer once the request is complete."""
+        super().handle_events()
+        if not self._has_request and not self.is_idle and self.conn.their_state in (h11.DONE, h11.MUST_CLOSE):
+            self._has_request = True
+            self._must_end_in(HTTP_ANSWER_S_MAX)
+
+    def on_response_complete(self) -> None:
+        """Starts the deadline of the next request; a client that still reads the answer has the time of an answer."""
+        self._has_request = False
+        self._must_end_in(HTTP_ANSWER_S_MAX if self.transport.get_write_buffer_size() else HTTP_REQUEST_S_MAX)
+        super().on_response_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuses what is not HTTP; if an answer is under way already, the connection ends without another one."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE) and self.is_idle:
+            super().send_400_response(msg)
+        else:
+            self.transport.abort()
+
+    def _must_end_in(self, seconds: float) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = self.loop.call_later(seconds, self.transport.abort)
+
+    def _make_room(self) -> None:
+        idle = [each for each in self.connections if isinstance(each, BoundedConnection) and each.is_idle]
+        counts = Counter(each.address for each in idle)
+        closed = max(idle, key=lambda each: (counts[each.address], -each._opened_s), default=self)
+        self.connections.discard(closed)  # now: its transport reports the loss only in the next turn of the loop
+        closed.transport.abort()

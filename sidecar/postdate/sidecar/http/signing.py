@@ -1,0 +1,87 @@
+"""Questions between processes, signed with the token of the API instead of carrying it.
+
+A member of the consumer group advertises its own address, so whoever may join the group may advertise one. A process
+therefore sends no bearer token to such an address, but `Authorization: Postdate-HMAC-SHA256 TIME:NONCE:SIGNATURE`. The
+signature covers the method, the address of the process that is asked, the path with the query, the time, the nonce and
+the body. It reveals nothing of the token, holds for SIGNATURE_MS_MAX, and no other process takes it. Within that time
+the same question may be repeated; a change is taken once, by its nonce.
+
+Thread rule: `signed` is pure; a `Signatures` belongs to the event loop of the server.
+Source of the idea: the request signatures of AWS (SigV4) and RFC 9421.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final
+
+from postdate.sidecar.http.limits import NONCES_MAX, SIGNATURE_MS_MAX
+
+SCHEME: Final = "Postdate-HMAC-SHA256"
+_CREDENTIALS = re.compile(r"(\d{1,15}):([0-9a-f]{32}):([0-9a-f]{64})")
+
+
+class BadSignature(Exception):
+    """The signature does not allow the request; the text gives the reason."""
+
+
+class NoncesFull(Exception):
+    """More changes arrived within the validity of a signature than nonces are remembered."""
+
+
+def wall_ms() -> int:
+    """The time of this machine, in ms since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+def signed(token: str, method: str, address: str, target: str, body: bytes) -> str:
+    """The Authorization header of a request. `address`: HOST:PORT that is asked; `target`: the path and the query."""
+    time_ms, nonce = str(wall_ms()), secrets.token_hex(16)
+    return f"{SCHEME} {time_ms}:{nonce}:{_signature(token.encode(), method, address, target, time_ms, nonce, body)}"
+
+
+def is_signed(header: str) -> bool:
+    """True if an Authorization header holds a signature."""
+    return header.partition(" ")[0].lower() == SCHEME.lower()
+
+
+class Signatures:
+    """What one process checks signatures by. `own_address`: the address that it advertises."""
+
+    def __init__(self, own_address: str, now_ms: Callable[[], int] = wall_ms) -> None:
+        self._own_address = own_address
+        self._now_ms = now_ms
+        self._nonces: dict[str, int] = {}  # the nonce of each change, and when its signature expires; oldest first
+
+    def check(self, token: bytes, header: str, method: str, target: str, body: bytes) -> None:
+        """Returns if the header is a valid signature of this request. Raises BadSignature, NoncesFull."""
+        found = _CREDENTIALS.fullmatch(header.partition(" ")[2].strip())
+        if found is None:
+            raise BadSignature(f"the signature has not the form {SCHEME} TIME:NONCE:SIGNATURE")
+        time_ms, nonce, given = found.groups()
+        if not hmac.compare_digest(given, _signature(token, method, self._own_address, target, time_ms, nonce, body)):
+            raise BadSignature(f"the signature was not made with the token of {self._own_address} for this request")
+        now_ms = self._now_ms()
+        if abs(now_ms - int(time_ms)) > SIGNATURE_MS_MAX:
+            raise BadSignature(f"the signature is {now_ms - int(time_ms)} ms old: do the clocks of the machines agree?")
+        if method != "GET":
+            self._remember(nonce, now_ms)
+
+    def _remember(self, nonce: str, now_ms: int) -> None:
+        while self._nonces and next(iter(self._nonces.values())) < now_ms:
+            del self._nonces[next(iter(self._nonces))]
+        if nonce in self._nonces:
+            raise BadSignature("this change was already taken")
+        if len(self._nonces) >= NONCES_MAX:
+            raise NoncesFull(f"{NONCES_MAX} changes came within {2 * SIGNATURE_MS_MAX} ms; try again")
+        self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may lie as far ahead as behind
+
+
+def _signature(token: bytes, method: str, address: str, target: str, time_ms: str, nonce: str, body: bytes) -> str:
+    lines = ("postdate-http-1", method, address, target, time_ms, nonce, hashlib.sha256(body).hexdigest())
+    return hmac.new(token, "\n".join(lines).encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

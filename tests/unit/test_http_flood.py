@@ -1,0 +1,214 @@
+"""Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
+
+Method: the real server on a port of this machine. A flood opens 2,000 connections of one kind and keeps sending on
+those that are still open. Meanwhile probes connect, one after the other. Their times are compared with those of a round
+without a flood, which the machine slows down as much.
+"""
+
+from __future__ import annotations
+
+import socket
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from postdate.sidecar.http import connections, gate
+from support.http_steps import Client
+from support.patience import PATIENCE_S
+from support.sidecars import wait_until
+from unit.test_http_server import TOKEN, Scene
+
+_FLOOD = 2_000
+_PROBES = 60
+_MORE_S = 0.1
+
+_HEAD = b"GET /api/v1/pending HTTP/1.1\r\nHost: localhost\r\n"
+_POST = (
+    b"POST /api/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
+    + TOKEN.encode()
+    + b"\r\nContent-Length: 16000\r\n\r\n"
+)
+_KINDS = {
+    "silent": (b"", b""),
+    "slow head": (_HEAD, b"X-A: b\r\n"),
+    "slow body": (_POST, b" "),
+    "long head": (_HEAD + b"X-A: " + b"a" * 100_000, b"a" * 100_000),
+    "long body": (_POST.replace(b"16000", b"1000000000"), b"x" * 100_000),
+    "pipelined": (_HEAD + b"\r\n", (_HEAD + b"\r\n") * 20),
+    "no HTTP": (b"\x16\x03\x01\r\n\r\n", b"\r\n\r\n"),
+}
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Client]:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    with ExitStack() as stack:
+        yield Client(Scene(stack).serve(path).port, TOKEN)
+
+
+def connect(client: Client, first: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+    connection.sendall(first)
+    return connection
+
+
+@contextmanager
+def flood(client: Client, first: bytes, more: bytes) -> Iterator[None]:
+    """_FLOOD connections that are open, or were until the server closed them; `more` follows on each of them."""
+    over = threading.Event()
+    held: list[socket.socket] = []
+
+    def send() -> None:
+        while not over.wait(0.2):
+            for connection in held:
+                with suppress(OSError):
+                    connection.send(more)
+
+    sender = threading.Thread(target=send)
+    try:
+        for _ in range(_FLOOD):
+            connection = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+            connection.setblocking(False)
+            held.append(connection)
+            with suppress(OSError):
+                connection.send(first)
+        sender.start()
+        yield
+    finally:
+        over.set()
+        if sender.ident is not None:
+            sender.join()
+        for connection in held:
+            connection.close()
+
+
+def probe_s(client: Client) -> float:
+    """The median time of _PROBES probes, which other processes of the machine hardly move. Each probe connects, as
+    those of Kubernetes do, and is answered 200."""
+    took = []
+    for number in range(_PROBES):
+        began = time.perf_counter()
+        answer = client.get(("/healthz", "/readyz")[number % 2])
+        took.append(time.perf_counter() - began)
+        assert answer.status == 200, answer.text
+    return statistics.median(took)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in _KINDS if kind != "pipelined"])
+def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str) -> None:
+    quiet_s = probe_s(client)
+    with flood(client, *_KINDS[kind]):
+        flooded_s = probe_s(client)
+    assert flooded_s < quiet_s + _MORE_S, f"{flooded_s:.3f} s instead of {quiet_s:.3f} s"
+    assert client.get("/api/v1/pending").status == 200
+
+
+def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client) -> None:
+    """These cost the processor what they ask for, so no time is claimed."""
+    with flood(client, *_KINDS["pipelined"]):
+        probe_s(client)
+    wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
+
+
+def test_a_client_with_many_connections_displaces_its_own_and_nobody_elses(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
+    with socket.socket() as other, ExitStack() as stack:
+        other.bind(("127.0.0.2", 0))
+        other.settimeout(PATIENCE_S)
+        other.connect(("127.0.0.1", client.port))
+        many = [stack.enter_context(connect(client)) for _ in range(100)]
+        assert is_closed(many[0])
+        other.sendall(_HEAD + b"\r\n")
+        assert other.recv(100).startswith(b"HTTP/1.1 200")
+        many[-1].sendall(_HEAD + b"\r\n")
+        assert many[-1].recv(100).startswith(b"HTTP/1.1 200")
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Returns once the server has closed the connection, whatever it sends before."""
+    with suppress(ConnectionResetError):
+        while connection.recv(65_536):
+            pass
+    return True
+
+
+# ---- time-outs -------------------------------------------------------------------------------------------------------
+
+
+def drip(connection: socket.socket, piece: bytes, *, reads: bool = True) -> bool:
+    """Sends pieces until the server has closed the connection."""
+    connection.setblocking(False)
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            connection.send(piece)
+            if reads and not connection.recv(65_536):
+                return True
+        except BlockingIOError:
+            pass
+        except OSError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+@pytest.mark.parametrize(
+    ("first", "more"),
+    [
+        *_KINDS.values(),
+        (b"", b"\r\n"),
+        (_POST.replace(b"hold", b"pending"), b"x"),  # answered 405 before its body
+        (_POST.replace(b"Bearer", b"Basic"), b"x"),  # answered 401 before its body
+    ],
+)
+def test_a_request_that_is_not_complete_in_time_ends_its_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, more: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.3)
+    with connect(client, first) as connection:
+        assert is_closed(connection) if not more or more == (_HEAD + b"\r\n") * 20 else drip(connection, more)
+    assert not [record for record in caplog.records if record.exc_info], "no client causes a traceback in the log"
+
+
+def test_a_client_that_does_not_take_its_answer_ends_its_connection(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HTTP_ANSWER_S_MAX", 0.3)
+    ask = b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(client) as connection:
+        assert drip(connection, ask * 100, reads=False)
+
+
+# ---- bounds of requests ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("bound", "status"), [("HTTP_REQUESTS_PER_ADDRESS_MAX", 429), ("HTTP_REQUESTS_MAX", 503)])
+def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
+    client: Client, monkeypatch: pytest.MonkeyPatch, bound: str, status: int
+) -> None:
+    monkeypatch.setattr(gate, bound, 3)
+    with ExitStack() as stack:
+        busy = [stack.enter_context(connect(client, _POST)) for _ in range(3)]
+        wait_until(lambda: client.get("/api/v1/openapi.json").status == status, "three are in progress")
+        refused = client.get("/api/v1/pending")
+        assert (refused.status, refused.headers["retry-after"]) == (status, "1")
+        assert "in progress; try again" in refused.json["error"]
+        assert [client.get(path).status for path in ("/healthz", "/readyz")] == [200, 200]
+        if status == 429:
+            with socket.socket() as other:
+                other.bind(("127.0.0.2", 0))
+                other.settimeout(PATIENCE_S)
+                other.connect(("127.0.0.1", client.port))
+                other.sendall(_HEAD + b"\r\n")
+                assert other.recv(100).startswith(b"HTTP/1.1 200")
+        for connection in busy:
+            connection.close()
+        wait_until(lambda: client.get("/api/v1/pending").status == 200, "they have ended")
