@@ -168,14 +168,12 @@ def slow_down(monkeypatch: pytest.MonkeyPatch, topic: str, records_max: int) -> 
     def sent(self: SimPlainProducer, records: list[Any]) -> bool:
         if not records or records[0].topic != topic:
             return honest(self, records)
-        waiting = [record for record in records if not record.refused and record.written is None]
+        waiting = [record for record in records if not record.reported and record.written is None]
         self._link.wait(limits.MESSAGE_TIMEOUT_MS * min(len(waiting), records_max) / records_max)
         is_sent = honest(self, waiting[:records_max]) if waiting else True
         late = waiting[records_max:]
         if is_sent and late:
             self._report_all(late, refusal(KafkaError._MSG_TIMED_OUT, "timed out in the queue"))
-            for record in late:
-                record.refused = True
         return is_sent
 
     monkeypatch.setattr(SimPlainProducer, "_sent", sent)

@@ -18,6 +18,7 @@ from postdate.connectors.kafka.seam import Partition, Record
 from postdate.connectors.wire.dispatch_log import DELIVERED, DispatchRecord, encode_record
 from postdate.connectors.wire.limits import FATES_MAX
 from postdate.sidecar import takeover
+from postdate.sidecar.checking import Checked
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.losses import Acceptance
 from postdate.wheel.identity import Identity
@@ -62,7 +63,7 @@ def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) ->
 
 def _replay(index: TimerIndex) -> None:
     ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
-    checked: Any = SimpleNamespace(index=index, rewind_to=-1, acceptance=Acceptance(), ingested=0)
+    checked = Checked(index, Acceptance(), empty=False, behind=False)
     takeover._replay(ctx, checked, 0, 2 * _RECORDS)
     assert index.marks_end == _FIRST + _RECORDS * FATES_MAX
 
