@@ -19,13 +19,12 @@ import pytest
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
+from postdate.connectors.kafka.seam import Admin, NewTopic
 from postdate.connectors.kafka.settings import KafkaSettings
 from support.bed import new_bed
 from support.broker import unique_name
 from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
 from support.broker_traffic import Traffic
-from support.kafka_steps import append
 from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
 from support.three_brokers import NODES, ThreeBrokers, three_brokers
@@ -81,7 +80,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
 _WITHOUT_IT_S = 30.0
 
 
-def test_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
+def test_admin_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
     kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, admin_timeout_s=2.0))
     making = kafka.admin()
     topic = unique_name("frozen")
@@ -92,35 +91,16 @@ def test_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> Non
     for admin in admins:
         admin.describe([topic])
     victim = next(node for node in NODES if node != cluster.controller())
-    part = next(Partition(topic, index) for index in range(6) if cluster.leader(topic, index) == victim)
-    append(kafka, topic, b"before", partition=part.index)
-    reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
-    found = _values_until(reader, 1, PATIENCE_S)
     cluster.freeze(victim)
     try:
         cluster.wait_until_deposed(victim)
-        began = time.monotonic()
-        append(kafka, topic, b"after", partition=part.index)
-        found += _values_until(reader, 1, _WITHOUT_IT_S)
-        read_s = time.monotonic() - began
         for admin in admins:
             _until_described(admin, topic)
-        print(f"a reader goes on {read_s:.1f} s after others lead")
     finally:
         cluster.thaw(victim)
     cluster.wait_until_whole()
-    reader.close()
     for admin in admins:
         admin.close()
-    assert found == [b"before", b"after"]
-
-
-def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes | None]:
-    """What the reader gets, when it has got so many records or the time is over."""
-    deadline, values = time.monotonic() + timeout_s, list[bytes | None]()
-    while len(values) < count and time.monotonic() < deadline:
-        values += [record.value for record in reader.read(10, 0.2)]
-    return values
 
 
 def _until_described(admin: Admin, topic: str) -> None:

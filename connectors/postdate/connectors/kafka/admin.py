@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import (
@@ -91,7 +92,13 @@ class ConfluentAdmin:
         return found
 
     def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
-        return ConfluentLookUp(self._open(), self._timeout_s, topics, config).poll
+        look_up = ConfluentLookUp(self._open(), self._timeout_s, topics, config)
+
+        def poll(wait_s: float) -> LookedUp:
+            with self._replacing():
+                return look_up.poll(wait_s)
+
+        return poll
 
     def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         found: dict[str, frozenset[Operation]] = {}
@@ -255,12 +262,17 @@ class ConfluentAdmin:
                 time.sleep(_RETRY_INTERVAL_S)
 
     def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
-        """As `answer_of`; the library gives up first, and says why. After a fatal error, and after a request without an
-        answer, the next request has a new client: the library sends requests to the broker that it takes for the
-        controller, and as long as that one hangs or is away it looks for no other (librdkafka 2.16,
-        `rd_kafka_broker_controller_async`)."""
-        try:
+        """As `answer_of`; the library gives up first, and its error names the cause."""
+        with self._replacing():
             return answer_of(future, doing, self._timeout_s + 1, absent)
+
+    @contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Within it, a fatal error, or a request without an answer, makes the next request use a new client: the
+        library sends requests to the broker that it takes for the controller, and as long as that one hangs or is away
+        it looks for no other (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        try:
+            yield
         except FatalClient as fault:
             log.error("the admin client failed, and the next request makes a new one: %s", fault)
             self._replace()
