@@ -131,7 +131,7 @@ PARKED: Final = Metric(
     _SHARD,
     "Entries whose target fails, is isolated or held, or is sent to at a limited rate: they wait apart and hold nobody "
     "up.",
-    "`postdate pending list --state parked` names the targets. One that fails: mend it, or let the entries end as dead "
+    "`postdate pending list --state parked` names the targets. One that fails: fix it, or let the entries end as dead "
     "letters.",
 )
 CONTROLS: Final = Metric(
