@@ -24,8 +24,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
-    with spark_session("local[2]", sized_spark(), lambda line: print(line, file=sys.stderr)) as session:
+    with spark_session(
+        "local[2]", sized_spark(), lambda line: print(line, file=sys.stderr), with_delta=True
+    ) as session:
         yield session
+
+
+@pytest.fixture(autouse=True)
+def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Each query is compared with each table that is still cached, and the plans of a thousand fill the memory."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").catalog.clearCache()
 
 
 @pytest.fixture(scope="session")

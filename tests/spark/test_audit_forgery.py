@@ -24,6 +24,8 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark import audit_main
 from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.audit_state import acknowledge
+from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
@@ -180,6 +182,16 @@ def test_clean_then_forged_and_named(
     assert second.sampled("duplicate").keys() == {forged.repeated, forged.refated}
     assert second.sampled("chain").keys() == {forged.stranger}
     assert (second.exit_code, second.outcome["violations"], second.outcome["origins"]) == (4, 3, 2)
+
+    # An audit that finds nothing new still ends with 4, until a person has acknowledged what the second run found.
+    idle = _audited(bed, capsys, verdicts="all", state=state)
+    standing = {name: idle.outcome["state"][name] for name in ("run", "standing")}
+    assert (idle.exit_code, idle.outcome["clean"], standing) == (4, False, {"run": 2, "standing": 3})
+    with pytest.raises(JobUsageError, match=r"Run 1 of .* has found no violation"):
+        acknowledge(spark, state, 1, "Ada", None)
+    assert acknowledge(spark, state, 2, "Ada", "forged by a test") == 3
+    last = _audited(bed, capsys, verdicts="all", state=state)
+    assert (last.exit_code, last.outcome["clean"], last.outcome["state"]["standing"]) == (0, True, 0)
 
     found = _audited(bed, capsys)
     assert found.exit_code == 4

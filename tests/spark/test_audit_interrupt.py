@@ -1,7 +1,8 @@
-"""Ctrl-C while an audit works. Goal: one sentence, exit code 1, and no process left.
+"""Signals while an audit works. Goal: one sentence, the right exit code, and no process left.
 
-Method: `postdate audit` as a process group of its own, as a terminal makes one; the signal goes to all of the group,
-as a terminal sends it, once while Spark starts and once while it reads.
+Method: `postdate audit` in its own process group, as a terminal starts it. Ctrl-C goes to all of the group, once while
+Spark starts and once while it reads: exit code 1, since nothing was judged. SIGTERM goes to an audit that follows, as a
+pod that is stopped gets it: exit code 0, since that is how it ends.
 """
 
 from __future__ import annotations
@@ -36,13 +37,27 @@ def _members(group: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("moment", ["starting Spark", "reading requests"])
-def test_interrupted_it_says_so_and_leaves_nothing(broker: RunningBroker, tmp_path: Path, moment: str) -> None:
+_STOPPED = "stopped; nothing was judged"
+_FOLLOWED = "stopped; the next run goes on behind the last step"
+
+
+@pytest.mark.parametrize(
+    ("moment", "follows", "code", "sentence"),
+    [
+        ("starting Spark", False, 1, _STOPPED),
+        ("reading requests", False, 1, _STOPPED),
+        ("comparing requests", True, 0, _FOLLOWED),
+    ],
+)
+def test_interrupted_it_says_so_and_leaves_nothing(
+    broker: RunningBroker, tmp_path: Path, moment: str, follows: bool, code: int, sentence: str
+) -> None:
     said = tmp_path / "stderr"
     with new_bed(broker.bootstrap_servers, tmp_path) as bed, said.open("wb") as stderr:
         requests = bed.new_requests(1)
         path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
         command = [sys.executable, "-m", "postdate.sidecar.cli", "audit", "-b", bed.bootstrap, "--requests", requests]
+        command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
         audit = subprocess.Popen(
             [*command, "--spark-conf", "spark.driver.memory=1g"],
             stdout=subprocess.PIPE,
@@ -54,13 +69,16 @@ def test_interrupted_it_says_so_and_leaves_nothing(broker: RunningBroker, tmp_pa
             wait_until(lambda: moment in said.read_text(), f"the audit says {moment!r}")
             if moment == "starting Spark":
                 wait_until(lambda: any("java" in command for command in _members(audit.pid)), "its JVM has started")
-            os.killpg(audit.pid, signal.SIGINT)
+            if follows:
+                audit.send_signal(signal.SIGTERM)
+            else:
+                os.killpg(audit.pid, signal.SIGINT)
             stdout, _ = audit.communicate(timeout=PATIENCE_S)
         finally:
             audit.kill()
             audit.wait(PATIENCE_S)
     wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}")
-    assert (audit.returncode, stdout) == (1, b""), said.read_text()
+    assert (audit.returncode, stdout) == (code, b""), said.read_text()
     lines = said.read_text().splitlines()
-    assert lines[-1] == "stopped; nothing was judged"
+    assert lines[-1] == sentence
     assert not [line for line in lines if "Traceback" in line or "Error" in line or "Exception" in line], lines

@@ -28,7 +28,6 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.follow import FollowOptions, follow
-from postdate.connectors.spark.limits import CLOSED_TABLES_MAX
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, as_json
 from postdate.connectors.spark.progress import Reporter
@@ -42,8 +41,6 @@ from support.sidecars import Sidecar, wait_until
 
 _SECONDS = float(os.environ.get("POSTDATE_TEST_FOLLOW_SECONDS", "0"))
 _SEED = 8
-#: Tables of a state besides closed ones: the open one, what a killed step has left, what the next one has begun.
-_OTHER_TABLES_MAX = 6
 
 
 class CutOff(Exception):
@@ -175,8 +172,8 @@ def test_killed_again_and_again_it_says_what_is_so(broker: RunningBroker, spark:
     assert {verdict: counts[verdict] for verdict in expected} == dict.fromkeys(expected, 1)
     assert all(counts[ending] for ending in ("delivered", "cancelled", "replaced", "applied"))
     assert sum(counts.values()) == asked + 2, "each request has one verdict, and the loss has two"
-    assert last["state"]["open"] == 2, "nothing but the two is judged again"
-    assert len(follower.tables()) <= CLOSED_TABLES_MAX + _OTHER_TABLES_MAX
+    assert last["state"]["open"] == 0, "nothing is judged again"
+    assert last["exit"] == 4
     said = _told_on(bed, topic)
     assert {one["run"] for one in said if one["kind"] == "step"} == {*runs}, "what is kept was told there before"
     violations = {(one["verdict"], one["origin"]) for one in said if one["kind"] == "violation"}

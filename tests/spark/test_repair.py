@@ -12,6 +12,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,19 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.bounds import NEVER_MS, Range
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.repair import run_repair
+from postdate.connectors.spark.record_rows import delivered_rows
+from postdate.connectors.spark.repair import provable_from_ms, require_plausible, run_repair
 from postdate.connectors.spark.repair_options import RepairOptions
+from postdate.connectors.spark.repair_output import RepairOutcome
 from postdate.connectors.spark.repair_rows import (
     LETTING_GO,
+    PROVABLE,
     low_waters,
     repair_rows,
     requests_of,
@@ -60,6 +67,9 @@ def test_each_reason(spark: SparkSession) -> None:
 
     case(1, None, to, (AT, b"1"), ("postdate-partition", b"3"), headers=[("trace", b"x")], key=None)
     case(2, None)
+    case(15, "on-target")
+    case(16, "record-gone")
+    case(17, "record-gone", (TOPIC, b"another"), (AT, b"1"))
     case(3, "ended")
     case(4, "control", ("postdate-action", b"cancel"), (ID, b"x"))
     expected[5] = "request-gone"
@@ -72,16 +82,20 @@ def test_each_reason(spark: SparkSession) -> None:
     case(13, "expired", to, (AT, b"1"), ("postdate-grace", b"999s"))
     case(14, None, to, (AT, b"1"), ("postdate-grace", b"1001s"))
     case(50, "held")
-    history.commit([2, 1, "delivered"], [3, 1, "delivered"], [7, 1, "stored"], low_water=50)
+    history.commit([16, 1, "delivered"], low_water=50, at_ms=_START + 1_999)
+    fates = [[offset, 1, "delivered"] for offset in (2, 3, 15, 17)]
+    history.commit(*fates, [7, 1, "stored"], low_water=50, at_ms=_START + 2_000)
+    history.deliver(15)
+    history.deliver(2, topic="retries")
     history.commit([9, 1, "replaced"], low_water=90)  # read to settle doubts only: its mark is not believed
 
     missing = [
         (REQUESTS, 0, offset, "cancel" if offset == 4 else "schedule", _START, None if offset == 12 else _START, fate)
         for offset in expected
-        for fate in ["delivered" if offset == 2 else None]
+        for fate in ["delivered" if offset in (2, 15, 16, 17) else None]
     ]
     expected_unknown = [(REQUESTS, 1, 1, "schedule", _START, _START, None)]
-    log = log_rows(small_table(spark, history.log, RECORDS), small_table(spark, [(REQUESTS, 0, LOG, 1, True)], _LOGS))
+    log = log_rows(small_table(spark, history.log, RECORDS), small_table(spark, [(REQUESTS, 0, LOG, 2, True)], _LOGS))
     marks = {row["partition"]: row["low_water"] for row in low_waters(log).collect()}
     assert marks == {0: 50}
     store = [
@@ -94,6 +108,8 @@ def test_each_reason(spark: SparkSession) -> None:
         fate_rows(log),
         stored_offsets(small_table(spark, store, RECORDS)),
         small_table(spark, [(0, marks[0], -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
+        delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
+        small_table(spark, [(TARGET, _START + 2_000)], PROVABLE),
         _NOW,
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
@@ -105,6 +121,35 @@ def test_each_reason(spark: SparkSession) -> None:
     assert message == (TARGET, None, b"v", _START, 3, None)
     assert [(header["key"], bytes(header["value"])) for header in first["headers"]] == [("trace", b"x")]
     assert asked["repair/0/14"]["grace"] == 1_001_000
+
+
+@pytest.mark.parametrize(
+    ("repairable", "judged", "options", "is_refused"),
+    [
+        (10, 10, {"apply": True}, False),
+        (11, 1_100, {"apply": True}, False),
+        (11, 1_099, {"apply": True}, True),
+        (11, 0, {"apply": True}, True),
+        (11, 1_099, {"apply": True, "any_share": True}, False),
+        (11, 1_099, {}, False),
+    ],
+)
+def test_an_implausible_share_needs_consent(
+    repairable: int, judged: int, options: dict[str, Any], is_refused: bool
+) -> None:
+    found = RepairOutcome(REQUESTS, "audited", True, repairable, 0, judged, repairable)
+    with pytest.raises(CannotRun, match="--any-share") if is_refused else nullcontext():
+        require_plausible(found, RepairOptions("b:1", "audited", **options))
+
+
+def test_from_when_on_a_record_is_sure_to_be_on_its_target() -> None:
+    def span(first_ms: int, lost_before_ms: int) -> Range:
+        return Range("target", Partition(TARGET, 0), 0, 0, 9, 9, False, lost_before_ms, first_ms)
+
+    assert provable_from_ms([span(50, -1), span(40, -1)]) == 40
+    assert provable_from_ms([span(50, -1), span(-1, -1)]) == 50
+    assert provable_from_ms([span(50, 50), span(90_000, 70_000)]) == 80_001, "a transaction later than what was lost"
+    assert provable_from_ms([span(-1, -1)]) == NEVER_MS, "created again, and nothing was delivered to it since"
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +202,7 @@ def test_a_loss_is_repaired_once(
         code = run_repair(RepairOptions(bed.bootstrap, audited, requests, output="json", settle_ms=5_000, **options))
         return code, json.loads(capsys.readouterr().out)
 
-    assert run_audit(AuditOptions(bed.bootstrap, (requests,), slack_ms=1_000, write=audited, output="json")) == 4
+    assert run_audit(AuditOptions(bed.bootstrap, (requests,), slack_ms=1_000, state=audited, output="json")) == 4
     assert json.loads(capsys.readouterr().out)["counts"]["missing"] == 3
 
     code, dry = repaired()

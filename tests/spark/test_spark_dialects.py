@@ -6,11 +6,13 @@ one request of each family of dialects, delivered and judged.
 
 from __future__ import annotations
 
+import pytest
+from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.dialect_rows import DialectOptions
+from postdate.connectors.spark.dialect_rows import DialectOptions, read_by_the_parser
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.request_rows import digested_requests, request_rows
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.wire.dialects import DIALECTS
 from support.history import TARGET, Headers, History
@@ -24,13 +26,30 @@ def test_both_ways_of_reading_say_the_same(spark: SparkSession) -> None:
     records = spark.createDataFrame(all_cases().requests, RECORDS)
     by_spark, by_python = (
         {(row["partition"], row["offset"]): row.asDict() for row in rows.collect()}
-        for rows in (request_rows(records, LEVELS_MS_DEFAULT), request_rows(records, LEVELS_MS_DEFAULT, ALL))
+        for rows in (
+            request_rows(records, LEVELS_MS_DEFAULT),
+            digested_requests(read_by_the_parser(records, LEVELS_MS_DEFAULT, ALL)),
+        )
     )
     assert by_spark.keys() == by_python.keys()
     # Of one that the parser refuses nothing is taken apart.
     read = {origin for origin, row in by_python.items() if row["headers_digest"] != row["own_headers_digest"]}
     assert len(read) > len(by_spark) * 3 // 4, "nearly all of these requests are well-formed"
     assert {origin: by_spark[origin] for origin in read} == {origin: by_python[origin] for origin in read}
+
+
+def test_a_request_in_postdates_own_headers_does_not_pass_through_the_parser(spark: SparkSession) -> None:
+    history, unknown = History(T), DialectOptions(("a dialect that the parser refuses",))
+    history.ask(1)
+    history.ask(2, ("postdate-topic", b"orders"), ("postdate-at", b"5"), ("postdate-id", b"x"))
+    records = spark.createDataFrame(history.requests, RECORDS)
+    assert [row["due_ms"] for row in request_rows(records, LEVELS_MS_DEFAULT, unknown).orderBy("offset").collect()] == [
+        T + 1_000,
+        5,
+    ]
+    history.ask(3, headers=[("trace", b"x")])
+    with pytest.raises(PythonException, match="a dialect that the parser refuses"):
+        request_rows(spark.createDataFrame(history.requests, RECORDS), LEVELS_MS_DEFAULT, unknown).collect()
 
 
 def _dialect_history() -> tuple[History, dict[int, str]]:

@@ -9,14 +9,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.bounds import NEVER_MS, Range, fixed_ranges
 from postdate.connectors.spark.cluster import Partition, Place
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.spark.history import fix_causes, fix_effects
+from postdate.connectors.spark.history import began_ms, fix_causes, fix_effects, known_ms
 from postdate.connectors.spark.interruption import children, end_children_since
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.unanswered import Mode
@@ -46,6 +47,79 @@ class Cluster:
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
         return {partition: Place(5, timestamp_ms) for partition in partitions}
 
+    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, -1)
+
+
+_NOW, _WEEK_MS = 1_795_258_284_000, 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True)
+class Kept:
+    """One topic. Each partition has the timestamps of its records, the first at `start`, and its last stable offset."""
+
+    start: int
+    records: list[list[int]]
+    retention_ms: int = _WEEK_MS
+    stable: int | None = None
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: len(self.records) for topic in topics}
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        return dict.fromkeys(partitions, self.start)
+
+    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+        tops = {partition: self.start + len(self.records[partition.number]) for partition in partitions}
+        return tops if not committed or self.stable is None else dict.fromkeys(tops, self.stable)
+
+    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
+        def first(number: int) -> Place | None:
+            found = ((place, at_ms) for place, at_ms in enumerate(self.records[number]) if at_ms >= timestamp_ms)
+            return next((Place(self.start + place, at_ms) for place, at_ms in found), None)
+
+        return {partition: first(partition.number) for partition in partitions}
+
+    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
+        return dict.fromkeys(topics, self.retention_ms)
+
+    def fixed(self, role: str = "target") -> list[Range]:
+        """The ranges of all partitions, by an audit at `_NOW`."""
+        partitions = [Partition("orders", number) for number in range(len(self.records))]
+        return [*fixed_ranges(self, role, partitions, now_ms=_NOW).values()]
+
+
+def test_an_emptied_partition_has_lost_what_is_older_than_its_retention_and_no_other_has() -> None:
+    found = Kept(500, [[_NOW - 9_000, _NOW], []]).fixed()
+    assert [span.lost_before_ms for span in found] == [_NOW - 9_000, _NOW - _WEEK_MS]
+    assert [span.lost_before_ms for span in Kept(0, [[], [_NOW]]).fixed()] == [-1, -1]
+    assert [span.lost_before_ms for span in Kept(5, [[]], retention_ms=-1).fixed()] == [-1], "nothing ever leaves it"
+    assert [span.lost_before_ms for span in Kept(5, [[]]).fixed("dispatch-log")] == [NEVER_MS], "emptied by hand"
+
+
+def test_a_timestamp_in_the_future_excuses_nothing() -> None:
+    assert [span.lost_before_ms for span in Kept(5, [[_NOW + 1]]).fixed()] == [_NOW - _WEEK_MS]
+
+
+def test_an_audit_begins_behind_what_may_expire_while_it_reads() -> None:
+    old, sure = _NOW - _WEEK_MS + 1, _NOW - _WEEK_MS + 3_600_000
+    (span,) = Kept(5, [[old, sure - 1, sure, _NOW]]).fixed()
+    assert (span.log_start, span.start, span.lost_before_ms, span.first_ms) == (7, 7, sure, sure)
+    (span,) = Kept(5, [[_NOW - 7_001, _NOW - 7_000]], retention_ms=8_000).fixed()
+    assert (span.start, span.lost_before_ms) == (6, _NOW - 7_000), "of a short retention an eighth is left out"
+
+
+def test_an_open_transaction_caps_its_partition_from_an_unknown_time_until_that_is_read() -> None:
+    assert [span.capped_from_ms for span in Kept(0, [[_NOW], [_NOW]], stable=0).fixed()] == [-1, -1]
+    assert [span.capped_from_ms for span in Kept(0, [[_NOW]]).fixed()] == [NEVER_MS]
+
+
+def test_when_each_partition_of_a_target_is_known_to_exist() -> None:
+    found = Kept(0, [[_NOW - 9], [_NOW - 3], [_NOW - 5], []]).fixed()
+    assert (known_ms(found), began_ms(found)) == ([_NOW - 9, _NOW - 5, _NOW - 5, NEVER_MS], _NOW - 9)
+    found = Kept(5, [[_NOW - 9], []]).fixed()
+    assert (known_ms(found), began_ms(found)) == ([_NOW - _WEEK_MS] * 2, -1)
+
 
 def options(**more: Any) -> AuditOptions:
     return AuditOptions("b:1", (REQUESTS,), **more)
@@ -57,7 +131,7 @@ def test_each_end_is_fixed_after_those_of_its_causes() -> None:
     effects = fix_effects(cluster, given.own_topics(), ["orders"], given)
     assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1]]
     partition = Partition(OWN[3], 0)
-    assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1)}
+    assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1, 0)}
     assert len(causes.requests) == len(causes.log) == 1
 
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator, Sequence
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from postdate.connectors.spark.summary import summarise
+from postdate.connectors.spark.bounds import NEVER_MS
+from postdate.connectors.spark.summary import Outcomes, summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
-from support.history import TARGET, Headers, History
-from support.judging import judged, sieve_of, sifted, spans_of
+from support.history import LETTERS, TARGET, Headers, History
+from support.judging import judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, T, all_cases
 
 CASES = all_cases()
@@ -28,6 +29,16 @@ SPANS = (
 ODD = ("a letter", "cancelled", "cancelled and delivered", "moved and delivered")
 # Cases of their own: test_spark_answers.
 UNDECIDED = {"pending", "pending within the slack", "the partition asked for"}
+ABOUT_BOUNDS = {
+    "request-expired",
+    "target-expired",
+    "target-recreated",
+    "capped",
+    "unsettled",
+    "order",
+    "overtaken",
+    "unreadable",
+}
 ABOUT_ANSWERS = {"false-verdict", "unanswered"}
 
 
@@ -64,6 +75,7 @@ def test_the_sieve_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> 
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
     assert plain[CASES.expected["on the millisecond"].offset] == "delivered"
+    assert plain[CASES.expected["delivered whole"].offset] == "delivered", "a null key may lie anywhere"
     assert "pending" in plain.values()
 
 
@@ -159,7 +171,7 @@ def _add_to_span(history: History, first: int, place: int, name: str) -> None:
 
 def test_the_cases_reach_every_verdict_that_rows_can_have() -> None:
     reached = {verdict for case in CASES.expected.values() for verdict in case.verdicts}
-    assert reached == set(VERDICTS) - {"chain", "request-expired", "target-expired", *ABOUT_ANSWERS}
+    assert reached == set(VERDICTS) - {"chain", *ABOUT_BOUNDS, *ABOUT_ANSWERS}
 
 
 def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:
@@ -169,17 +181,17 @@ def test_lateness_counts_from_the_last_due_time(rows: dict[int, Row]) -> None:
     assert rows[CASES.expected["two records"].offset]["lateness_ms"] is None
 
 
-def test_what_open_transactions_hide_is_unsettled(spark: SparkSession) -> None:
+def test_what_open_transactions_hide_is_capped(spark: SparkSession) -> None:
     history = History(T)
     for offset in (1, 2, 3):
         history.ask(offset)
     history.commit([2, DUE, "delivered"], [3, DUE, "dead"])
     verdicts = {}
     for capped in (False, True):
-        targets = [(TARGET, 4, capped, False, -1)]
+        targets = [target_row(capped_from_ms=[-1] * 4)] if capped else [target_row()]
         found, _ = judged(spark, history, log_capped=capped, letters_capped=capped, targets=targets, with_claims=False)
         verdicts[capped] = {row["offset"]: row["verdicts"] for row in found.collect()}
-    assert verdicts[True] == {1: ["unsettled"], 2: ["unsettled"], 3: ["unsettled"]}
+    assert verdicts[True] == {1: ["capped"], 2: ["capped"], 3: ["capped"]}
     assert verdicts[False] == {1: ["missing"], 2: ["missing", "contradiction"], 3: ["contradiction"]}
 
 
@@ -190,7 +202,8 @@ def test_what_retention_took_is_no_violation(spark: SparkSession) -> None:
         history.ask(offset, ("postdate-topic", b"orders" if offset == 10 else b"gone"), ("postdate-delay", b"1s"))
     history.ask(14, at_ms=T - 1)
     history.commit([10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "dead"])
-    targets = [(TARGET, 4, False, True, -1), ("gone", None, False, False, 2**63 - 1)]
+    gone: tuple[object, ...] = ("gone", None, False, False, [NEVER_MS], [NEVER_MS], [], -1)
+    targets = [target_row(compacted=True), gone]
     found, _ = judged(
         spark,
         history,
@@ -210,6 +223,159 @@ def test_what_retention_took_is_no_violation(spark: SparkSession) -> None:
         14: ["unsettled"],
     }
     assert [offset for offset, row in by_offset.items() if row["is_fate_lost"]] == [14]
+
+
+def test_a_bound_of_one_partition_excuses_nothing_in_another(spark: SparkSession) -> None:
+    """Partitions of keys k0 to k9 of four; whichever bound partition 3 has, only its own messages are excused."""
+    history, places = History(T), {offset: partition_for(b"k%d" % offset, 4) for offset in range(10)}
+    for offset in places:
+        history.ask(offset, key=b"k%d" % offset)
+    history.ask(10, key=None)
+    history.commit(*([offset, DUE, "delivered"] for offset in range(11)))
+    at_ms = T + 2_000
+    bounds = {
+        "target-expired": target_row(lost_ms=[-1, -1, -1, at_ms]),
+        "capped": target_row(capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms]),
+    }
+    for reason, row in bounds.items():
+        found, _ = judged(spark, history, targets=[row], with_claims=False)
+        verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
+        lost = ["missing", "contradiction"]
+        assert verdicts == {**{offset: [reason] if places[offset] == 3 else lost for offset in places}, 10: [reason]}
+    row = target_row(lost_ms=[-1, -1, -1, at_ms - 1], capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms + 1])
+    found, _ = judged(spark, history, targets=[row], with_claims=False)
+    assert {tuple(row["verdicts"]) for row in found.collect()} == {("missing", "contradiction")}
+
+
+def test_what_is_older_than_its_target_is_not_missing(spark: SparkSession) -> None:
+    history = History(T)
+    for offset in (1, 2):
+        history.ask(offset)
+    history.commit([1, DUE, "delivered"], at_ms=T + 2_000)
+    history.commit([2, DUE, "delivered"], at_ms=T + 3_000)
+    found, _ = judged(spark, history, targets=[target_row(began_ms=T + 3_000)])
+    assert {row["offset"]: row["verdicts"] for row in found.collect()} == {
+        1: ["target-recreated"],
+        2: ["missing", "contradiction"],
+    }
+
+
+def test_a_key_belongs_to_the_partition_of_any_count_that_the_target_may_have_had(spark: SparkSession) -> None:
+    """Three partitions, then a fourth, whose first record is of T + 5 s."""
+    history = History(T)
+    keys = [b"k%d" % number for number in range(20)]
+    moved = [offset for offset, key in enumerate(keys) if partition_for(key, 3) != partition_for(key, 4)]
+    for offset, key in enumerate(keys):
+        history.ask(offset, key=key)
+        history.ask(100 + offset, key=key)
+        history.commit([offset, DUE, "delivered"], at_ms=T + 4_999)
+        history.commit([100 + offset, DUE, "delivered"], at_ms=T + 5_000)
+        for origin in (offset, 100 + offset):
+            history.deliver(origin, key=key, partition=partition_for(key, 3))
+    found, _ = judged(spark, history, targets=[target_row(known_ms=[-1, -1, -1, T + 5_000])])
+    verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
+    assert {offset for offset, found in verdicts.items() if found == ["mismatch"]} == {100 + offset for offset in moved}
+    assert moved
+
+
+def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(spark: SparkSession) -> None:
+    """The requests below offset 10 have left their topic; a record names their due time, or the dispatch log does."""
+    history = History(T)
+    for offset in range(1, 8):
+        history.commit([offset, DUE, "delivered"], at_ms=DUE - 1 if offset in (3, 4) else T + 2_000)
+    history.commit([8, T + HOUR_MS, "moved", DUE, 9], [8, T + HOUR_MS, "delivered"])
+    for origin, topic in ((1, TARGET), (2, TARGET), (2, TARGET), (3, TARGET), (5, TARGET), (5, "retries"), (8, TARGET)):
+        history.deliver(origin, topic=topic)
+    found, _ = judged(spark, history, with_claims=False, log_start=10, request_start=10)
+    assert {row["offset"]: set(row["verdicts"]) - {"request-expired"} for row in found.collect()} == {
+        **{1: set(), 2: {"duplicate"}, 3: {"early"}, 4: {"early"}, 5: set()},
+        **{6: set(), 7: set(), 8: set()},  # their target is not known, and may not have been read
+    }
+
+
+def test_the_summary_counts_three_outcomes(spark: SparkSession) -> None:
+    history = History(T)
+    for offset in (10, 11, 12):
+        history.ask(offset)
+    history.commit([1, DUE, "delivered"], [10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "delivered"])
+    history.deliver(10)
+    history.deliver(11, value=b"w")
+    targets = [target_row(lost_ms=[T + 2_000] * 4)]
+    found, breaks = judged(spark, history, log_start=10, request_start=10, targets=targets)
+    summary = summarise(found, breaks, spark.createDataFrame([], "place string"), samples_max=0)
+    assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1})
+    assert summary.outcomes.verified_share == 0.25
+    assert summary.outcomes.with_outside(4).reasons["outside-window"] == 4
+
+
+def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_ingested(spark: SparkSession) -> None:
+    """Keys by case. A record is (offset of the request, seconds at which it was due), in the order of the target; its
+    fate knew the requests below the third number."""
+    cases: dict[bytes, list[tuple[int, int, int]]] = {
+        b"in order": [(1, 1, 99), (2, 1, 99), (3, 2, 99)],
+        b"by due": [(11, 2, 99), (10, 1, 99)],
+        b"by offset": [(21, 1, 99), (20, 1, 99)],
+        b"came too late": [(30, 5, 31), (31, 1, 99)],
+        b"behind one that came too late": [(41, 5, 42), (42, 0, 99), (40, 1, 99)],
+        b"rescheduled": [(51, 2, 99), (50, 1, 99)],
+    }
+    history = History(T)
+    history.commit([50, DUE, "moved", T + 1_000, 59])
+    for key, records in cases.items():
+        for offset, due_s, known in records:
+            history.commit([offset, DUE, "delivered"], next_request=known)
+            history.deliver(offset, key=key, due_ms=T + 1_000 * due_s)
+    history.deliver(61, key=b"by due", due_ms=T, partition=1)
+    history.commit([61, T, "delivered"])
+    assert overtaken_of(spark, history) == {10: "offset 3", 20: "offset 5", 40: "offset 9"}
+
+
+def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
+    history = History(T)
+    for offset in (1, 2, 3):
+        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
+    for offset in (2, 1, 3):
+        history.commit([offset, T + offset, "delivered"], at_ms=T + offset)
+        history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
+    found = sifted(spark, history, bits=4, in_order=True)
+    assert found.rows is not None
+    assert {row["offset"]: row["verdicts"] for row in found.rows.collect()} == {1: ["order"]}
+    assert found.plain is not None
+    assert found.plain.counts["delivered"] == 2
+    found.forget()
+
+
+@pytest.mark.parametrize(("late_ms", "verdict"), [(500, "order"), (501, "overtaken")])
+def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession, late_ms: int, verdict: str) -> None:
+    history = History(T)
+    for offset in (1, 2):
+        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
+    for offset in (2, 1):
+        history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms)
+        history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
+    found = sifted(spark, history, bits=4, in_order=True)
+    assert found.rows is not None
+    assert {row["offset"]: row["verdicts"] for row in found.rows.collect() if row["offset"] == 1} == {1: [verdict]}
+    found.forget()
+
+
+def test_an_origin_that_cannot_be_read_is_named_by_its_place(spark: SparkSession) -> None:
+    history = History(T)
+    history.ask(1)
+    history.commit([1, DUE, "delivered"])
+    history.deliver(1)
+    history.bury(1)
+    row = history.delivered[0]
+    origins = {"gone": None, "garbled": b"r/x/1", "copied": b"another/0/1"}
+    headers: dict[str, Headers] = {topic: [("postdate-origin", text)] for topic, text in origins.items()}
+    headers["foreign"] = []
+    for place, (topic, sent) in enumerate(headers.items()):
+        history.delivered.append((topic, 0, place, *row[3:7], sent))
+        history.letters.append((LETTERS, 0, 10 + place, *row[3:7], sent))
+    assert unreadable_of(spark, history) == {
+        *("gone/0/0", "garbled/0/1"),
+        *(f"{LETTERS}/0/{offset}" for offset in (10, 11, 12, 13)),
+    }
 
 
 def test_a_window_does_not_judge_what_lies_around_it(spark: SparkSession) -> None:

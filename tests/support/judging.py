@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.answers import judged_answers
+from postdate.connectors.spark.bounds import NEVER_MS
 from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
@@ -17,7 +18,14 @@ from postdate.connectors.spark.history import PARTITIONS, TARGETS
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.known_rows import known_rows
 from postdate.connectors.spark.limits import SIFTED_ROWS_MAX
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_messages, delivered_rows
+from postdate.connectors.spark.ordering import overtaken
+from postdate.connectors.spark.record_rows import (
+    dead_letter_rows,
+    delivered_messages,
+    delivered_rows,
+    unreadable_letters,
+    unreadable_records,
+)
 from postdate.connectors.spark.request_rows import request_rows, understood_rows
 from postdate.connectors.spark.sides import Sides
 from postdate.connectors.spark.sieve import asked_rows, sieved
@@ -51,8 +59,23 @@ class Bounds:
         requests = (REQUESTS, 0, self.log_start, self.request_start, self.request_end)
         log = (LOG, self.log_end, True, self.log_capped, self.fates_lost_before_ms)
         letters = (self.letters_capped, self.letters_lost_before_ms)
-        row = (*requests, *log, *letters, self.answers_capped, self.answers_lost_before_ms)
+        answers = (self.answers_capped, self.answers_lost_before_ms)
+        row = (*requests, *log, *letters, *answers, -1 if self.letters_capped else NEVER_MS)
         return small_table(spark, [row], PARTITIONS)
+
+
+def target_row(
+    name: str = TARGET,
+    *,
+    lost_ms: Sequence[int] = (-1,) * 4,
+    capped_from_ms: Sequence[int] = (NEVER_MS,) * 4,
+    known_ms: Sequence[int] = (-1,) * 4,
+    began_ms: int = -1,
+    compacted: bool = False,
+) -> tuple[Any, ...]:
+    """A target of as many partitions as there are bounds, as `judge` asks for it."""
+    bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms)
+    return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
 
 
 @dataclass(frozen=True)
@@ -80,7 +103,7 @@ def judged(
     spark: SparkSession,
     history: History,
     *,
-    targets: Sequence[tuple[Any, ...]] = ((TARGET, 4, False, False, -1),),
+    targets: Sequence[tuple[Any, ...]] = (target_row(),),
     with_claims: bool = True,
     dialects: DialectOptions = NO_DIALECTS,
     sifted_max: int = SIFTED_ROWS_MAX,
@@ -116,10 +139,27 @@ def _of(rows: DataFrame, odd: DataFrame) -> DataFrame:
     return rows.join(odd, list(ORIGIN), "left_semi")
 
 
-def sifted(spark: SparkSession, history: History, bits: int = 0) -> Judged:
-    """What an audit makes of a history of one partition when it looks at spans of so many bits first."""
+def overtaken_of(spark: SparkSession, history: History) -> dict[int, str]:
+    """The messages of a history that were overtaken, each with the last two words about the record before it."""
+    read = _history(spark, history, tables(spark, history, Bounds()))
+    rows = overtaken(read.messages, fate_rows(read.log)).collect()
+    return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
+
+
+def unreadable_of(spark: SparkSession, history: History) -> set[str]:
+    """The places of the dead letters and records of a history whose origin cannot be read."""
+    messages = delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS])
+    letters = unreadable_letters(small_table(spark, history.letters, RECORDS), {LETTERS: REQUESTS})
+    return {row["place"] for row in letters.unionByName(unreadable_records(messages)).collect()}
+
+
+def sifted(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False) -> Judged:
+    """What an audit makes of a history of one partition when it looks at spans of so many bits first, and with
+    `in_order` at the order of messages."""
     found = tables(spark, history, Bounds())
     read, spans = _history(spark, history, found), Spans(SNAPSHOT - 60_000, bits)
+    if in_order:
+        read = replace(read, overtaken=(overtaken(read.messages, fate_rows(read.log)),))
     has_answers = bool(history.answers)
     how = Sifting(
         found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
@@ -141,7 +181,7 @@ def sieve_of(spark: SparkSession, history: History) -> DataFrame:
 
 
 def _targets(spark: SparkSession) -> DataFrame:
-    return small_table(spark, [(TARGET, 4, False, False, -1)], TARGETS)
+    return small_table(spark, [target_row()], TARGETS)
 
 
 def _history(spark: SparkSession, history: History, found: Tables) -> Read:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from postdate.connectors.spark.limits import COMMIT_MS_MAX
 from support.history import REQUESTS, History
 
 T = 1_795_258_284_000
@@ -308,7 +309,7 @@ def _control_cases(cases: Cases) -> None:
     o = cases.case("a control that was held", "mismatch", "fate delivered of a request to cancel")
     cases.cancel(o, b"nobody")
     cases.commit([o, 0, "delivered"])
-    cases.expected["a control that was held"] = Expected(o, {"mismatch", "unsettled"}, "request to cancel")
+    cases.expected["a control that was held"] = Expected(o, {"mismatch", "not-selected"}, "request to cancel")
 
 
 def _grace_cases(cases: Cases) -> None:
@@ -337,9 +338,51 @@ def _grace_cases(cases: Cases) -> None:
         cases.bury(o, *first, reason=b"expired")
 
 
+def _late_cases(cases: Cases) -> None:
+    grace = (TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-grace", b"500ms"))
+    for name, late_ms, verdict in (("within", COMMIT_MS_MAX, "delivered"), ("past", COMMIT_MS_MAX + 1, "past-grace")):
+        o = cases.case(f"delivered {name} its grace", verdict, "" if verdict == "delivered" else "grace of 500 ms")
+        cases.ask(o, *grace)
+        cases.commit([o, DUE, "delivered"], at_ms=DUE + 500 + late_ms)
+        cases.deliver(o)
+    for name, given, verdict in (("longer", b"1m", "delivered"), ("shorter", b"1ms", "past-grace")):
+        o = cases.case(f"delivered by a {name} grace of a reschedule", verdict)
+        id = f"late-{name}".encode()
+        cases.ask(o, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", id), ("postdate-grace", b"500ms"))
+        cases.reschedule(o + 1, id, b"1s", ("postdate-grace", given))
+        fates = [[o, DUE, "moved", DUE, o + 1], [o + 1, 0, "applied"], [o, DUE, "delivered"]]
+        cases.commit(*fates, at_ms=DUE + 11_000)
+        cases.deliver(o, id=id)
+
+
+def _refusal_cases(cases: Cases) -> None:
+    delay, sound = ("postdate-delay", b"1s"), (TO_ORDERS, ("postdate-delay", b"1s"))
+    elsewhere = ("postdate-origin", f"{REQUESTS}/1/5".encode())
+    refused: dict[str, list[tuple[tuple[str, bytes | None], ...]]] = {
+        "missing-target": [(delay,)],
+        "missing-time": [(TO_ORDERS,)],
+        "conflicting-time": [(*sound, ("postdate-at", b"5"))],
+        "bad-time": [(TO_ORDERS, ("postdate-delay", b"soon")), (*sound, ("postdate-grace", b"soon"))],
+        "bad-id": [
+            *((*sound, ("postdate-id", bad)) for bad in (b"", None, b"x" * 257, b"\xff")),
+            (("postdate-action", b"cancel"), elsewhere),
+        ],
+        "unknown-header": [(*sound, ("Postdate-Delay", b"1s"))],
+        "duplicate-header": [(TO_ORDERS, *sound)],
+    }
+    good = (*sound, ("postdate-id", "\u00e9".encode()), ("postdate-grace", b"1s"), ("postdate-due", b"copied"))
+    for reason, requests in refused.items():
+        for number, asked in enumerate((*requests, good)):
+            is_good = number == len(requests)
+            o = cases.case(f"{reason} {number}", "false-refusal" if is_good else "dead", reason if is_good else "")
+            cases.ask(o, *asked)
+            cases.commit([o, 0, "dead"])
+            cases.bury(o, *asked, reason=reason.encode())
+
+
 def all_cases() -> Cases:
     cases = Cases()
     parts = (_plain_cases, _repeated_cases, _timed_cases, _changed_cases, _ended_cases, _dead_cases)
-    for part in (*parts, _control_cases, _grace_cases):
+    for part in (*parts, _control_cases, _grace_cases, _late_cases, _refusal_cases):
         part(cases)
     return cases

@@ -21,14 +21,15 @@ from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
-from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
+from postdate.connectors.spark.audit_state import AuditState
+from postdate.connectors.spark.audit_steps import NO_ORDER, AuditSteps, notes_of
 from postdate.connectors.spark.fate_rows import chain_breaks
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
 from postdate.connectors.spark.jobs import run_job
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, range_lines, write_outcome
-from postdate.connectors.spark.places import require_new, write_text
+from postdate.connectors.spark.places import write_text
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.sifting import History, Sifting, judged_each, judged_history
 from postdate.connectors.spark.spans import Spans
@@ -61,24 +62,22 @@ def run_audit(options: AuditOptions) -> int:
 def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
     """Audits with a session that can read Kafka.
 
-    Raises CannotRun where the cluster, Spark or the history does not allow a verdict, JobUsageError where
-    `options.write` exists already.
+    Raises CannotRun where the cluster, Spark or the history does not allow a verdict.
     """
-    if options.write is not None:
-        require_new(spark, options.write, "--write")
     with AuditSteps.begun(spark, options, reporter) as steps:
         return _outcome(steps)
 
 
 def audit_with_state(
-    spark: SparkSession, options: AuditOptions, reporter: Reporter
-) -> tuple[Outcome, Callable[[], None]]:
-    """The same of what is new since the last audit with `options.state`, and how to keep what was read for the next.
+    spark: SparkSession, options: AuditOptions, reporter: Reporter, after: AuditState | None = None
+) -> tuple[Outcome, Callable[[], AuditState]]:
+    """The same of what is new since the last audit with `options.state`, and what commits it.
 
-    Raises as `audit` does, and where another state is needed.
+    `after`: the state that this process has committed last, if it is that of the next audit before. Raises as `audit`
+    does, and JobUsageError where another state is needed.
     """
     with AuditSteps.begun(spark, options, reporter) as steps:
-        return audit_since(steps)
+        return audit_since(steps, after)
 
 
 def _outcome(steps: AuditSteps) -> Outcome:
@@ -103,7 +102,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with reporter.working(spark, "reading verdict records"):
         told = steps.count(answers)
     messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
-    history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
+    overtaken = steps.overtaken(effects.targets.values(), messages, log)
+    history, breaks = History(understood, messages, log, letters, answers, overtaken), chain_breaks(log)
     how = Sifting(
         *(partitions, target_table(spark, effects)),
         has_claims=has_claims,
@@ -112,27 +112,25 @@ def _outcome(steps: AuditSteps) -> Outcome:
         snapshot_ms=snapshot_ms,
         slack_ms=options.slack_ms,
     )
-    needs_rows = how.owes_all or options.write is not None or options.html is not None
+    needs_rows = how.owes_all or options.html is not None
     with reporter.working(spark, "comparing requests, fates and records"):
         found = judged_each(history, how) if needs_rows else judged_history(history, how, spans, asked)
         judged = found.rows
-        summary = summarise(judged, breaks, answers.where("malformed"), options.samples, found.plain)
+        unreadable = steps.unreadable(effects.letters.values(), messages if found.has_garbled else None)
+        malformed = answers.where("malformed")
+        summary = summarise(judged, breaks, malformed, options.samples, found.plain, unreadable=unreadable)
         holes = steps.holes(judged, causes.log.values()) if judged is not None else ()
         aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
         picture = audit_picture(judged) if options.html is not None and judged is not None else None
-    if options.write is not None and judged is not None:
-        with reporter.working(spark, f"writing {options.write}"):
-            judged.write.parquet(f"{options.write}/origins")
-            breaks.write.parquet(f"{options.write}/chain")
     found.forget()
-    for cached in (answers, log, asked):
+    for cached in (answers, log, asked, *overtaken):
         cached.unpersist()
     return Outcome(
         *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
         tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
-        *(told, holes, aborted, notes_of(causes, effects)),
+        *(told, holes, aborted, (*notes_of(causes, effects), *([] if overtaken else [NO_ORDER]))),
         time.monotonic() - began_s,
-        options.write,
         picture=picture,
         html=options.html,
+        strict=options.strict,
     )

@@ -1,11 +1,12 @@
 """The audit as a program for `spark-submit`, on any cluster, with Postdate installed for the driver's Python.
 
-    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,io.delta:delta-spark_2.13:4.0.0 \\
         …/postdate/connectors/spark/audit_main.py --bootstrap-server HOST:PORT --output json
 
 `spark-submit` merges the two output streams of a Python program: the JSON object is the last line. Executors need no
 Python: nothing of the audit runs there but Spark's own code; with `--dialect` they need Postdate for theirs. Exit codes
-are those of `postdate audit`: 0 clean, 4 violations, 2 usage, 1 could not judge.
+are those of `postdate audit`: 0 no violation, 4 violations, 5 not all was verified (`--strict`), 2 usage, 1 could not
+judge.
 """
 
 from __future__ import annotations
@@ -43,13 +44,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
     parser.add_argument("--slack", dest="slack_ms", type=duration, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, metavar="N", help="origins a violation")
-    parser.add_argument("--write", metavar="PATH", help="keep all rows there as Parquet")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
-    parser.add_argument("--state", metavar="PATH", help="audit what is new since the last audit with this directory")
+    parser.add_argument("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last")
+    parser.add_argument("--keep-days", dest="keep_days", type=int, metavar="N", help="how long closed rows stay there")
     parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
     parser.add_argument("--every", dest="every_ms", type=duration, metavar="DURATION", help="a step; default: 10s")
     parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
     parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
+    parser.add_argument("--strict", action="store_true", help="exit with 5 if something that could be was not verified")
     parser.add_argument("--aborted", dest="count_aborted", action="store_true", help="count aborted copies, too")
     return parser
 

@@ -16,13 +16,15 @@ from postdate.connectors.spark.page import (
 )
 from postdate.connectors.spark.verdicts import INFORMATION, VIOLATIONS
 
-_GRAVE = ("VIOLATIONS", "cannot judge")
+_GRAVE = ("VIOLATIONS", "cannot judge", "no violation, but")
 
 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
     """The document of an audit and what it draws."""
     summary = outcome.summary
+    share = outcome.outcomes.verified_share
     found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
+    found += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
     found += [(spelled_length(value), f"late, {name.replace('_', '.')}") for name, value in summary.lateness_ms.items()]
     return page(
         f"Audit of {', '.join(outcome.requests)}",

@@ -1,68 +1,87 @@
-"""What an audit leaves to the next: how far each topic was read, what is still open, what has been judged for good.
+"""The state of audits: five Delta tables under one path, which commit together.
 
-    PATH/state-000007.json            the state of run 7: the newest one counts, whatever else lies there
-    PATH/rows-000007-1f3a…/           what run 7 judged, as Parquet: part=closed for good, part=open to be judged
-                                      again by the next run
+    origins            one row for each request or occurrence that an audit has judged, or read before its request
+    violations         one row for each violation and run that found it
+    acknowledgements   one row for each run whose violations a person has closed
+    offsets            how far each partition was read
+    runs               one row for each run: the commit point
 
-The tables are written first, under names of their own, and the JSON last, by a rename that replaces nothing: a run that
-is killed before leaves the state as it was, and of two runs at the same time the second one fails. What no state names
-any more is removed by the next run but one. Rows of requests that have left their topic are forgotten with their table.
+Delta commits one table at a time, so an audit writes `origins`, `violations` and `offsets` first. Its last commit adds
+a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`: if a table has
+later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
+Of two audits at the same time only one adds the next row to `runs`: the insert is conditional, and Delta's optimistic
+concurrency control refuses the second. An acknowledgement belongs to no run, so it conflicts with no audit.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import time
 import uuid
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postdate.connectors.spark.chain import TAIL
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.delta_tables import DeltaTables, TableForm, overtaken
+from postdate.connectors.spark.errors import JobUsageError
+from postdate.connectors.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.connectors.spark.places import located
+from postdate.connectors.spark.small_tables import small_table
 
-_VERSION: Final = 1
-_STATE: Final = re.compile(r"state-([0-9]{6,})\.json")
-_TABLE: Final = re.compile(r"(?:rows|fresh)-([0-9]{6,})-[0-9a-f]+")
-_DRAFT: Final = ".draft-"
-# An open row is written with some 300 bytes, most of which are digests.
-_OPEN_ROW_BYTES: Final = 200
+ORIGINS, VIOLATIONS, OFFSETS, RUNS = "origins", "violations", "offsets", "runs"
+ACKNOWLEDGEMENTS: Final = "acknowledgements"
+_SCRATCH: Final = ".scratch-"
+_SCRATCH_MS: Final = 86_400_000
+_VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
+_PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+
+VIOLATION_COLUMNS: Final = (
+    "run bigint, topic string, partition int, offset bigint, verdict string, details array<string>, target string,"
+    " found_ms bigint"
+)
+_OFFSET_COLUMNS: Final = (
+    "topic string, partition int, next_offset bigint, lost_before_ms bigint, topic_id string, run bigint"
+)
+_RUN_COLUMNS: Final = (
+    "run bigint, snapshot_ms bigint, committed_ms bigint, versions map<string,bigint>, targets array<string>,"
+    f" tails array<struct<{TAIL.replace(' ', ':').replace(',:', ',')}>>, counts map<string,bigint>, open bigint,"
+    " violations bigint, judged bigint, lateness_ms map<string,bigint>, settings string"
+)
+_ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigint, note string"
 
 
-@dataclass(frozen=True)
-class ClosedTable:
-    """A table of closed rows: its name, its number of rows, and the last request offset in it by partition."""
-
-    name: str
-    rows: int
-    last: dict[str, int]
+def _form(columns: str) -> TableForm:
+    kind = StructType.fromDDL(columns)
+    assert isinstance(kind, StructType), "a table has columns"
+    return TableForm(kind, properties=_PROPERTIES)
 
 
 @dataclass(frozen=True)
 class AuditState:
     """The state after `run`. Partitions are named `topic/number`; offsets in `next` are the first unread ones.
 
-    `settings` are those that say what requests mean: a state is of no use under others. `topic_ids` tell a topic from
-    one that was made anew under its name. `tails` are the last record of each dispatch log. `counts` of closed rows by
-    verdict, those that were forgotten too.
+    `topic_ids` tell a topic from one that was created again under its name. `tails` are the last record of each
+    dispatch log. `counts` of all rows by verdict, expired rows too. `open`: rows that a later run may judge again.
+    `violations`: rows of that table. `versions` of the tables that belong to this state.
     """
 
-    run: int
-    snapshot_ms: int
-    settings: dict[str, Any]
+    run: int = 0
+    snapshot_ms: int = 0
     topic_ids: dict[str, str] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
     lost_before_ms: dict[str, int] = field(default_factory=dict)
     targets: list[str] = field(default_factory=list)
     tails: list[list[Any]] = field(default_factory=list)
-    open: str | None = None
-    closed: list[ClosedTable] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
+    open: int = 0
+    violations: int = 0
+    versions: dict[str, int] = field(default_factory=dict)
 
 
 def place_of(partition: Partition) -> str:
@@ -71,125 +90,208 @@ def place_of(partition: Partition) -> str:
 
 
 class StateStore:
-    """The states under one path of a file system that Spark knows. One run at a time."""
+    """The state under one path, as one audit reads and writes it."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
-        self._path = path.rstrip("/")
+        self._tables = DeltaTables(spark, path)
+        self._base: dict[str, int] = {}
+        self._token, self._scratched = uuid.uuid4().hex, 0
+        self.path = self._tables.path
 
-    def newest(self) -> AuditState | None:
-        """The state of the last run that was completed; None before the first one. Raises CannotRun: unreadable."""
-        numbers = [int(found[1]) for name in self._names() if (found := _STATE.fullmatch(name))]
-        if not numbers:
-            return None
-        name = f"state-{max(numbers):06d}.json"
-        try:
-            said = json.loads(self._text(name))
-            if said.pop("v") != _VERSION:
-                raise CannotRun(f"{self._path}/{name} is of another version of Postdate: name a new --state.")
-            said["closed"] = [ClosedTable(**table) for table in said["closed"]]
-            return AuditState(**said)
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            raise CannotRun(f"{self._path}/{name} cannot be read ({error}): name a new --state.") from error
+    def newest(self) -> AuditState:
+        """The state of the last run that committed; an empty one before the first. Raises JobUsageError: an old form.
 
-    def _text(self, name: str) -> str:
-        """What is in a file, read by the driver itself: a job of Spark's would take longer to plan."""
-        place, system = located(self._spark, f"{self._path}/{name}")
-        stream = system.open(place)
-        try:
-            return bytes(stream.readAllBytes()).decode()
-        finally:
-            stream.close()
+        Cost: three jobs.
+        """
+        if not self._tables.exists(RUNS):
+            _refuse_old_form(self._spark, self.path)
+            return AuditState()
+        found = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
+        if not found:
+            return AuditState()
+        row = found[0]
+        offsets = self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()
+        places = {place_of(Partition(one["topic"], one["partition"])): one for one in offsets}
+        return AuditState(
+            run=row["run"],
+            snapshot_ms=row["snapshot_ms"],
+            topic_ids={one["topic"]: one["topic_id"] for one in offsets if one["topic_id"] is not None},
+            next={place: one["next_offset"] for place, one in places.items()},
+            lost_before_ms={place: one["lost_before_ms"] for place, one in places.items()},
+            targets=list(row["targets"]),
+            tails=[list(tail) for tail in row["tails"]],
+            counts=dict(row["counts"]),
+            open=row["open"],
+            violations=row["violations"],
+            versions=dict(row["versions"]),
+        )
 
-    def rows_estimated(self, state: AuditState) -> int:
-        """About how many rows a run goes through besides new ones: the open ones, and a tenth of the closed ones, of
-        which only a few columns are looked at."""
-        opened = 0
-        if state.open is not None:
-            place, system = located(self._spark, f"{self._path}/{state.open}")
-            opened = int(system.getContentSummary(place).getLength()) // _OPEN_ROW_BYTES
-        return opened + sum(table.rows for table in state.closed) // 10
+    def prepare(self, state: AuditState, origins: TableForm) -> None:
+        """Makes the tables hold what `state` names, and all columns of `origins`, before anything is read or written.
 
-    def rows(self, name: str, schema: StructType | None = None) -> DataFrame:
-        """A table of the state; one in parts that may be empty needs its `schema`, since it then has no file."""
-        reader = self._spark.read if schema is None else self._spark.read.schema(schema)
-        return reader.parquet(f"{self._path}/{name}")
+        Raises CannotRun: another audit writes at the same time.
+        """
+        forms = {
+            ORIGINS: replace(origins, properties={**_PROPERTIES, **origins.properties}),
+            VIOLATIONS: _form(VIOLATION_COLUMNS),
+            OFFSETS: _form(_OFFSET_COLUMNS),
+        }
+        for name, form in forms.items():
+            version = state.versions.get(name, 0)
+            if not state.run and not self._tables.exists(name):
+                self._tables.create(name, form)
+            if self._tables.commits_after(name, version):
+                self._tables.restore(name, version)
+            self._base[name] = version + len(self._tables.commits_after(name, version))
+        if not state.run and not self._tables.exists(RUNS):
+            properties = {**_PROPERTIES, "delta.isolationLevel": "Serializable"}
+            self._tables.create(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
+        self._tables.evolve(ORIGINS, forms[ORIGINS])
 
-    def closed(self, state: AuditState, schema: StructType | None = None) -> DataFrame | None:
-        """All closed rows that are remembered; None where there are none. With a `schema`, those columns."""
-        names = [f"{self._path}/{table.name}" for table in state.closed if table.rows]
-        reader = self._spark.read if schema is None else self._spark.read.schema(schema)
-        return reader.parquet(*names) if names else None
+    def origins(self) -> DataFrame:
+        """The rows of all origins, those that this audit has written too."""
+        return self._tables.read(ORIGINS)
 
-    def write(self, kind: str, run: int, rows: DataFrame, *parts: str) -> str:
-        """Writes a table for `run`, in `parts`; returns its name. It counts from the state on that names it."""
-        name = f"{kind}-{run:06d}-{uuid.uuid4().hex[:12]}"
-        rows.write.partitionBy(*parts).parquet(f"{self._path}/{name}")
-        return name
+    def origins_of(self, state: AuditState) -> DataFrame:
+        """The rows of all origins as of `state`."""
+        return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
-    def keep(self, state: AuditState) -> None:
-        """Makes `state` the newest one, at once or not at all. Raises CannotRun: another run was faster."""
-        name, draft = f"state-{state.run:06d}.json", f"{_DRAFT}{uuid.uuid4().hex}"
-        place, system = located(self._spark, f"{self._path}/{draft}")
-        stream = system.create(place, True)
-        try:
-            stream.write(json.dumps({"v": _VERSION, **asdict(state)}).encode())
-        finally:
-            stream.close()
-        context = self._spark.sparkContext
-        jvm: Any = context._jvm
-        hadoop = jvm.org.apache.hadoop.fs
-        # Without an option a rename never replaces what is there.
-        options = context._gateway.new_array(hadoop.Options.Rename, 0)  # type: ignore[union-attr]
-        files = hadoop.FileContext.getFileContext(system.getUri(), context._jsc.hadoopConfiguration())
-        try:
-            files.rename(
-                system.makeQualified(place), system.makeQualified(hadoop.Path(f"{self._path}/{name}")), options
+    def add(self, name: str, rows: DataFrame) -> None:
+        """Adds rows to a table. They count from `commit` on."""
+        self._tables.append(name, rows)
+
+    def merge_origins(self, rows: DataFrame, condition: str) -> None:
+        """Replaces the rows of these origins, and adds those that are new; `condition` says which files to look at."""
+        same = "old.topic = new.topic AND old.partition = new.partition AND old.offset = new.offset"
+        self._tables.merge(ORIGINS, rows, f"{condition} AND {same}")
+
+    def known_violations(self, state: AuditState) -> DataFrame:
+        """All violations that `state` knows of."""
+        return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
+
+    def open_violations(self, state: AuditState) -> int:
+        """How many violations that `state` knows of nobody has acknowledged. Cost: one job if there are any."""
+        if not state.violations:
+            return 0
+        violations = self.known_violations(state)
+        if self._tables.exists(ACKNOWLEDGEMENTS):
+            closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
+            violations = violations.join(F.broadcast(closed), "run", "left_anti")
+        return violations.count()
+
+    def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
+        """Deletes closed rows that were due before a day and whose requests have left their topic, and old runs' files.
+
+        `log_starts`: the first offset of each request partition. Removes nothing that a later run could need.
+        """
+        left = [
+            f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
+            for (topic, _, number), start in ((place.rpartition("/"), start) for place, start in log_starts.items())
+            if start > 0
+        ]
+        if left:
+            self._tables.delete(ORIGINS, f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
+
+    def written(self, rows: DataFrame) -> DataFrame:
+        """The same rows, read from a file that lies beside the tables until this audit ends.
+
+        Spark then forgets how they came about: to plan with that takes longer than to judge them.
+        """
+        self._scratched += 1
+        place = f"{self.path}/{_SCRATCH}{self._token}/{self._scratched}"
+        rows.write.parquet(place)
+        return self._spark.read.schema(rows.schema).parquet(place)
+
+    def tidy(self) -> None:
+        """Removes what this audit, and audits that were killed more than a day ago, have written beside the tables."""
+        place, system = located(self._spark, f"{self.path}/{_SCRATCH}*")
+        oldest_ms = time.time_ns() // 1_000_000 - _SCRATCH_MS
+        for status in system.globStatus(place) or ():
+            if status.getPath().getName() == f"{_SCRATCH}{self._token}" or status.getModificationTime() < oldest_ms:
+                system.delete(status.getPath(), True)
+
+    def commit(self, state: AuditState, told: Mapping[str, Any]) -> AuditState:
+        """Makes `state` the newest, all of it or nothing; returns it with the versions of its tables.
+
+        `told` is what the run's row says besides. Raises CannotRun: another audit has used the path meanwhile.
+        """
+        self._tables.replace(OFFSETS, self._offsets(state))
+        if state.run % RUNS_BETWEEN_TIDYING == 0:
+            for name in (*_VERSIONED, RUNS):
+                self._tables.tidy(name)
+        versions = {}
+        for name in _VERSIONED:
+            own = self._tables.commits_after(name, self._base[name])
+            if not all(own):
+                raise overtaken(self.path)
+            versions[name] = self._base[name] + len(own)
+        kept = replace(state, versions=versions)
+        row = (
+            *(kept.run, kept.snapshot_ms, time.time_ns() // 1_000_000, versions, kept.targets, kept.tails),
+            *(kept.counts, kept.open, kept.violations, told["judged"], told["lateness_ms"]),
+            json.dumps(told["settings"]),
+        )
+        rows = _run_row(self._spark, row)
+        if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):
+            raise overtaken(self.path)
+        self._base = dict(versions)
+        return kept
+
+    def _offsets(self, state: AuditState) -> DataFrame:
+        rows = [
+            (
+                *(place.rpartition("/")[0], int(place.rpartition("/")[2]), read, state.lost_before_ms.get(place, -1)),
+                *(state.topic_ids.get(place.rpartition("/")[0]), state.run),
             )
-        except Py4JJavaError as error:
-            system.delete(place, False)
-            raise CannotRun(f"Another audit has used {self._path} meanwhile: run this one again.") from error
-
-    def tidy(self, state: AuditState) -> None:
-        """Removes tables that neither `state` nor a run after it can name, states before it, and drafts of states."""
-        live = {*(table.name for table in state.closed), *([state.open] if state.open is not None else [])}
-        for name in self._names():
-            table, old = _TABLE.fullmatch(name), _STATE.fullmatch(name)
-            if table and int(table[1]) <= state.run:
-                parts = [name] if not any(one.startswith(f"{name}/") for one in live) else self._parts(name) - live
-                self._remove(parts)
-            elif name.startswith(_DRAFT) or (old and int(old[1]) < state.run):
-                self._remove([name])
-
-    def _parts(self, name: str) -> set[str]:
-        return {f"{name}/{part}" for part in self._names(name) if part.startswith("part=")}
-
-    def _remove(self, names: Iterable[str]) -> None:
-        for name in names:
-            place, system = located(self._spark, f"{self._path}/{name}")
-            system.delete(place, True)
-
-    def _names(self, under: str = "") -> list[str]:
-        place, system = located(self._spark, f"{self._path}/{under}".rstrip("/"))
-        if not system.exists(place):
-            return []
-        return [str(status.getPath().getName()) for status in system.listStatus(place)]
+            for place, read in state.next.items()
+        ]
+        return small_table(self._spark, rows, _OFFSET_COLUMNS)
 
 
-def require_same(state: AuditState, settings: dict[str, Any], path: str) -> None:
-    """Raises JobUsageError where a state was begun with other settings than an audit has now."""
-    for name, value in settings.items():
-        if state.settings.get(name) != value:
-            raise JobUsageError(
-                f"{path} was begun with {name} {state.settings.get(name)}, not {value}: name a new --state."
-            )
+def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | None) -> int:
+    """Closes the violations that a run has found; returns their number.
+
+    Raises JobUsageError: there is no such state, or the run found none.
+    """
+    tables = DeltaTables(spark, path)
+    if not tables.exists(RUNS):
+        _refuse_old_form(spark, tables.path)
+        raise JobUsageError(f"{path} holds no state: no audit with --state {path} has finished.")
+    store = StateStore(spark, path)
+    newest = store.newest()
+    found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
+    if not found:
+        raise JobUsageError(f"Run {run} of {path} has found no violation.")
+    if not tables.exists(ACKNOWLEDGEMENTS):
+        tables.create(ACKNOWLEDGEMENTS, _form(_ACKNOWLEDGED))
+    row = (run, by, time.time_ns() // 1_000_000, note)
+    tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED))
+    return found
 
 
-def forgotten(state: AuditState, log_starts: dict[str, int]) -> AuditState:
-    """The state without the closed tables all of whose requests have left their topics."""
-    kept = [
-        table
-        for table in state.closed
-        if table.rows and any(last >= log_starts.get(place, 0) for place, last in table.last.items())
-    ]
-    return replace(state, closed=kept)
+def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
+    """The row of a run; maps travel as JSON objects."""
+    maps = {"versions", "counts", "lateness_ms"}
+    kind = _form(_RUN_COLUMNS).schema
+    values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
+    columns = ", ".join(f"{one.name} {'string' if one.name in maps else one.dataType.simpleString()}" for one in kind)
+    given = small_table(spark, [values], columns)
+    return given.select(
+        *(F.from_json(one.name, "map<string,bigint>").alias(one.name) if one.name in maps else one.name for one in kind)
+    )
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _refuse_old_form(spark: SparkSession, path: str) -> None:
+    """Raises JobUsageError if the path holds a state of Postdate before 0.2, which was no Delta table."""
+    place, system = located(spark, f"{path}/state-*.json")
+    if system.globStatus(place):
+        raise JobUsageError(
+            f"{path} holds a state of an earlier version of Postdate, which this version cannot read. Name a new "
+            "directory for --state: its first run audits everything that the topics still hold."
+        )

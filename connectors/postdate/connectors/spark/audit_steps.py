@@ -5,8 +5,9 @@ What is named `…_rows` and `judge` are functions of DataFrames alone; the step
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
@@ -16,18 +17,28 @@ from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.chain import not_stamped
 from postdate.connectors.spark.claims import CLAIMING
+from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.expressions import one_of
-from postdate.connectors.spark.fate_rows import fate_name, log_rows
+from postdate.connectors.spark.fate_rows import fate_name, fate_rows, log_rows
 from postdate.connectors.spark.history import Causes, Effects, fix_effects
 from postdate.connectors.spark.jobs import Job
-from postdate.connectors.spark.limits import TARGETS_MAX
+from postdate.connectors.spark.limits import ORDER_RECORDS_MAX, TARGETS_MAX
 from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.ordering import overtaken
 from postdate.connectors.spark.output import Hole, VerdictRecords
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_messages, delivered_rows
+from postdate.connectors.spark.record_rows import (
+    dead_letter_rows,
+    delivered_messages,
+    delivered_rows,
+    unreadable_letters,
+    unreadable_records,
+)
 from postdate.connectors.spark.request_rows import understood_rows
 from postdate.connectors.spark.sources import read_records
 from postdate.connectors.wire.topics import is_topic_name
+
+NO_ORDER = "the order of messages was not checked, there are too many: a strict audit (--strict) does"
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,21 @@ class AuditSteps(Job[AuditOptions]):
     def letters(self, ranges: Iterable[Range]) -> DataFrame:
         """The dead letters there."""
         own = {one.dead_letters: one.requests for one in self.options.own_topics()}
-        return dead_letter_rows(self.read(ranges), own)
+        return dead_letter_rows(self.read(ranges), own, judges_refusals=not self.options.dialects)
+
+    def unreadable(self, letters: Iterable[Range], messages: DataFrame | None) -> DataFrame:
+        """The dead letters, and of `messages` the records, whose origin cannot be read."""
+        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+        found = unreadable_letters(self.read(letters), own)
+        return found if messages is None else found.unionByName(unreadable_records(messages))
+
+    def overtaken(self, targets: Iterable[Range], messages: DataFrame, log: DataFrame) -> tuple[DataFrame, ...]:
+        """The messages out of order; nothing if there are more records than an audit sorts that is not strict."""
+        records = sum(span.end - span.start for span in targets)
+        if records > ORDER_RECORDS_MAX and not self.options.strict:
+            return ()
+        with self.reporter.working(self.spark, "comparing the order of records"):
+            return (self.kept(overtaken(messages, fate_rows(log))),)
 
     def count(self, answers: DataFrame) -> VerdictRecords:
         """How many verdict records were read."""
@@ -91,7 +116,25 @@ class AuditSteps(Job[AuditOptions]):
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
         compacted = [topic for topic, policy in policies.items() if "compact" in policy]
-        return fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
+        fixed = fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
+        return replace(fixed, targets=self._cap_times(fixed.targets), letters=self._cap_times(fixed.letters))
+
+    def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        """The ranges; those that are capped with the time of the first record behind their end.
+
+        A timestamp in the future, of a producer whose clock is wrong, bounds nothing.
+        """
+        behind = [replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped]
+        if not behind:
+            return dict(ranges)
+        records = read_records(self.spark, behind, self.options.client_settings(), committed=False)
+        rows = records.select("topic", "partition", F.unix_millis("timestamp").alias("at_ms")).collect()
+        now_ms = time.time_ns() // 1_000_000
+        times = {Partition(row["topic"], row["partition"]): row["at_ms"] for row in rows if row["at_ms"] <= now_ms}
+        return {
+            partition: replace(span, capped_from_ms=times.get(partition, span.capped_from_ms))
+            for partition, span in ranges.items()
+        }
 
     def has_claims(self, log: DataFrame) -> bool:
         """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""

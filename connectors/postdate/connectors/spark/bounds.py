@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from postdate.connectors.spark.cluster import Partition, Place
 from postdate.connectors.spark.errors import CannotRun
-from postdate.connectors.spark.limits import CLOCK_MARGIN_MS
+from postdate.connectors.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
 """Later than every timestamp: all of a partition may have left it."""
+DISPATCH_LOG = "dispatch-log"
 _POLL_S = 0.1
 
 
@@ -28,15 +29,18 @@ class Offsets(Protocol):
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
     def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]: ...
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]: ...
+    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]: ...
 
 
 @dataclass(frozen=True)
 class Range:
     """The offsets of one partition that are read: `start` to `end`, the latter excluded.
 
-    `log_start` is the first offset that the partition still has, `high_watermark` its end with open transactions.
-    `capped`: an open transaction hides what lies between. `lost_before_ms`: what was written before that time may have
-    left the partition by retention; -1 where nothing that is read for has.
+    `log_start` is the first offset that the partition keeps while the audit reads, `high_watermark` its end with open
+    transactions. `capped`: an open transaction hides what lies between. `lost_before_ms`: what was written before that
+    time may have left the partition by retention; -1 if nothing that is read for has. `first_ms`: the time of the first
+    record that the partition still has; -1 if it has none. `capped_from_ms`: the time from which records may lie behind
+    an open transaction; -1 if that time is unknown, NEVER_MS if there is no such transaction.
     """
 
     role: str
@@ -47,6 +51,8 @@ class Range:
     high_watermark: int
     capped: bool
     lost_before_ms: int
+    first_ms: int = -1
+    capped_from_ms: int = NEVER_MS
 
 
 def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
@@ -69,28 +75,31 @@ def fixed_ranges(
     from_ms: int | None = None,
     to_ms: int | None = None,
     settle_ms: int = 0,
+    now_ms: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> dict[Partition, Range]:
     """The range of each partition as of now.
 
     `from_ms` and `to_ms` cut it by timestamp. An end that an open transaction hides is waited for up to `settle_ms`:
-    what was written before this call then lies inside, unless the range is `capped`.
+    what was written before this call then lies inside, unless the range is `capped`. `now_ms`: the time, if the caller
+    reads the partitions for long: a range then begins behind what retention may delete within the next hour.
     """
     wanted = list(partitions)
-    starts = cluster.beginnings(wanted)
+    retained = _Retained.of(cluster, wanted, now_ms)
+    if role == DISPATCH_LOG:
+        # A log always has heartbeats. One without records was emptied by hand: any fate may have been there.
+        retained = replace(retained, since_ms={})
     marks = cluster.ends(wanted, committed=False)
     ends = _settled(cluster, marks, settle_ms, clock, wait)
-    firsts = cluster.first_at([partition for partition in wanted if starts[partition] > 0], 0)
     lower = cluster.first_at(wanted, from_ms) if from_ms is not None else {}
     upper = cluster.first_at(wanted, to_ms) if to_ms is not None else {}
     ranges = {}
     for partition in wanted:
-        log_start, end = starts[partition], ends[partition]
+        log_start, end, first = retained.starts[partition], ends[partition], retained.firsts[partition]
         start = _cut(lower[partition], end) if partition in lower else log_start
         stop = _cut(upper[partition], end) if partition in upper else end
-        first = firsts.get(partition)
-        lost_before_ms = -1 if log_start == 0 or start > log_start else first.timestamp_ms if first else NEVER_MS
+        is_capped = end < marks[partition]
         ranges[partition] = Range(
             role,
             partition,
@@ -98,10 +107,55 @@ def fixed_ranges(
             max(log_start, min(start, stop)),
             stop,
             marks[partition],
-            end < marks[partition],
-            lost_before_ms,
+            is_capped,
+            -1 if log_start == 0 or start > log_start else retained.lost_before_ms(partition),
+            first_ms=first.timestamp_ms if first is not None else -1,
+            capped_from_ms=-1 if is_capped else NEVER_MS,
         )
     return ranges
+
+
+@dataclass(frozen=True)
+class _Retained:
+    """What each partition keeps for the time of an audit: the offset at which it begins, and its first record there.
+
+    `since_ms` has, by topic, the time before which retention deletes records; -1 if it deletes none by their age. It is
+    empty if nobody asked: then a partition without records may have lost everything.
+    """
+
+    starts: dict[Partition, int]
+    firsts: dict[Partition, Place | None]
+    since_ms: dict[str, int]
+    now_ms: int
+
+    @classmethod
+    def of(cls, cluster: Offsets, wanted: list[Partition], now_ms: int | None) -> _Retained:
+        starts, firsts = cluster.beginnings(wanted), cluster.first_at(wanted, 0)
+        if now_ms is None:
+            return cls(starts, firsts, {}, NEVER_MS)
+        kept_ms = cluster.retentions_ms({partition.topic for partition in wanted})
+        since_ms = {topic: now_ms - kept if kept >= 0 else -1 for topic, kept in kept_ms.items()}
+        for topic, kept in kept_ms.items():
+            sure_ms = since_ms[topic] + min(RETENTION_MARGIN_MS, kept // RETENTION_MARGIN_SHARE)
+            leaving = [
+                partition
+                for partition, first in firsts.items()
+                if partition.topic == topic and kept >= 0 and first is not None and first.timestamp_ms < sure_ms
+            ]
+            for partition, place in cluster.first_at(leaving, sure_ms).items() if leaving else ():
+                if place is not None:
+                    starts[partition], firsts[partition] = place.offset, place
+        return cls(starts, firsts, since_ms, now_ms)
+
+    def lost_before_ms(self, partition: Partition) -> int:
+        """The time before which records may have left a partition that has lost some.
+
+        A timestamp in the future is that of a producer whose clock is wrong: it says nothing about other records.
+        """
+        first = self.firsts[partition]
+        if first is not None and first.timestamp_ms <= self.now_ms:
+            return first.timestamp_ms
+        return self.since_ms.get(partition.topic, NEVER_MS)
 
 
 def margin_before(from_ms: int | None) -> int | None:

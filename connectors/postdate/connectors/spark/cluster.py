@@ -78,11 +78,22 @@ class Cluster:
 
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
         """The value of the setting `name` of each topic, all of which exist."""
+        return {topic: str(config.get(name).value()) for topic, config in self._configured(topics).items()}
+
+    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
+        """How long each topic keeps a record; -1 if it deletes none by its age. All of them exist."""
+        found = {}
+        for topic, config in self._configured(topics).items():
+            deletes = "delete" in str(config.get("cleanup.policy").value())
+            found[topic] = int(str(config.get("retention.ms").value())) if deletes else -1
+        return found
+
+    def _configured(self, topics: Iterable[str]) -> dict[str, Any]:
         resource = self._class("common.config.ConfigResource")
         kind = self._class("common.config.ConfigResource$Type").TOPIC
         resources = [resource(kind, topic) for topic in topics]
         answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
-        return {str(resource.name()): str(answers[resource].get(name).value()) for resource in answers}
+        return {str(resource.name()): answers[resource] for resource in answers}
 
     def _described(self, topics: Iterable[str]) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -1,10 +1,9 @@
 """Requests of topics that take the headers of other schedulers too: read by the parser of the wire format, in Python.
 
-The forms of a dozen schedulers written anew as column expressions would be a second table to keep; so here, and only
-where a dialect is on, each request passes through `parse_request` in a Python worker. That is slower, and a mistake of
-that parser shows in no verdict: what is compared is what it read. Workers need Postdate for their Python. Rules that
-refuse (targets, horizon) are left wide open: whether a request was rightly refused is not judged here, as it is not
-where no dialect is on.
+The forms of a dozen schedulers as column expressions would be a second table to keep. So, only if a dialect is on, each
+request with other headers than Postdate's own passes through `parse_request` in a Python worker. That is slower, and a
+mistake of that parser shows in no verdict: what is compared is what it read. Workers need Postdate for their Python.
+Rules that refuse (targets, horizon) are left wide open: refusals are not judged with dialects.
 """
 
 from __future__ import annotations

@@ -6,9 +6,12 @@ held to nothing whose end was fixed before it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.limits import COMMIT_MS_MAX
 from postdate.connectors.spark.verdicts import Problem
 from postdate.connectors.wire.reasons import Reason
 
@@ -18,16 +21,17 @@ def unended_problems() -> list[Problem]:
     is_open = F.col("is_request") & ~F.col("is_ended")
     has_records, has_letters = F.size("on_target") > 0, F.size("letters") > 0
     is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue")
-    is_hidden = F.col("is_fate_hidden")
+    is_lost, is_hidden = F.col("has_lost_fates"), F.col("has_lost_fates") | F.col("is_fate_hidden")
     due = F.coalesce(F.col("last_due_ms").cast("string"), F.lit("at once"))
-    hidden = F.lit("its fate may be hidden by an open transaction, or has left the dispatch log")
+    is_odd = is_silent | (is_open & (has_records | has_letters))
     return [
         Problem("missing", is_silent & ~is_hidden, F.concat(F.lit("no fate; due "), due)),
         Problem(
             "contradiction", is_open & has_records & ~is_hidden, F.concat(F.lit("record without fate: "), places())
         ),
         Problem("contradiction", is_open & has_letters & ~is_hidden, F.lit("dead letter without fate")),
-        Problem("unsettled", (is_silent | (is_open & (has_records | has_letters))) & is_hidden, hidden),
+        Problem("unsettled", is_odd & is_lost, F.lit("its fate may have left the dispatch log")),
+        Problem("capped", is_odd & ~is_lost & is_hidden, F.lit("an open transaction may hide its fate")),
     ]
 
 
@@ -41,9 +45,7 @@ def ended_problems() -> list[Problem]:
     has_letters = F.size("letters") > 0
     return [
         Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), finals)),
-        Problem(
-            "duplicate", F.col("is_request") & (count > 1), F.concat(count, F.lit(" committed records: "), places())
-        ),
+        Problem("duplicate", _is_repeated(), F.concat(count, F.lit(" committed records: "), places())),
         Problem("duplicate", F.size("letters") > 1, F.concat(F.size("letters"), F.lit(" dead letters"))),
         *_undelivered_problems(is_ended & is_delivered & (count == 0)),
         Problem(
@@ -59,11 +61,26 @@ def ended_problems() -> list[Problem]:
         ),
         _expired_problem(),
         Problem(
+            "past-grace",
+            F.col("is_request")
+            & F.coalesce(is_past_grace(F.col("final.at_ms"), F.col("last_due_ms")), F.lit(False))
+            & F.col("is_delivered"),
+            F.concat(
+                *(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("last_due_ms")),
+                *(F.lit(" with a grace of "), F.col("grace_ms"), F.lit(" ms")),
+            ),
+        ),
+        Problem(
             "early",
-            F.col("is_request") & _is_early(),
-            F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("last_due_ms")),
+            _is_early(),
+            F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("known_due_ms")),
         ),
     ]
+
+
+def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
+    """Whether a commit is later than the grace `grace_ms` allows, and than a transaction takes; null without grace."""
+    return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
 def answer_problems() -> list[Problem]:
@@ -72,7 +89,24 @@ def answer_problems() -> list[Problem]:
     # A request that has left its topic, or lies outside the window, is no ground to judge an answer.
     return [
         Problem("false-verdict", F.col("is_request") & (F.size(wrong) > 0), F.array_join(wrong, "; ")),
+        *_order_problems(),
         Problem("unanswered", F.size("unanswered") > 0, F.array_join("unanswered", "; ")),
+    ]
+
+
+def _order_problems() -> list[Problem]:
+    """Messages that another of their key and target overtook: a violation, unless it left late."""
+    late, on_time = (
+        F.filter("disorders", lambda each: each.is_late),
+        F.filter("disorders", lambda each: ~each.is_late),
+    )
+
+    def texts(disorders: Column) -> Column:
+        return F.array_join(F.transform(disorders, lambda each: each.text), "; ")
+
+    return [
+        Problem("order", F.size(on_time) > 0, texts(on_time)),
+        Problem("overtaken", F.size(late) > 0, texts(late)),
     ]
 
 
@@ -98,7 +132,15 @@ def places() -> Column:
 
 
 def _is_early() -> Column:
-    return F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < F.col("last_due_ms")))
+    due_ms = F.col("known_due_ms")
+    is_early = F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < due_ms))
+    return is_early & (F.col("is_request") | F.col("is_expired"))
+
+
+def _is_repeated() -> Column:
+    """More than one committed record of one request; if that has expired, on one topic: its target is not known."""
+    count = F.size("on_target")
+    return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
 
 
 def _expired_problem() -> Problem:
@@ -116,31 +158,45 @@ def _expired_problem() -> Problem:
 
 def _undelivered_problems(holds: Column) -> list[Problem]:
     """A fate `delivered`, and no record on the request's own target."""
-    on_time = holds & ~F.col("final.late")
-    is_unread = F.col("target_capped").isNull() | F.col("target_capped")
-    is_gone = ~is_unread & (F.col("target_compacted") | (F.col("final.at_ms") <= F.col("target_lost_before_ms")))
-    is_gone = F.coalesce(is_gone, F.lit(False))
-    without = F.concat(
-        F.lit("fate delivered at "),
-        F.col("final.at_ms"),
-        F.lit(", no record on "),
-        F.coalesce("target", F.lit("its target")),
+    on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
+    reason = (
+        F.when(F.col("target_capped").isNull(), "not-selected")
+        .when(F.col("target_compacted") | (at_ms <= _of_places("target_lost_before_ms", F.array_max)), "target-expired")
+        .when(at_ms < F.col("target_began_ms"), "target-recreated")
+        .when(at_ms >= _of_places("target_capped_from_ms", F.array_min), "capped")
+        .otherwise("")
     )
+    without = F.concat(F.lit("fate delivered at "), at_ms, F.lit(", no record on "), _named_target())
     return [
-        Problem("unsettled", on_time & is_unread, F.lit("the target was not read to its end")),
-        Problem("target-expired", on_time & is_gone, F.lit("the record has left its topic")),
-        Problem("missing", on_time & ~is_unread & ~is_gone, without),
-        Problem("contradiction", on_time & ~is_unread & ~is_gone, without),
+        Problem("not-selected", on_time & (reason == "not-selected"), F.lit("its target was not read")),
+        Problem("target-expired", on_time & (reason == "target-expired"), F.lit("the record has left its topic")),
+        Problem(
+            "target-recreated", on_time & (reason == "target-recreated"), F.lit("the fate is older than the target")
+        ),
+        Problem("capped", on_time & (reason == "capped"), F.lit("the record may lie behind an open transaction")),
+        Problem("missing", on_time & (reason == ""), without),
+        Problem("contradiction", on_time & (reason == ""), without),
     ]
+
+
+def _of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
+    """The loosest of the values that `name` has for the partitions to which the message may belong."""
+    values = F.col(name)
+    of_some = F.transform("places", lambda place: F.get(values, place))
+    return F.coalesce(loosest(F.array_compact(of_some)), loosest(values))
+
+
+def _named_target() -> Column:
+    return F.coalesce("target", F.lit("its target"))
 
 
 def _unlettered_problems(holds: Column) -> list[Problem]:
     """A fate `dead`, and no dead letter."""
-    on_time = holds & ~F.col("final.late")
-    is_unread = F.coalesce(F.col("letters_capped"), F.lit(True))
-    is_gone = F.coalesce(F.col("final.at_ms") <= F.col("letters_lost_before_ms"), F.lit(False))
+    on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
+    is_gone = F.coalesce(at_ms <= F.col("letters_lost_before_ms"), F.lit(False))
+    is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))
     return [
-        Problem("unsettled", on_time & is_unread, F.lit("the dead letters were not read to their end")),
-        Problem("target-expired", on_time & ~is_unread & is_gone, F.lit("the dead letter has left its topic")),
-        Problem("contradiction", on_time & ~is_unread & ~is_gone, F.lit("fate dead without a dead letter")),
+        Problem("capped", on_time & is_hidden, F.lit("the dead letter may lie behind an open transaction")),
+        Problem("target-expired", on_time & is_gone, F.lit("the dead letter has left its topic")),
+        Problem("contradiction", on_time & ~is_hidden & ~is_gone, F.lit("fate dead without a dead letter")),
     ]

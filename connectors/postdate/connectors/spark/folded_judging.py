@@ -20,13 +20,13 @@ from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.claims import CLAIMING
 from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.judge import is_in_range, judge_placed
-from postdate.connectors.spark.limits import AROUND_ROWS_MAX
+from postdate.connectors.spark.kin import context_rows, kin_origins
+from postdate.connectors.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
 from postdate.connectors.spark.mismatches import expected_headers
-from postdate.connectors.spark.recall import context_rows, kin_origins
 from postdate.connectors.spark.sides import unfolded
 from postdate.connectors.spark.sifting import Sifting, caused
 
-_JUDGEMENT = {
+JUDGEMENT = {
     **{"target": "string", "first_due_ms": "bigint", "last_due_ms": "bigint", "action": "string"},
     **{"request_ms": "bigint", "fate": "string", "lateness_ms": "bigint", "ended_ms": "bigint"},
     **{"records": "array<string>", "fates": "array<string>", "answers": "array<string>", "verdicts": "array<string>"},
@@ -40,7 +40,7 @@ class Found:
     """What there is among rows: `rows` of them, `left` of which the rules must judge.
 
     `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
-    answer; `has_stragglers`: whether anything is told of a request that was read before, and is not among them.
+    answer.
     """
 
     rows: int
@@ -48,7 +48,6 @@ class Found:
     has_kin: bool
     has_claims: bool
     has_answers: bool
-    has_stragglers: bool
 
 
 def placed(rows: DataFrame, how: Sifting) -> DataFrame:
@@ -65,25 +64,23 @@ def placed(rows: DataFrame, how: Sifting) -> DataFrame:
 
 def found_of(beside: DataFrame) -> Found:
     """What there is among rows as of `placed`. Cost: one job."""
-    has_no_request = F.col("facts.request").isNull() & ~F.col("was_carried")
     found = beside.agg(
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
         F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_kin"),
         F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
-        F.bool_or(has_no_request & (F.col("offset") < F.col("request_end"))).alias("has_stragglers"),
     ).collect()[0]
     return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
 
 
 def judged_folded(
-    beside: DataFrame, found: Found, closed: DataFrame | None, how: Sifting, kept: Sequence[str]
+    beside: DataFrame, found: Found, stored: DataFrame | None, how: Sifting, kept: Sequence[str]
 ) -> tuple[DataFrame, list[DataFrame]]:
     """The rows of `placed` with the columns of `judge`, all null for what is not judged, and those that are `kept`; and
     what is cached for that.
 
-    `closed` are the closed rows of a state.
+    `stored` are all rows of a state.
     """
     is_left = F.col("is_judged") & F.col("plain").isNull()
     plain = beside.where(~is_left) if found.left else beside
@@ -93,8 +90,8 @@ def judged_folded(
     left, causes = beside.where(is_left), list[DataFrame]()
     if how.needs_known:
         around = _around(beside, left, found, how)
-        if closed is not None and found.has_kin:
-            around = around.unionByName(context_rows(closed, around).select(*around.columns))
+        if stored is not None and found.has_kin:
+            around = around.unionByName(context_rows(stored, around).select(*around.columns))
         sides = unfolded(around)
         known = caused(sides, how)
         causes += known.causes
@@ -108,8 +105,7 @@ def _around(beside: DataFrame, left: DataFrame, found: Found, how: Sifting) -> D
     rows = beside.select(*ORIGIN, "id", "links", "facts")
     if found.rows <= AROUND_ROWS_MAX or found.left > how.sifted_max:
         return rows
-    near = kin_origins(rows, left.select(*rows.columns)).localCheckpoint()
-    return rows.join(near, list(ORIGIN), "left_semi")
+    return rows.join(kin_origins(rows, left.select(*rows.columns)), list(ORIGIN), "left_semi")
 
 
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
@@ -129,7 +125,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & (record.key_digest == request.key_digest)
         & (record.value_digest == request.value_digest)
         & (record.headers_digest == request.headers_digest)
-        & (record["partition"] == place)
+        & F.coalesce(record["partition"] == place, F.lit(True))
         & (record.due_ms == request.due_ms)
         & record.id.eqNullSafe(request.id)
         & (record.own_headers == expected_headers(request.id))
@@ -139,6 +135,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
         & ~fate.late
         & (fate.first_due_ms == request.due_ms)
         & (fate.at_ms >= request.due_ms)
+        & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))
     )
     is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not owes_all)
     is_pending = is_alone & (fates == 0) & (records == 0) & (request.due_ms >= overdue_before_ms)
@@ -168,4 +165,4 @@ def _plain_judgement() -> list[Column]:
         "details": none,
     }
     is_plain = F.col("plain").isNotNull()
-    return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in _JUDGEMENT.items()]
+    return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in JUDGEMENT.items()]

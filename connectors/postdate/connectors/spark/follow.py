@@ -1,14 +1,14 @@
 """The audit that goes on: one step after the other, each of what is new since the last, until a signal ends it.
 
 A step is an audit with a state (`incremental`): it fixes the ends of all topics, cause before effect, reads from where
-the last step stopped, judges that with what is open, tells, and then makes its state the newest, at once or not at all.
-So the state is the checkpoint: whatever ends the program, the next one begins behind the last step that was told, and
-what is in memory is one step and the open requests' rows in Spark, however far ahead they are due. A step whose telling
-was cut off is told again: tell copies apart by `run`.
+the last step stopped, judges that with the rows of the state that it touches, reports, and then commits. So the state
+is the checkpoint: whatever ends the program, the next one begins behind the last step that committed. A step that ended
+between its report and its commit is reported again with the same `run`. A step that reads nothing new and has nothing
+to judge again commits nothing.
 
 1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
 2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
-3. As Parquet, all verdicts lie in the state (`incremental.last_verdicts`).
+3. All verdicts lie in the tables of the state (`audit_state`).
 
 Why not Structured Streaming: its sources fix the ends of all topics at once, in no order, so an effect could be seen
 before its cause, and its state would be a second one beside the state of the nightly audit.
@@ -79,40 +79,40 @@ def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Calla
 
 
 def run_follow(options: FollowOptions) -> int:
-    """Audits step by step; returns 4 where a step has found a violation, else 0; 1 when a signal ended it.
+    """Audits step by step until SIGTERM, Ctrl-C or its last step; returns 0.
 
-    A step that cannot judge is said and tried again; only so many in a row end it with 1 (`STEPS_FAILED_MAX`).
+    It returns 4 after its last step if a violation is open, and 1 if too many steps in a row could not judge
+    (`STEPS_FAILED_MAX`). A step that cannot judge is reported and tried again.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
         return follow(spark, options, reporter, lambda outcome: _tell(outcome, options.audit.output))
 
-    return run_job("audit", options.audit, job, "what was told is kept, and the next run goes on from there")
+    return run_job("audit", options.audit, job, "the next run goes on behind the last step", stopped_code=0)
 
 
 def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell: Callable[[Outcome], None]) -> int:
-    """The steps, with a session that can read Kafka and whose cached tables are this job's own."""
-    worst, failed, done = 0, 0, 0
+    """The steps, with a session that can read Kafka and Delta tables."""
+    code, failed, done, state = 0, 0, 0, None
     while options.steps is None or done < options.steps:
         began_s = time.monotonic()
         try:
-            outcome, keep = audit_with_state(spark, options.audit, reporter)
+            outcome, keep = audit_with_state(spark, options.audit, reporter, state)
             tell(outcome)
             if options.to_topic is not None:
                 _send(spark, options.audit, options.to_topic, outcome)
-            keep()
-            worst, failed, done = max(worst, outcome.exit_code), 0, done + 1
+            state = keep()
+            code, failed, done = outcome.exit_code, 0, done + 1
         except CannotRun as error:
-            failed += 1
+            failed, state = failed + 1, None
+            spark.catalog.clearCache()
             if failed > STEPS_FAILED_MAX:
                 raise
             reporter.say(f"this step could not judge, it is tried again: {error}")
-        finally:
-            spark.catalog.clearCache()
         rest_s = began_s + options.every_ms / 1_000 - time.monotonic()
         if rest_s > 0 and (options.steps is None or done < options.steps):
             time.sleep(rest_s)
-    return worst
+    return code
 
 
 def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:

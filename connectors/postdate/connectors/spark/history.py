@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.connectors.spark.bounds import NEVER_MS, Offsets, Range, existing, fixed_ranges, margin_before
+from postdate.connectors.spark.bounds import (
+    DISPATCH_LOG,
+    NEVER_MS,
+    Offsets,
+    Range,
+    existing,
+    fixed_ranges,
+    margin_before,
+)
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.options import AuditOptions
@@ -17,12 +26,17 @@ from postdate.connectors.wire.topics import OwnTopics
 PARTITIONS = (
     "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
     " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
-    " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint"
+    " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
+    " letters_capped_from_ms bigint"
 )
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
-    " target_lost_before_ms bigint"
+    " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
+    " target_began_ms bigint"
 )
+"""The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
+`target_known_ms` when the partition is known to exist. `target_began_ms`: when the topic got its first record, if it
+still has all that it ever got; else -1."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +54,7 @@ class Effects:
     targets: dict[Partition, Range]
     absent_targets: tuple[str, ...]
     compacted_targets: frozenset[str]
+    are_targets_chosen: bool
     letters: dict[Partition, Range]
     answers: dict[Partition, Range]
     absent_answers: tuple[str, ...]
@@ -55,9 +70,10 @@ def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions
     topics = list(own)
     request_partitions = existing(cluster, [one.requests for one in topics])
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
-    requests = fixed_ranges(cluster, "requests", request_partitions, from_ms=options.from_ms, to_ms=options.to_ms)
-    since_ms = margin_before(options.from_ms)
-    log = fixed_ranges(cluster, "dispatch-log", log_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    requests = fixed_ranges(
+        cluster, "requests", request_partitions, from_ms=options.from_ms, to_ms=options.to_ms, now_ms=_now_ms()
+    )
+    log = _fixed(cluster, DISPATCH_LOG, log_partitions, margin_before(options.from_ms), options)
     return Causes(requests, log)
 
 
@@ -76,14 +92,15 @@ def fix_effects(
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
     partitions = [Partition(topic, index) for topic, count in counts.items() for index in range(count)]
-    found = fixed_ranges(cluster, "target", partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    found = _fixed(cluster, "target", partitions, since_ms, options)
     letter_partitions = existing(cluster, [one.dead_letters for one in topics])
-    letters = fixed_ranges(cluster, "dead-letters", letter_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
     answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
-    again = fixed_ranges(cluster, "dispatch-log", log_partitions, from_ms=since_ms, settle_ms=options.settle_ms)
+    again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
     absent = tuple(topic for topic in wanted if topic not in counts)
-    return Effects(found, absent, frozenset(compacted_targets), letters, answers, absent_answers, again)
+    chosen = frozenset(compacted_targets), bool(options.targets)
+    return Effects(found, absent, *chosen, letters, answers, absent_answers, again)
 
 
 def _fix_answers(
@@ -99,7 +116,17 @@ def _fix_answers(
             "or audit without --verdicts."
         )
     partitions = existing(cluster, [name for name in names if name in present])
-    return fixed_ranges(cluster, "verdicts", partitions, from_ms=since_ms, settle_ms=options.settle_ms), absent
+    return _fixed(cluster, "verdicts", partitions, since_ms, options), absent
+
+
+def _fixed(
+    cluster: Offsets, role: str, partitions: Iterable[Partition], from_ms: int | None, options: AuditOptions
+) -> dict[Partition, Range]:
+    return fixed_ranges(cluster, role, partitions, from_ms=from_ms, settle_ms=options.settle_ms, now_ms=_now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
@@ -132,25 +159,47 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
                 *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
                 *(letters.capped, letters.lost_before_ms),
                 *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
+                letters.capped_from_ms,
             )
         )
     return small_table(spark, rows, PARTITIONS)
 
 
+def _by_topic(effects: Effects) -> dict[str, list[Range]]:
+    """The ranges of each target, in the order of their numbers."""
+    found: dict[str, list[Range]] = {}
+    for partition, span in sorted(effects.targets.items()):
+        found.setdefault(partition.topic, []).append(span)
+    return found
+
+
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
     """One row for each target with all that `judge` asks about it; one that is gone has lost everything."""
-    by_topic: dict[str, list[Range]] = {}
-    for partition, span in effects.targets.items():
-        by_topic.setdefault(partition.topic, []).append(span)
-    rows: list[tuple[str, int | None, bool, bool, int]] = [
+    rows: list[tuple[object, ...]] = [
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
-            max(span.lost_before_ms for span in spans),
+            *([span.lost_before_ms for span in spans], [span.capped_from_ms for span in spans]),
+            *(known_ms(spans), began_ms(spans)),
         )
-        for topic, spans in by_topic.items()
+        for topic, spans in _by_topic(effects).items()
     ]
-    rows += [(topic, None, False, False, NEVER_MS) for topic in effects.absent_targets]
+    rows += [(topic, None, False, False, [NEVER_MS], [NEVER_MS], [], -1) for topic in effects.absent_targets]
     return small_table(spark, rows, TARGETS)
+
+
+def known_ms(spans: list[Range]) -> list[int]:
+    """Since when each partition of a topic is known to exist: since its first record, or that of a later partition."""
+    known = [
+        span.first_ms if span.first_ms >= 0 else NEVER_MS if span.log_start == 0 else span.lost_before_ms
+        for span in spans
+    ]
+    return [min(known[number:]) for number in range(len(known))]
+
+
+def began_ms(spans: list[Range]) -> int:
+    """When a topic got its first record, if it still has all that it ever got; else -1."""
+    firsts = [span.first_ms for span in spans if 0 <= span.first_ms <= _now_ms()]
+    return min(firsts) if firsts and all(span.log_start == 0 for span in spans) else -1
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:

@@ -1,248 +1,413 @@
-"""The audit since the last one: it reads what is new, and judges that together with what was still open.
+"""The audit since the last one: it reads what is new, and judges that with the rows of its state that it touches.
 
 1. Fix the ends as the full audit does; read each partition from where the last run stopped.
-2. Fold that into one row an origin, and write it down: Kafka is read once, and plans stay small.
-3. Put the open rows beside it, and of the closed ones those that are hit or needed (`recall`).
-4. Judge by the same rules as the full audit.
-5. Write what is open and what is closed now; after the outcome was told, make that the state (`audit_state`).
+2. Look at whole spans of the new requests, as the full audit does. Their rows are written from the dispatch log.
+3. Fold what is left into one row for each origin. Put beside it the rows of the state that something new names, that
+   are overdue, or that are in doubt.
+4. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
+5. Write the judged rows and the violations. After the outcome was reported, commit (`audit_state`).
 
-So a run costs what is new and what is open, beside a look through the origins and ids of what is closed where ids are
-in use. The last verdict on each origin, over all runs, is that of one full audit; where topics have lost records since,
-this one knows more, for it has seen them.
+So a run costs what is new and what it touches. If something new has an id or names another origin, it also reads the
+ids of all rows. The last verdict on each origin, over all runs, is that of one full audit; if topics have lost records
+since, this audit knows more, for it has seen them.
 """
 
 from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import reduce
 from typing import Any
 
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_state import (
+    ORIGINS,
+    VIOLATION_COLUMNS,
+    VIOLATIONS,
     AuditState,
-    ClosedTable,
     StateStore,
-    forgotten,
     place_of,
-    require_same,
 )
 from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.carried import CLOSED, OPEN, PART, STATE_COLUMNS, state_rows, union_of_runs
+from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
 from postdate.connectors.spark.chain import Chain
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.compaction import compacted
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.fate_rows import fate_rows
-from postdate.connectors.spark.few_rows import suited
 from postdate.connectors.spark.folded_judging import found_of, judged_folded, placed
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
-from postdate.connectors.spark.history import (
-    Causes,
-    Effects,
-    fix_causes,
-    log_ranges,
-    partition_table,
-    target_table,
-)
+from postdate.connectors.spark.history import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
+from postdate.connectors.spark.limits import SPANS_ROWS_MIN
 from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.spark.origins import (
+    CLOSED,
+    DOUBTFUL,
+    PENDING,
+    STATE_COLUMNS,
+    delivered_rows,
+    form_of,
+    is_due,
+    judged_rows,
+    pending_rows,
+    recorded_due_day,
+    stored_rows,
+)
 from postdate.connectors.spark.output import Outcome, StateOutcome, VerdictRecords, range_lines
 from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.spark.recall import rows_at, stragglers
-from postdate.connectors.spark.record_rows import digested_records
 from postdate.connectors.spark.request_rows import digested_requests
-from postdate.connectors.spark.sides import Sides, folded, joined, state_schema
-from postdate.connectors.spark.sifting import Sifting
-from postdate.connectors.spark.summary import Counted, summarise
-from postdate.connectors.spark.unanswered import Mode
+from postdate.connectors.spark.sides import facts_schema, folded, joined
+from postdate.connectors.spark.sifting import History, Sifting, Split, split
+from postdate.connectors.spark.spans import SPAN, Spans
+from postdate.connectors.spark.summary import Counted, Plain, Summary, summarise
 from postdate.connectors.spark.verdicts import VERDICTS
+from postdate.connectors.spark.verdicts import VIOLATIONS as BROKEN
+
+_DAYS_MAX = 1_000
+_NO_ORDER = "the order of messages was not checked: an audit without --state does"
 
 
 @dataclass(frozen=True)
 class Advance:
-    """What one run has found. `open_table` and `closed_table` are written; the state that names them is not.
+    """What one run has found and written; it counts from the commit on.
 
-    `fresh` is what is told now, `standing` counts the rows whose violations an earlier run has told. `counts` are those
-    of all that any run has closed, by verdict. `told` and `late` count the rows of `fresh` by their verdicts, and those
-    that have a lateness.
+    `fresh` are the rows that are reported now; `plain` what has no row there. `counted` says how many rows of `fresh`
+    have which verdicts. `state` is the next one, but for what was read of the cluster. `closed` rows are judged for
+    good. `has_garbled`: whether the origin of a record may be unreadable. `kept` is to be given back.
     """
 
     chain: Chain
     fresh: DataFrame
+    plain: Plain | None
     told: list[tuple[list[str], int]]
     late: int
-    standing: int
-    opened: int
-    opened_counts: Counter[str]
-    closed: ClosedTable
-    open_table: str | None
-    counts: dict[str, int]
+    state: AuditState
+    closed: int
+    has_garbled: bool
+    kept: list[DataFrame]
 
-    @property
-    def breaks(self) -> DataFrame:
-        """The breaks of the chains, as rows of `chain_breaks`."""
-        return self.chain.breaks
+    def forget(self) -> None:
+        """Gives back what was kept; `fresh` would be worked out again."""
+        for one in self.kept:
+            one.unpersist()
 
 
 def advance(
     store: StateStore,
     state: AuditState,
-    new: Sides,
-    log: DataFrame,
-    partitions: DataFrame,
-    targets: DataFrame,
-    *,
-    verdicts: Mode,
-    snapshot_ms: int,
-    slack_ms: int,
+    new: History,
+    how: Sifting,
+    spans: Spans,
+    asked: DataFrame | None,
 ) -> Advance:
-    """Judges `new` with all that `state` carries, and writes what the next run needs; nothing of it counts yet.
+    """Judges `new` with all that `state` holds, and writes the rows; none of them counts yet.
 
-    `log` are the dispatch-log records behind `new.fates`; `partitions` and `targets` as for `judge`. `state.run` is
-    that of the last run. Raises CannotRun where the broker's clock did not stamp the dispatch log.
+    `how` has no claims and answers: this looks for them. `asked` is what the spans have of the requests; None: spans
+    are not worth a look. Raises CannotRun where the broker's clock did not stamp the dispatch log.
     """
-    run, how = state.run + 1, Sifting(partitions, targets, False, False, verdicts, snapshot_ms, slack_ms)
-    chain = Chain.of(log, state.tails)
-    schema = state_schema(new)
-    opened = store.rows(state.open, schema) if state.open is not None else None
-    closed = store.closed(state, schema)
-    rows, reopened = _written(store, run, folded(new, opened)), None
-    beside = placed(rows, how)
-    found = found_of(beside)
-    if closed is not None and found.has_stragglers:
-        again = rows_at(closed, stragglers(beside)).persist()
-        if not again.isEmpty():
-            reopened, rows = again, _written(store, run, joined(rows, again))
-            beside = placed(rows, how)
-            found = found_of(beside)
-    how = replace(how, has_claims=found.has_claims, has_answers=found.has_answers)
-    judged, cached = judged_folded(beside, found, closed, how, STATE_COLUMNS)
-    table = state_rows(judged, run)
-    name = store.write("rows", run, table, PART)
-    rows = store.rows(name, table.schema)
+    run = state.run + 1
+    chain, sides = Chain.of(new.log, state.tails), new.sides()
+    facts = facts_schema(sides)
+    store.prepare(state, form_of(facts))
+    kept, plain, rows_by_verdict = list[DataFrame](), None, Counter(state.counts)
+    found = None
+    if asked is not None and not how.owes_all:
+        in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
+        found = split(new, how, spans, asked, in_doubt)
+    opened = closed = 0
+    if found is not None:
+        kept += found.kept
+        plain = found.plain
+        _write_whole(store, new, spans, found, facts, run)
+        rows_by_verdict.update(plain.counts)
+        opened, closed = plain.counts["pending"], plain.counts["delivered"]
+    left = sides if found is None else found.left
+    rows = _none(store, facts) if left is None else store.written(folded(left))
+    touched = _touched(store, state, rows, how, facts, kept)
+    beside = placed(touched.rows, how)
+    there = found_of(beside)
+    how = replace(how, has_claims=there.has_claims, has_answers=there.has_answers)
+    stored = stored_rows(store.origins(), facts)
+    judged, cached = judged_folded(beside, there, stored, how, STATE_COLUMNS)
+    table = store.written(judged_rows(judged, run))
+    kept += cached
     groups = (
-        rows.groupBy(PART, "is_told", "verdicts", "topic", "partition")
-        .agg(F.count("*").alias("rows"), F.max("offset").alias("last"), F.count("lateness_ms").alias("late"))
+        table.groupBy("state", "is_told", "was_carried", "verdicts", "told")
+        .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
         .collect()
     )
-    ended, left = [row for row in groups if row[PART] == CLOSED], [row for row in groups if row[PART] == OPEN]
+    _write_judged(store, table, groups, touched)
+    rows_by_verdict.update(_by_verdict(groups, "verdicts"))
+    rows_by_verdict.subtract(_by_verdict(groups, "told"))
     told = [row for row in groups if row["verdicts"] is not None and not row["is_told"]]
-    counts = Counter(state.counts)
-    counts.update(_by_verdict(ended))
-    if reopened is not None:
-        counts.subtract(_by_verdict(reopened.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()))
-    for one in cached:
-        one.unpersist()
+    fresh = table.where(F.col("verdicts").isNotNull() & ~F.col("is_told"))
+    opened += sum(row["rows"] for row in groups if row["state"] != CLOSED) - touched.open
     return Advance(
         chain=chain,
-        fresh=rows.where(F.col("verdicts").isNotNull() & ~F.col("is_told")),
+        fresh=fresh,
+        plain=plain,
         told=[(row["verdicts"], row["rows"]) for row in told],
         late=sum(row["late"] for row in told),
-        standing=sum(row["rows"] for row in groups if row["is_told"]),
-        opened=sum(row["rows"] for row in left),
-        opened_counts=_by_verdict(left),
-        closed=_closed_table(f"{name}/{PART}={CLOSED}", ended),
-        open_table=f"{name}/{PART}={OPEN}" if left else None,
-        counts=dict(counts),
+        state=replace(state, run=run, tails=chain.tails, counts=dict(rows_by_verdict), open=state.open + opened),
+        closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
+        has_garbled=found is None or found.has_garbled,
+        kept=kept,
     )
 
 
-def _written(store: StateStore, run: int, rows: DataFrame) -> DataFrame:
-    """The same rows, read from where they were written: how they came about is forgotten."""
-    return store.rows(store.write("fresh", run, rows), rows.schema)
+@dataclass(frozen=True)
+class _Touched:
+    """Rows to judge: `carried` of them are in the table, `open` of those not closed, in partitions of these `days`."""
+
+    rows: DataFrame
+    carried: int = 0
+    open: int = 0
+    days: tuple[str, ...] = ()
 
 
-def next_state(state: AuditState, found: Advance, log_starts: Mapping[str, int], **changes: Any) -> AuditState:
-    """The state that `found` leads to; `changes` are what was read of the cluster."""
-    grown = replace(
-        state,
-        run=state.run + 1,
-        open=found.open_table,
-        closed=[*state.closed, found.closed],
-        counts=found.counts,
-        tails=found.chain.tails,
-        **changes,
+def _touched(
+    store: StateStore, state: AuditState, new: DataFrame, how: Sifting, facts: StructType, kept: list[DataFrame]
+) -> _Touched:
+    """The rows `new` with those of the state that they name, that are overdue, or that are in doubt."""
+    if not state.run:
+        return _Touched(new)
+    table = store.origins()
+    hits = _kept(new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day")), kept)
+    days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
+    overdue_before_ms = how.snapshot_ms - how.slack_ms
+    is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
+    opened = table.where(F.col("state").isin(PENDING, DOUBTFUL))
+    if not days:
+        found = opened.where(is_needed)
+    else:
+        near = opened.where(is_needed | F.col("due_day").isin(*days))
+        marked = near.join(F.broadcast(hits.select(*ORIGIN, F.lit(True).alias("is_hit"))), list(ORIGIN), "left")
+        found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
+    # A state may hold request topics that this audit does not read.
+    found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
+    carried = _kept(stored_rows(found, facts), kept)
+    rest = hits.where(_was_read(state)).join(carried.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
+    rest = _kept(rest, kept)
+    if days and not rest.isEmpty():
+        places = table.select(*ORIGIN, "due_day").join(F.broadcast(rest), list(ORIGIN), "left_semi")
+        elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
+        again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
+        more = stored_rows(again.join(F.broadcast(rest), list(ORIGIN), "left_semi"), facts)
+        carried = _kept(carried.unionByName(more), kept)
+    groups = carried.groupBy("state", "due_day").count().collect()
+    if not groups:
+        return _Touched(new)
+    return _Touched(
+        store.written(joined(new, carried)),
+        sum(row["count"] for row in groups),
+        sum(row["count"] for row in groups if row["state"] != CLOSED),
+        tuple(sorted({row["due_day"].isoformat() for row in groups})),
     )
-    return forgotten(grown, dict(log_starts))
 
 
-def audit_since(steps: AuditSteps) -> tuple[Outcome, Callable[[], None]]:
-    """The outcome of what is new since the last run with `options.state`, and what makes the next run begin behind it.
+def _was_read(state: AuditState) -> Column:
+    """Whether an earlier run has read as far as this origin."""
+    if not state.next:
+        return F.lit(False)
+    read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
+    place = F.concat_ws("/", "topic", "partition")
+    return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
 
-    Raises CannotRun, JobUsageError: another state is needed.
+
+def _none(store: StateStore, facts: StructType) -> DataFrame:
+    """No row, in the form of `folded`."""
+    empty = stored_rows(store.origins().where(F.lit(False)), facts)
+    return empty.select(
+        *ORIGIN, "id", "links", "facts", F.col("verdicts").alias("told"), F.lit(False).alias("was_carried")
+    )
+
+
+def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, facts: StructType, run: int) -> None:
+    """Writes the rows of whole spans. What was delivered is in the dispatch log; requests are read again for what is
+    pending, and if they have ids or the requests of a span name several targets."""
+    by_span = found.asked.groupBy(*SPAN, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
+    of_span = (
+        by_span.where("asked > 0")
+        .groupBy(*SPAN)
+        .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
+    )
+    of_span = of_span.persist(StorageLevel.MEMORY_AND_DISK)
+    most = of_span.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
+    fates = spans.whole(fate_rows(new.log), found.broken, found.odd)
+    requests = spans.whole(new.understood, found.broken, found.odd)
+    if most["targets"] is not None:
+        if most["targets"] > 1 or most["ids"]:
+            known = requests.where(F.col("due_ms") < spans.overdue_before_ms)
+            delivered = fates.join(known.select(*ORIGIN, "target", "id", "request_ms"), list(ORIGIN))
+        else:
+            delivered = fates.join(F.broadcast(of_span.select(*SPAN, "target")), list(SPAN)).select(
+                *(*ORIGIN, "fate", "target"),
+                *(F.lit(None).cast("binary").alias("id"), F.lit(None).cast("bigint").alias("request_ms")),
+            )
+        store.add(ORIGINS, delivered_rows(delivered, run))
+    if found.plain.counts["pending"]:
+        ahead = requests.where(F.col("due_ms") >= spans.overdue_before_ms).drop("span")
+        store.add(ORIGINS, pending_rows(digested_requests(ahead), facts, run))
+    of_span.unpersist()
+
+
+def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], touched: _Touched) -> None:
+    """Writes the judged rows, in place of those that the table has of the same origins."""
+    if not groups:
+        return
+    rows = table.drop("was_carried", "told", "is_told", "is_fate_lost")
+    if not touched.carried:
+        store.add(ORIGINS, rows)
+        return
+    days = ", ".join(f"DATE'{day}'" for day in touched.days)
+    states = "" if touched.open < touched.carried else f"old.state IN ('{PENDING}', '{DOUBTFUL}') AND "
+    store.merge_origins(rows, f"{states}old.due_day IN ({days})")
+
+
+def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Outcome, Callable[[], AuditState]]:
+    """The outcome of what is new since the last run with `options.state`, and what commits it.
+
+    `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError.
     """
-    options = steps.options
+    began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
-    store, settings = StateStore(steps.spark, options.state), settings_of(options)
-    state = store.newest() or AuditState(0, 0, settings)
-    require_same(state, settings, options.state)
-    store.tidy(state)
-    with suited(steps.spark) as suit:
-        return _told(steps, store, state, suit)
-
-
-def _told(
-    steps: AuditSteps, store: StateStore, state: AuditState, suit: Callable[[int], None]
-) -> tuple[Outcome, Callable[[], None]]:
-    began_s, options, settings = time.monotonic(), steps.options, settings_of(steps.options)
-    assert options.state is not None, "without a state there is no last run"
-    read = _Reading.of(steps, state, lambda records: suit(records + store.rows_estimated(state)))
+    store = StateStore(steps.spark, options.state)
+    state = store.newest() if after is None else after
+    read = _Reading.of(steps, state)
+    if state.run and not read.has_new and not _needs_look(store, read.snapshot_ms - options.slack_ms):
+        read.forget()
+        return _idle(read, store, options, began_s), lambda: state
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
         found = advance(
-            *(store, read.state, read.sides, read.log, read.partitions, target_table(steps.spark, read.effects)),
-            verdicts=options.verdicts,
-            snapshot_ms=read.snapshot_ms,
-            slack_ms=options.slack_ms,
+            *(store, read.state, read.history, read.how(steps.spark, options), read.summing),
+            read.asked if read.requests >= SPANS_ROWS_MIN else None,
         )
+        unreadable = steps.unreadable(read.letters, read.history.messages if found.has_garbled else None)
         summary = summarise(
-            *(found.fresh, found.breaks, read.sides.answers.where("malformed"), options.samples),
+            *(found.fresh, found.chain.breaks, read.history.answers.where("malformed"), options.samples, found.plain),
             counted=Counted(found.told, found.late, found.chain.broken, read.told.malformed),
+            unreadable=unreadable,
         )
         holes = steps.holes(found.fresh, read.causes.log.values())
-        picture = audit_picture(found.fresh) if options.html is not None else None
-    grown = read.grown(found, settings)
-    outcome = Outcome(
-        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.told),
-        *(holes, None, notes_of(read.causes, read.effects)),
-        seconds=time.monotonic() - began_s,
-        state=StateOutcome(
-            options.state, grown.run, found.opened, found.closed.rows, found.standing, _counts_of_all(grown, found)
-        ),
+        standing = store.open_violations(read.state)
+        new = _write_violations(store, read, found, summary, unreadable)
+        picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
+    grown = read.grown(found, new)
+    _expire(store, read, options)
+    outcome = replace(
+        _outcome(read, options, summary, began_s),
+        holes=holes,
         picture=picture,
-        html=options.html,
+        state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
     )
 
-    def keep() -> None:
-        kept = compacted(store, grown)
-        store.keep(kept)
-        store.tidy(kept)
+    def keep() -> AuditState:
+        told = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
+        kept = store.commit(grown, told)
+        store.tidy()
+        found.forget()
+        read.forget()
+        return kept
 
     return outcome, keep
 
 
+def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
+    """Whether a row is overdue or in doubt."""
+    table = store.origins()
+    return not table.where((F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)).select("offset").isEmpty()
+
+
+def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: float) -> Outcome:
+    return Outcome(
+        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.told),
+        notes=(*notes_of(read.causes, read.effects), _NO_ORDER),
+        seconds=time.monotonic() - began_s,
+        html=options.html,
+        strict=options.strict,
+    )
+
+
+def _idle(read: _Reading, store: StateStore, options: AuditOptions, began_s: float) -> Outcome:
+    """The outcome of a run for which there was nothing to do: it leaves the state as it is."""
+    assert options.state is not None, "without a state there is no last run"
+    state, standing = read.state, store.open_violations(read.state)
+    return replace(
+        _outcome(read, options, Summary(0, dict.fromkeys(VERDICTS, 0), {}, {}), began_s),
+        state=StateOutcome(options.state, state.run, state.open, 0, standing, _counts(state)),
+    )
+
+
+def _write_violations(
+    store: StateStore, read: _Reading, found: Advance, summary: Summary, unreadable: DataFrame
+) -> int:
+    """Writes the violations that this run is the first to find; returns how many the table then has."""
+    state = read.state
+    if not summary.violations:
+        return state.violations
+    run, now_ms = F.lit(found.state.run).cast("bigint"), F.lit(read.snapshot_ms).cast("bigint")
+    of_rows = found.fresh.select(*ORIGIN, F.explode("verdicts").alias("verdict"), "details", "target").where(
+        F.col("verdict").isin(*BROKEN)
+    )
+    none = F.lit(None).cast("string").alias("target")
+    of_chain = found.chain.breaks.select(
+        *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
+        *(F.lit("chain").alias("verdict"), F.array("problem").alias("details"), none),
+    )
+    said, place = F.lit("is no verdict of a request of this partition"), F.split("place", "/")
+    spoilt = read.history.answers.where("malformed").select("place", said.alias("problem"))
+    of_places = (
+        rows.select(
+            *(F.get(place, 0).alias("topic"), F.get(place, 1).cast("int").alias("partition")),
+            *(F.get(place, 2).cast("bigint").alias("offset"), F.lit(verdict).alias("verdict")),
+            *(F.array("problem").alias("details"), none),
+        )
+        for rows, verdict in ((spoilt, "false-verdict"), (unreadable, "unreadable"))
+    )
+    key = (*ORIGIN, "verdict")
+    rows = reduce(DataFrame.unionByName, (of_rows, of_chain, *of_places))
+    rows = rows.join(store.known_violations(state).select(*key), list(key), "left_anti")
+    columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
+    rows = rows.select("*", run.alias("run"), now_ms.alias("found_ms")).select(*columns).persist()
+    count = rows.count()
+    if count:
+        store.add(VIOLATIONS, rows)
+    rows.unpersist()
+    return state.violations + count
+
+
+def _expire(store: StateStore, read: _Reading, options: AuditOptions) -> None:
+    """Once a day, deletes closed rows that are older than `options.keep_days`."""
+    day, last = (datetime.fromtimestamp(ms / 1_000, UTC).date() for ms in (read.snapshot_ms, read.state.snapshot_ms))
+    if read.state.run and day != last:
+        starts = {place_of(part): span.log_start for part, span in read.causes.requests.items()}
+        store.expire((day - timedelta(days=options.keep_days)).isoformat(), starts)
+
+
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
-    """The last verdict on each origin that the state at `path` remembers, over all runs, with the `run` that gave it.
+    """The verdict on each origin that the state at `path` holds, with the `run` that gave it.
 
     Raises JobUsageError: there is none yet.
     """
     store = StateStore(spark, path)
     state = store.newest()
-    tables = [] if state is None else [store.closed(state), store.rows(state.open) if state.open else None]
-    found = [table for table in tables if table is not None]
-    if not found:
+    if not state.run:
         raise JobUsageError(f"No audit with --state {path} has judged anything yet.")
-    return union_of_runs(found)
+    rows = store.origins_of(state).where(F.col("verdicts").isNotNull())
+    return rows.drop("facts", "links", "id")
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one run reads: whole ranges for the tables about them, the new part of each for the sides."""
+    """What one run reads: whole ranges for the tables about them, the new part of each for the history."""
 
     state: AuditState
     snapshot_ms: int
@@ -251,66 +416,94 @@ class _Reading:
     spans: tuple[Range, ...]
     targets: list[str]
     ids: dict[str, str]
-    sides: Sides
-    log: DataFrame
+    letters: tuple[Range, ...]
+    requests: int
+    summing: Spans
+    asked: DataFrame
+    history: History
     partitions: DataFrame
     told: VerdictRecords
 
+    @property
+    def has_new(self) -> bool:
+        """Whether there is anything to be read."""
+        return any(span.start < span.end for span in self.spans)
+
     @classmethod
-    def of(cls, steps: AuditSteps, state: AuditState, suit: Callable[[int], None]) -> _Reading:
-        """Fixes the ends, cause before effect, and reads from where `state` stopped; `suit` is told how much."""
+    def of(cls, steps: AuditSteps, state: AuditState) -> _Reading:
+        """Fixes the ends, cause before effect, and reads from where `state` stopped."""
         snapshot_ms, options, reporter = time.time_ns() // 1_000_000, steps.options, steps.reporter
         own = options.own_topics()
         fixed = fix_causes(steps.cluster, own, options)
         whole_requests, new_requests = since(fixed.requests, state)
         whole_log, new_log = since(fixed.log, state)
         _say(reporter, new_requests, new_log)
-        suit(_records(new_requests, new_log))
-        requests = digested_requests(steps.understood(new_requests.values())).persist(StorageLevel.MEMORY_AND_DISK)
+        understood = steps.understood(new_requests.values())
+        summing = Spans(snapshot_ms - options.slack_ms)
+        asked = steps.kept(summing.of_requests(understood))
         targets = state.targets
         if _any(new_requests):
             with reporter.working(steps.spark, "reading requests"):
-                targets = sorted({*state.targets, *steps.targets_of(requests)})
+                targets = sorted({*state.targets, *steps.targets_of(asked)})
         ids = steps.cluster.topic_ids([*targets, *(name for one in own for name in one.names())])
         state = without_renewed(state, ids, {name for one in own for name in one.names()})
         effects, fresh = since_effects(steps.effects(targets), state)
         _say(reporter, *fresh)
-        suit(_records(new_requests, new_log, *fresh))
         causes = Causes(whole_requests, whole_log)
         partitions = partition_table(steps.spark, own, causes, effects)
-        log = steps.log(since(by_partition(log_ranges(causes, effects)), state)[1].values(), partitions)
-        delivered = digested_records(steps.messages(fresh[0].values()))
-        letters = steps.letters(fresh[1].values())
+        log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]
+        log = steps.log(log_spans.values(), partitions)
+        messages, letters = steps.messages(fresh[0].values()), steps.letters(fresh[1].values())
         answers, told = steps.answers(fresh[2].values()), VerdictRecords(options.verdicts, 0, 0)
         if _any(fresh[2]):
             with reporter.working(steps.spark, "reading verdict records"):
                 told = steps.count(answers)
-        sides = Sides(requests, fate_rows(log), delivered, letters, answers)
-        spans = tuple(span for some in (new_requests, new_log, *fresh) for span in some.values())
-        return cls(state, snapshot_ms, causes, effects, spans, targets, ids, sides, log, partitions, told)
+        return cls(
+            *(state, snapshot_ms, causes, effects),
+            tuple(span for some in (new_requests, log_spans, *fresh) for span in some.values()),
+            targets,
+            ids,
+            tuple(fresh[1].values()),
+            sum(span.end - span.start for span in new_requests.values()),
+            summing,
+            asked,
+            History(understood, messages, log, letters, answers),
+            partitions,
+            told,
+        )
 
-    def grown(self, found: Advance, settings: dict[str, Any]) -> AuditState:
+    def how(self, spark: SparkSession, options: AuditOptions) -> Sifting:
+        """How this run judges."""
+        return Sifting(
+            *(self.partitions, target_table(spark, self.effects), False, False),
+            *(options.verdicts, self.snapshot_ms, options.slack_ms),
+        )
+
+    def grown(self, found: Advance, violations: int) -> AuditState:
         """The state that makes the next run begin where this one ended."""
         read = {
             place_of(part): span
             for some in (self.causes.requests, self.causes.log, *self.effects.records())
             for part, span in some.items()
         }
-        return next_state(
-            self.state,
-            found,
-            {place_of(part): span.log_start for part, span in self.causes.requests.items()},
+        return replace(
+            found.state,
             snapshot_ms=self.snapshot_ms,
-            settings=settings,
             topic_ids={**self.state.topic_ids, **self.ids},
             next={**self.state.next, **{place: span.end for place, span in read.items()}},
-            lost_before_ms={place: span.lost_before_ms for place, span in read.items()},
+            lost_before_ms={**self.state.lost_before_ms, **{place: s.lost_before_ms for place, s in read.items()}},
             targets=self.targets,
+            violations=violations,
         )
+
+    def forget(self) -> None:
+        """Gives back what was kept."""
+        for one in (self.asked, self.history.log, self.history.answers):
+            one.unpersist()
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """What decides what a request means, and which are looked at: the same for all runs of a state."""
+    """What says how requests are understood, and which are read; a run's row notes it."""
     return {
         "requests": list(options.requests),
         "levels_ms": list(options.levels_ms),
@@ -320,14 +513,15 @@ def settings_of(options: AuditOptions) -> dict[str, Any]:
     }
 
 
+def _kept(rows: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    """The same rows, worked out once; noted in `kept`."""
+    kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+    return kept[-1]
+
+
 def _say(reporter: Reporter, *ranges: Mapping[Partition, Range]) -> None:
     for line in range_lines(span for some in ranges for span in some.values()):
         reporter.say(line)
-
-
-def _records(*ranges: Mapping[Partition, Range]) -> int:
-    """How many records there are at most to be read."""
-    return sum(span.end - span.start for some in ranges for span in some.values())
 
 
 def _any(ranges: Mapping[Partition, Range]) -> bool:
@@ -335,24 +529,15 @@ def _any(ranges: Mapping[Partition, Range]) -> bool:
     return any(span.start < span.end for span in ranges.values())
 
 
-def _by_verdict(groups: Iterable[Row]) -> Counter[str]:
-    """How many rows have each verdict; `groups` have `verdicts`, null where nothing was judged, and their `rows`."""
+def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
+    """How many rows have each verdict of this column; it is null where nothing was judged."""
     counts: Counter[str] = Counter()
     for group in groups:
-        counts.update(dict.fromkeys(group["verdicts"] or (), group["rows"]))
+        for verdict in set(group[column] or ()):
+            counts[verdict] += group["rows"]
     return counts
 
 
-def _counts_of_all(state: AuditState, found: Advance) -> dict[str, int]:
-    """By verdict, of everything that any run has judged: what is closed and what is open."""
-    return {verdict: state.counts.get(verdict, 0) + found.opened_counts[verdict] for verdict in VERDICTS}
-
-
-def _closed_table(name: str, groups: Iterable[Row]) -> ClosedTable:
-    """The table of closed rows, with the last offset of each partition."""
-    rows, last = 0, dict[str, int]()
-    for group in groups:
-        place = place_of(Partition(group["topic"], group["partition"]))
-        last[place] = max(last.get(place, -1), group["last"])
-        rows += group["rows"]
-    return ClosedTable(name, rows, last)
+def _counts(state: AuditState) -> dict[str, int]:
+    """By verdict, of everything that any run has judged."""
+    return {verdict: state.counts.get(verdict, 0) for verdict in VERDICTS}

@@ -44,6 +44,11 @@ class JobOptions:
         if not self.bootstrap_servers:
             raise JobUsageError("No broker is named: give HOST:PORT.")
 
+    @property
+    def needs_delta(self) -> bool:
+        """Whether the job reads or writes Delta tables."""
+        return False
+
     def client_settings(self) -> dict[str, str]:
         """Settings of Kafka's Java clients with whom they reach."""
         return {**self.properties, "bootstrap.servers": self.bootstrap_servers}

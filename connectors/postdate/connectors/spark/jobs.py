@@ -63,15 +63,25 @@ class Job(Generic[Asked]):
         return read_records(self.spark, ranges, self.options.client_settings())
 
 
-def run_job(name: str, options: JobOptions, job: Callable[[SparkSession, Reporter], int], stopped: str) -> int:
+def run_job(
+    name: str,
+    options: JobOptions,
+    job: Callable[[SparkSession, Reporter], int],
+    stopped: str,
+    *,
+    stopped_code: int = CannotRun.exit_code,
+) -> int:
     """Runs `job`, called `postdate NAME`, in a session; returns its exit code, or that of the JobError that it raised.
 
-    `stopped` is said when Ctrl-C or SIGTERM ended it, which returns 1.
+    If Ctrl-C or SIGTERM ended it, it prints `stopped` and returns `stopped_code`.
     """
     reporter = Reporter()
     try:
         reporter.say("starting Spark …")
-        with interruptible(), spark_session(options.master, options.spark_conf, reporter.say) as spark:
+        with (
+            interruptible(),
+            spark_session(options.master, options.spark_conf, reporter.say, with_delta=options.needs_delta) as spark,
+        ):
             arm()
             exit_code = job(spark, reporter)
             sys.stdout.flush()
@@ -81,4 +91,4 @@ def run_job(name: str, options: JobOptions, job: Callable[[SparkSession, Reporte
         return error.exit_code
     except KeyboardInterrupt:
         reporter.say(f"stopped; {stopped}")
-        return CannotRun.exit_code
+        return stopped_code

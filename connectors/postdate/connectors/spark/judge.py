@@ -25,7 +25,7 @@ from postdate.connectors.spark.endings import (
 )
 from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.fate_rows import FINAL
-from postdate.connectors.spark.mismatches import mismatch_problems
+from postdate.connectors.spark.mismatches import expected_partitions, mismatch_problems
 from postdate.connectors.spark.verdicts import Problem
 
 
@@ -83,11 +83,12 @@ _OPTIONAL = {
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
     "answer": "struct<told:string,wrong:string>",
     "unanswered": "string",
+    "disorder": "struct<text:string,is_late:boolean>",
 }
 """What the causes may bring."""
 _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims"},
-    **{"grace": "graces", "answer": "answers", "unanswered": "unanswered"},
+    **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
 }
 """What an origin may have several of, and how these are called together."""
 _SORTED = ("fates", "graces", "answers")
@@ -147,18 +148,27 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
             "final": F.get("finals", 0),
             "first_due_ms": first_due_ms,
             "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+            "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
             "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
         },
         {
             "is_request": F.col("request").isNotNull(),
+            "is_expired": F.col("request").isNull() & _is_below(),
             "is_ended": F.col("final").isNotNull(),
             "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
             "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
-            "is_fate_hidden": F.coalesce(
-                F.col("log_capped") | (request_ms < F.col("fates_lost_before_ms")), F.lit(True)
-            ),
+            "places": expected_partitions(),
+            "known_due_ms": _known_due_ms(),
+            "has_lost_fates": F.coalesce(request_ms < F.col("fates_lost_before_ms"), F.lit(True)),
+            "is_fate_hidden": F.coalesce(F.col("log_capped"), F.lit(False)),
         },
     )
+
+
+def _known_due_ms() -> Column:
+    """When a message was due: by the request, else by its record, else by a dispatch log that has lost nothing."""
+    by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
+    return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 
 
 def _judged(facts: DataFrame, *kept: str) -> DataFrame:
@@ -200,8 +210,12 @@ def _spelled_place(record: Column) -> Column:
     return F.concat_ws("/", record.target, record["partition"], record.offset)
 
 
+def _is_below() -> Column:
+    return F.coalesce(F.col("offset") < F.col("request_log_start"), F.lit(False))
+
+
 def _orphans() -> list[Problem]:
-    is_expired = F.coalesce(F.col("offset") < F.col("request_log_start"), F.lit(False))
+    is_expired = F.col("is_expired")
     answers = F.array_join(F.transform("answers", lambda answer: answer.told), ", ")
     fates = F.array_join(F.transform("fates", named_fate), ", ")
     places = F.array_join(F.transform("records", _spelled_place), ", ")

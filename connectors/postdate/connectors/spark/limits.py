@@ -14,6 +14,34 @@ SETTLE_MS_DEFAULT: Final = 25_000
 # Brokers' clocks, and the sidecar's where a target keeps CreateTime, may differ; a window reads this much before it.
 CLOCK_MARGIN_MS: Final = 3_600_000
 
+# A broker looks for expired records every five minutes and deletes them meanwhile: an audit begins so much behind what
+# is about to expire, but never leaves out more than this share of what a short retention keeps.
+RETENTION_MARGIN_MS: Final = 3_600_000
+RETENTION_MARGIN_SHARE: Final = 8
+
+# A sidecar looks at a message's grace, then commits: the time that one of its transactions takes at most by default.
+COMMIT_MS_MAX: Final = 10_000
+
+# A message that left later than this may have been parked because its target failed, and order is not promised then: a
+# target that fails is looked at again after that time at the earliest.
+ORDER_LATE_MS_MAX: Final = 500
+
+# Messages of the same key before it with which one is compared that may be out of order.
+ORDER_LOOKED_BACK_MAX: Final = 64
+
+# Records of targets up to which each audit checks their order, which takes a sort of all of them; a strict audit does
+# whatever their number.
+ORDER_RECORDS_MAX: Final = 200_000
+
+# A repair sends so many requests without a question; more only if they are no larger share of the audited ones.
+REPAIRED_SURELY_MAX: Final = 10
+REPAIRED_SHARE_MAX: Final = 0.01
+
+# A partition of more records than an even share of so many tasks a core has is read by several tasks, but none of fewer
+# records than this: a task takes some ten milliseconds by itself.
+TASKS_PER_CORE: Final = 2
+TASK_RECORDS_MIN: Final = 100_000
+
 # Origins shown for each kind of violation.
 SAMPLES_DEFAULT: Final = 10
 
@@ -56,11 +84,6 @@ COMPILED_METHOD_BYTES_MAX: Final = 8_000
 # then it compiles them all anew each time (measured: a quarter of its time).
 COMPILED_CLASSES_KEPT: Final = 2_000
 
-# Rows up to which a plan is interpreted and planned once, and the partitions of its shuffles: some hundred microseconds
-# a row, where compiling takes tens of seconds in a JVM that was just started.
-FEW_ROWS_MAX: Final = 20_000
-FEW_ROWS_PARTITIONS: Final = 2
-
 # Lines of Spark's own output that are kept to explain a start that failed.
 START_LINES_KEPT: Final = 40
 
@@ -76,11 +99,14 @@ SLICE_MS_MIN: Final = 1_000
 # Minutes of added load that are told one by one: two weeks. Beyond it hours are told.
 LOAD_STEPS_MAX: Final = 20_160
 
-# Tables of closed rows in a state before the smaller ones are made one: each is a directory to list and open.
-CLOSED_TABLES_MAX: Final = 24
+# Runs of a state between two that merge small files and remove old ones.
+RUNS_BETWEEN_TIDYING: Final = 50
 
-# How many of them, the smallest, are then made one: a row is written again about once for each doubling of the state.
-CLOSED_TABLES_MERGED: Final = 20
+# New requests from which on a run with a state looks at spans: below, looking takes longer than judging each.
+SPANS_ROWS_MIN: Final = 50_000
+
+# Days after its due time for which a closed row stays in a state.
+KEEP_DAYS_DEFAULT: Final = 90
 
 # Time between two steps of an audit that follows, and how many may fail in a row: a broker restarts meanwhile.
 STEP_MS_DEFAULT: Final = 10_000

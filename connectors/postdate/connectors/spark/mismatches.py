@@ -1,7 +1,7 @@
 """The rules about content: is what was delivered, and what the dispatch log says, what the request asked for?
 
-Expressions over the columns of `judge`'s facts. The partition is the one asked for, else the Java partitioner's for the
-present number of partitions: where partitions were added to a target, audit a window that begins later.
+Expressions over the columns of `judge`'s facts. The partition is the one asked for, else the Java partitioner's for a
+number of partitions that the target may have had when the fate was committed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.expressions import one_of
+from postdate.connectors.spark.refusals import is_time_readable
 from postdate.connectors.spark.verdicts import Problem
 from postdate.connectors.wire import headers as names
 from postdate.connectors.wire.reasons import Reason
@@ -36,7 +37,7 @@ def mismatch_problems() -> list[Problem]:
         record_differs("key", lambda r: r.key_digest != request.key_digest),
         record_differs("value", lambda r: r.value_digest != request.value_digest),
         record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
-        record_differs("partition", lambda r: F.coalesce(r["partition"] != _expected_partition(), F.lit(False))),
+        record_differs("partition", _is_misplaced),
         record_differs("Postdate's own headers", _own_headers_differ),
         *_letter_problems(),
         *_fate_problems(),
@@ -49,10 +50,25 @@ def expected_headers(request_id: Column) -> Column:
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
 
 
-def _expected_partition() -> Column:
-    """The partition of the target that a message belongs to: the one asked for, else that of its key."""
-    by_key = F.col("request.key_hash") % F.col("target_partitions")
-    return F.coalesce(F.col("request.partition_asked"), by_key)
+def expected_partitions() -> Column:
+    """The partitions of the target to which the message may belong; null for a null key, to which any may.
+
+    Partitions are only ever added. Those that are known to have existed when the fate was committed count; a later one,
+    which got its first record after it, may have been added since. So the key is placed by each possible number.
+    """
+    known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
+    counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
+    by_key = F.transform(counts, lambda count: (F.col("request.key_hash") % count).cast("int"))
+    asked = F.col("request.partition_asked").cast("int")
+    return (
+        F.when(asked.isNotNull(), F.array(asked))
+        .when(F.col("request.key_hash").isNull() | F.col("target_partitions").isNull(), F.lit(None))
+        .otherwise(F.array_distinct(by_key))
+    )
+
+
+def _is_misplaced(record: Column) -> Column:
+    return F.coalesce(~F.array_contains(F.col("places"), record["partition"]), F.lit(False))
 
 
 def _own_headers_differ(record: Column) -> Column:
@@ -77,11 +93,15 @@ def _letter_problems() -> list[Problem]:
     def is_unknown(letter: Column) -> Column:
         return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
 
-    is_request = F.col("is_request")
+    def refused_wrongly(letter: Column) -> Column:
+        return F.when(is_time_readable(letter, request), letter.reason).otherwise(letter.unfounded)
+
+    is_request, wrong = F.col("is_request"), F.array_compact(F.transform("letters", refused_wrongly))
     return [
         Problem(
             "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
         ),
+        Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
         Problem("mismatch", is_request & F.exists("letters", is_unknown), F.lit("the dead letter has no known reason")),
     ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TextIO
 
 from rich.console import Console
@@ -15,8 +15,8 @@ from rich.table import Table
 
 from postdate.connectors.spark.audit_picture import AuditPicture
 from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.summary import Summary
-from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
+from postdate.connectors.spark.summary import Outcomes, Summary
+from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VERIFIABLE, VIOLATIONS
 
 MEANINGS = {
     "delivered": "one fate, one record, the same message",
@@ -34,9 +34,17 @@ MEANINGS = {
     "chain": "the dispatch log has a gap, a repeat, a stranger's record, or one that does not parse",
     "false-verdict": "an answer that is not true, given twice, or unreadable",
     "unanswered": "a fate whose answer was asked for and never given",
+    "past-grace": "committed later than due + grace",
+    "order": "overtaken by a later message of its key and target",
+    "false-refusal": "refused for a reason that the request does not give",
+    "unreadable": "a dead letter, or a record on a target, whose origin cannot be read",
     "request-expired": "the request has left its topic by retention",
     "target-expired": "the delivered record has left its topic",
-    "unsettled": "hidden by an open transaction or by retention",
+    "target-recreated": "the target was created again after the delivery",
+    "unsettled": "its fate may have left the dispatch log",
+    "capped": "an open transaction may hide what would decide",
+    "not-selected": "its target was not read",
+    "overtaken": "as order, but late: its target may have failed",
 }
 
 
@@ -66,7 +74,8 @@ class VerdictRecords:
 @dataclass(frozen=True)
 class StateOutcome:
     """What an audit since the last one leaves under `path`: rows that stay `open`, rows `closed` by this `run`, the
-    violations that earlier runs have told and that still stand, and all that any run has judged, by verdict."""
+    violations of earlier runs that nobody has acknowledged (`standing`), and all that any run has judged, by verdict.
+    """
 
     path: str
     run: int
@@ -92,15 +101,44 @@ class Outcome:
     aborted_copies: int | None = None
     notes: tuple[str, ...] = ()
     seconds: float = 0.0
-    written: str | None = field(default=None)
     state: StateOutcome | None = None
     picture: AuditPicture | None = None
     html: str | None = None
+    strict: bool = False
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """How many requests of the topics were verified, how many were not, and why."""
+        return self.summary.outcomes.with_outside(self._outside)
+
+    @property
+    def unverified(self) -> dict[str, int]:
+        """The requests that another audit could verify, by reason."""
+        return {reason: count for reason, count in self.outcomes.reasons.items() if reason in VERIFIABLE}
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no rule was broken, and all was verified that can be."""
+        return not (self.summary.violations or self.standing or self.holes or self.unverified)
 
     @property
     def exit_code(self) -> int:
-        """4 where a rule was broken, 1 where something could not be judged, else 0."""
-        return 4 if self.summary.violations else 1 if self.holes else 0
+        """4 while a violation is open, 1 if it could not judge, 5 if a strict audit left something, else 0."""
+        if self.summary.violations or self.standing:
+            return 4
+        return 1 if self.holes else 5 if self.strict and self.unverified else 0
+
+    @property
+    def standing(self) -> int:
+        """The violations of earlier runs that nobody has acknowledged."""
+        return self.state.standing if self.state is not None else 0
+
+    @property
+    def _outside(self) -> int:
+        """The records of the request topics outside the window; those of transactions' ends count too."""
+        spans = [span for span in self.ranges if span.role == "requests"]
+        before = sum(span.start - span.log_start for span in spans) if self.from_ms is not None else 0
+        return before + (sum(span.high_watermark - span.end for span in spans) if self.to_ms is not None else 0)
 
 
 def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
@@ -123,7 +161,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
     summary = outcome.summary
     return {
         "v": 1,
-        "clean": outcome.exit_code == 0,
+        "clean": outcome.is_clean,
         "exit": outcome.exit_code,
         "requests": list(outcome.requests),
         "snapshot_ms": outcome.snapshot_ms,
@@ -132,6 +170,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "origins": summary.rows,
         "violations": summary.violations,
         "counts": summary.counts,
+        "outcomes": _outcomes(outcome.outcomes),
         "lateness_ms": summary.lateness_ms or None,
         "samples": {
             verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
@@ -142,11 +181,27 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "aborted_copies": outcome.aborted_copies,
         "ranges": [_range(span) for span in outcome.ranges],
         "notes": list(outcome.notes),
-        "written": outcome.written,
+        "written": None,
         "html": outcome.html,
         "state": vars(outcome.state) if outcome.state is not None else None,
         "seconds": round(outcome.seconds, 1),
     }
+
+
+def _outcomes(found: Outcomes) -> dict[str, Any]:
+    counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
+    return {**counts, "reasons": dict(found.reasons), "verified_share": found.verified_share}
+
+
+def outcome_lines(found: Outcomes) -> list[str]:
+    """How much was verified, and why the rest was not."""
+    if found.verified_share is None:
+        return []
+    lines = [
+        f"verified {found.verified:,} ({100 * found.verified_share:.2f} %)  violated {found.violated:,}  "
+        f"not verifiable {found.not_verifiable:,}"
+    ]
+    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in found.reasons.items()]
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
@@ -218,18 +273,22 @@ def closing_lines(outcome: Outcome) -> list[str]:
         lines.append(f"verdict records: {told.read:,}{spoilt}")
     if outcome.aborted_copies is not None:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
-    if outcome.written is not None:
-        lines.append(f"all rows are in {outcome.written}")
     if outcome.html is not None:
         lines.append(f"the page is {outcome.html}")
     if outcome.state is not None:
         state = outcome.state
         lines.append(f"run {state.run} of {state.path}: {state.closed:,} judged for good, {state.open:,} stay open")
         if state.standing:
-            lines.append(f"violations that an earlier run has told, and that stand: {state.standing:,}")
+            lines.append(
+                f"open violations of earlier runs: {state.standing:,}; "
+                "`postdate audit acknowledge RUN` closes those of a run"
+            )
+    lines += outcome_lines(outcome.outcomes)
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")
-    elif not outcome.holes:
-        lines.append(f"clean: {outcome.summary.rows:,} requests, no violation")
+    elif outcome.is_clean:
+        lines.append(f"clean: {outcome.outcomes.verified:,} requests verified, no violation")
+    elif not outcome.holes and not outcome.standing:
+        lines.append("no violation, but not all was verified: not clean")
     return lines

@@ -7,8 +7,17 @@ from collections.abc import Mapping, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.digests import digest, headers_digest, joined_names, last_value, present, untouched
+from postdate.connectors.spark.digests import (
+    digest,
+    has,
+    headers_digest,
+    joined_names,
+    last_value,
+    present,
+    untouched,
+)
 from postdate.connectors.spark.expressions import natural, remembered
+from postdate.connectors.spark.refusals import unfounded_refusal
 from postdate.connectors.spark.request_rows import origin_steps, parsed_origin
 from postdate.connectors.wire import headers as names
 
@@ -24,7 +33,7 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
     """One row for each record, with the message itself in place of its digests: the origin, null where that names none
     of `requests`; where it lies (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers;
-    and what Postdate adds, `due_ms`, `id` and `own_headers`.
+    and what Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
 
     `own_headers` are the names of the last headers, as many as the record has of Postdate's: where other headers stand
     between or behind them, it differs from what a delivery has.
@@ -50,20 +59,28 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
         *map(F.col, (*carried, "headers")),
         untouched(headers).alias("data"),
         last_value(headers, names.ORIGIN).cast("string").alias("origin_text"),
+        has(headers, names.ORIGIN).alias("has_origin"),
         last_value(headers, names.DUE).cast("string").alias("due_text"),
         last_value(headers, names.ID).alias("id"),
     ]
     own_names = F.slice(headers, F.size("data") + 1, F.size(headers) - F.size("data"))
     carried += ["data", "id"]
     named = [
-        *map(F.col, (*carried, "origin_text")),
+        *map(F.col, (*carried, "origin_text", "has_origin")),
         natural(F.col("due_text")).alias("due_ms"),
         joined_names(own_names).alias("own_headers"),
     ]
     carried += ["due_ms", "own_headers"]
-    ours = [*map(F.col, (*carried, *places)), F.col(places[0]).isin(*requests).alias("is_ours")]
+    is_garbled = F.col("has_origin") & F.col(places[-1]).isNull()
+    steps = origin_steps([*carried, "has_origin"], "origin_text", places)
+    ours = [
+        *map(F.col, (*carried, *places)),
+        is_garbled.alias("is_garbled"),
+        F.col(places[0]).isin(*requests).alias("is_ours"),
+    ]
+    carried.append("is_garbled")
     found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]
-    return [read, split, named, *origin_steps(carried, "origin_text", places), ours, [*found, *map(F.col, carried)]]
+    return [read, split, named, *steps, ours, [*found, *map(F.col, carried)]]
 
 
 def digested_records(messages: DataFrame) -> DataFrame:
@@ -87,16 +104,40 @@ def _record() -> Column:
     return record.alias("record")
 
 
-def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+    """The dead letters whose origin is none of their own request topic: `place`, and a sentence `problem`."""
+    place = F.concat_ws("/", "topic", "partition", "offset")
+    strange = _letters(records).where(~_is_own_letter(requests_of))
+    return strange.select(place.alias("place"), _problem("a dead letter"))
+
+
+def unreadable_records(messages: DataFrame) -> DataFrame:
+    """The same of rows as of `delivered_messages` that have a `postdate-origin` which is no origin."""
+    place = F.concat_ws("/", "target", "place", "record_offset")
+    return messages.where("is_garbled").select(place.alias("place"), _problem("a record"))
+
+
+def _problem(what: str) -> Column:
+    return F.lit(f"{what} whose origin cannot be read").alias("problem")
+
+
+def _letters(records: DataFrame) -> DataFrame:
+    found = records.select("topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers"))
+    return found.withColumn("origin", _letter_origin())
+
+
+def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
+    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
+    return F.coalesce(F.col("origin.topic") == F.try_element_at(own, F.col("topic")), F.lit(False))
+
+
+def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judges_refusals: bool = True) -> DataFrame:
     """One row for each dead letter of its own request topic: the origin, and a struct `letter`.
 
-    `requests_of` gives the request topic of each dead-letter topic.
+    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` no refusal is unfounded:
+    what a request in a dialect says is not in the headers that are looked at.
     """
-    found = records.select(
-        "topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers")
-    ).withColumn("origin", _letter_origin())
-    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
-    return _by_origin(found.where(F.col("origin.topic") == F.try_element_at(own, F.col("topic"))), _letter())
+    return _by_origin(_letters(records).where(_is_own_letter(requests_of)), _letter(judges_refusals))
 
 
 @remembered
@@ -105,20 +146,26 @@ def _letter_origin() -> Column:
 
 
 @remembered
-def _letter() -> Column:
+def _letter(judges_refusals: bool) -> Column:
     headers = F.col("headers")
     as_sent = F.when(
         F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
     )
+    reason = last_value(headers, names.DEAD_REASON).cast("string")
+    origin = F.col("origin")
+    unfounded = unfounded_refusal(reason, F.coalesce(as_sent, headers), origin.topic, origin.partition)
+    unfounded = unfounded if judges_refusals else F.lit(None).cast("string")
     letter = F.struct(
         F.col("partition"),
         F.col("offset"),
-        last_value(headers, names.DEAD_REASON).cast("string").alias("reason"),
+        reason.alias("reason"),
         digest(F.col("key")).alias("key_digest"),
         digest(F.col("value")).alias("value_digest"),
         headers_digest(as_sent).alias("headers_digest"),
         F.col("value").isNull().alias("is_without_value"),
         (F.size(headers) == _DEAD_LETTER_HEADERS).alias("is_without_headers"),
+        unfounded.alias("unfounded"),
+        has(F.coalesce(as_sent, headers), names.GRACE).alias("has_grace"),
     )
     return letter.alias("letter")
 

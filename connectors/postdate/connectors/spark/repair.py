@@ -1,7 +1,7 @@
 """Repair: what an audit calls missing is asked for anew, once, where nothing else can deliver it any more.
 
 1. Read what the audit has left: the origins that it calls missing.
-2. Read what the topics say of them now: requests from the first of them on, dispatch log, store topic.
+2. Read what the topics say of them now: requests from the first of them on, dispatch log, store topic, targets.
 3. Tell what cannot be repaired, and why (`repair_rows`).
 4. Send the rest as a bulk schedule does, each with an id that is derived from its origin. An id that has a request on
    the topic already is left out, so a second repair does nothing twice.
@@ -21,20 +21,23 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.bounds import Range, existing, fixed_ranges, margin_before
+from postdate.connectors.spark.bounds import NEVER_MS, Range, existing, fixed_ranges, margin_before
 from postdate.connectors.spark.bulk import schedule
+from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.jobs import Job, run_job
-from postdate.connectors.spark.places import located
+from postdate.connectors.spark.limits import COMMIT_MS_MAX, REPAIRED_SHARE_MAX, REPAIRED_SURELY_MAX, TARGETS_MAX
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.record_rows import delivered_rows
 from postdate.connectors.spark.repair_options import RepairOptions
 from postdate.connectors.spark.repair_output import RepairOutcome, Unrepaired, write_repair_outcome
 from postdate.connectors.spark.repair_rows import (
     ID_PREFIX,
     LETTING_GO,
+    PROVABLE,
     low_waters,
     missing_rows,
     repair_rows,
@@ -43,6 +46,7 @@ from postdate.connectors.spark.repair_rows import (
 )
 from postdate.connectors.spark.request_rows import understood_rows
 from postdate.connectors.spark.small_tables import small_table
+from postdate.connectors.wire.topics import is_topic_name
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
 _ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
@@ -73,12 +77,26 @@ def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> R
         return begun.outcome()
 
 
-def audited_rows(spark: SparkSession, path: str) -> DataFrame:
-    """The judged rows that an audit has left at `path`, by its `write` or its `state`. Raises JobUsageError: none."""
-    place, system = located(spark, f"{path.rstrip('/')}/origins")
-    if system.exists(place):
-        return spark.read.parquet(f"{path.rstrip('/')}/origins")
-    return last_verdicts(spark, path)
+def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
+    """Raises CannotRun if so many would be sent that the audit is more likely to be wrong than the deliveries."""
+    share = found.repairable / max(1, found.judged)
+    if not options.apply or options.any_share or found.repairable <= REPAIRED_SURELY_MAX:
+        return
+    if share > REPAIRED_SHARE_MAX:
+        raise CannotRun(
+            f"{found.repairable:,} of {found.judged:,} audited requests ({100 * share:.1f} %) would be sent again. "
+            "So many are rarely lost: was a topic created again, or another cluster audited? To send them all the "
+            "same, add --any-share."
+        )
+
+
+def provable_from_ms(spans: list[Range]) -> int:
+    """From when on each record that was delivered to a topic is still there: since its first record, and since the last
+    one that retention may have taken. A fate is committed up to a transaction later than its record.
+    """
+    firsts = [span.first_ms for span in spans if span.first_ms >= 0]
+    lost_ms = max(span.lost_before_ms for span in spans)
+    return max(min(firsts), lost_ms + COMMIT_MS_MAX + 1 if lost_ms >= 0 else 0) if firsts else NEVER_MS
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,7 @@ class _Repair(Job[RepairOptions]):
 
     def outcome(self) -> RepairOutcome:
         began_s, options = time.monotonic(), self.options
-        judged = audited_rows(self.spark, options.audited)
+        judged = last_verdicts(self.spark, options.audited)
         elsewhere = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") != options.requests))
         missing = missing_rows(judged, options.requests).persist(StorageLevel.MEMORY_AND_DISK)
         with self.reporter.working(self.spark, f"reading {options.audited}"):
@@ -102,6 +120,7 @@ class _Repair(Job[RepairOptions]):
             applied=options.apply,
             missing=missing.count(),
             elsewhere=others,
+            judged=judged.where(F.col("topic") == options.requests).count(),
         )
         if found.missing:
             planned = self._planned(missing, first).persist(StorageLevel.MEMORY_AND_DISK)
@@ -137,7 +156,31 @@ class _Repair(Job[RepairOptions]):
         ]
         partitions = small_table(self.spark, letting_go, LETTING_GO)
         stored = stored_offsets(self.read(store.values()))
-        return repair_rows(missing, asked, fate_rows(rows), stored, partitions, now_ms)
+        delivered, targets = self._delivered(missing, asked, margin_before(min(ms for _, ms in first.values())))
+        return repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
+
+    def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
+        """What lies on the targets of the missing requests now, and from when on nothing of it has gone.
+
+        Raises CannotRun: they name too many targets.
+        """
+        named = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
+        names = [row["target"] for row in named.where("target is not null").limit(TARGETS_MAX + 1).collect()]
+        if len(names) > TARGETS_MAX:
+            raise CannotRun(f"The missing requests name more than {TARGETS_MAX} targets.")
+        counts = self.cluster.partition_counts([name for name in names if is_topic_name(name)])
+        parts = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
+        settle_ms, now_ms = self.options.settle_ms, time.time_ns() // 1_000_000
+        spans = fixed_ranges(self.cluster, "target", parts, from_ms=from_ms, settle_ms=settle_ms, now_ms=now_ms)
+        policies = self.cluster.settings(counts, "cleanup.policy") if counts else {}
+        rows = []
+        for topic in counts:
+            own = [span for span in spans.values() if span.partition.topic == topic]
+            hides = "compact" in policies[topic] or any(span.capped for span in own)
+            rows.append((topic, NEVER_MS if hides else provable_from_ms(own)))
+        return delivered_rows(self.read(spans.values()), [self.options.requests]), small_table(
+            self.spark, rows, PROVABLE
+        )
 
     def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
         """What is read of requests, dispatch log, store topic and, once more, dispatch log; fixed in this order.
@@ -179,6 +222,7 @@ class _Repair(Job[RepairOptions]):
         """Sends what can be repaired, or looks what would be sent."""
         if not found.repairable:
             return found
+        require_plausible(found, self.options)
         done = schedule(requests_of(planned), self.options.bulk(), self.reporter)
         refused = tuple(
             Unrepaired(self._origin(bad.row), bad.reasons[0], "; ".join(bad.details)) for bad in done.samples

@@ -37,6 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     add_sending_options(parser)
     parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
     parser.add_argument("--apply", action="store_true", help="send; otherwise it is only told what would be sent")
+    parser.add_argument("--any-share", action="store_true", help="send even if implausibly many are missing")
     parser.add_argument("--samples", type=int, metavar="N", help="unrepaired ones shown")
     return parser
 

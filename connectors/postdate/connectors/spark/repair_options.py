@@ -15,21 +15,26 @@ from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics
 class RepairOptions(SendingOptions, ReadingOptions):
     """One repair. Raises JobUsageError where it makes no sense.
 
-    `audited` is what an audit has left: the directory or URL of its `write` or of its `state`. Without `apply` nothing
-    is sent.
+    `audited` is the state of an audit, a directory or URL. Without `apply` nothing is sent. With `any_share` any number
+    is, whatever the share of the audited requests.
     """
 
     audited: str
     requests: str = DEFAULT_REQUESTS
     _: KW_ONLY
     apply: bool = False
+    any_share: bool = False
     samples: int = SAMPLES_DEFAULT
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.audited:
-            raise JobUsageError("Name what an audit has left: the directory of its --write or --state.")
+            raise JobUsageError("Name the state of an audit, its --state.")
         self.bulk()
+
+    @property
+    def needs_delta(self) -> bool:
+        return True
 
     def own(self) -> OwnTopics:
         """The request topic and those that belong to it."""

@@ -27,7 +27,8 @@ class Unrepaired:
 class RepairOutcome:
     """All that a repair has to tell.
 
-    `missing` counts what the audit has found of this request topic, `elsewhere` of others. `already` have been asked
+    `missing` counts what the audit has found of this request topic, `elsewhere` of others; `judged` all that it
+    has judged of this one. `already` have been asked
     for anew by an earlier repair, `repairable` would be by this one, `sent` were. `reasons` counts the rest.
     """
 
@@ -36,6 +37,7 @@ class RepairOutcome:
     applied: bool
     missing: int
     elsewhere: int
+    judged: int = 0
     repairable: int = 0
     already: int = 0
     sent: int = 0

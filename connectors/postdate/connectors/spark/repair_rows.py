@@ -7,6 +7,8 @@ two of it. So the reasons below are looked for in this order, in what the topics
 
 control       a cancel or reschedule: what it meant cannot be told any more
 ended         it has ended since the audit
+on-target     its record lies on its target after all
+record-gone   its target has lost records of that time, hides some, or was created again: it may have been delivered
 unknown       fates of its time have left the dispatch log: it may have ended
 stored        it lies on the store topic, from where its shard loads it
 request-gone  its record has left the request topic
@@ -36,6 +38,8 @@ ENDED: Final = "ended"
 
 LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
 """One row for each partition of the request topic: its low-water mark by the last record of the dispatch log."""
+PROVABLE = "target string, provable_from_ms bigint"
+"""One row for each target that exists: the time from which each record that was delivered to it is still there."""
 
 
 def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
@@ -82,26 +86,35 @@ def repair_rows(
     fates: DataFrame,
     stored: DataFrame,
     partitions: DataFrame,
+    delivered: DataFrame,
+    targets: DataFrame,
     now_ms: int,
 ) -> DataFrame:
     """One row for each missing origin: the message and when it was due, and `reason` and `detail` where it cannot be.
 
     `missing` as `missing_rows`, `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as `stored_offsets`,
-    `partitions` as `LETTING_GO`. Cost: joins of the few missing ones with requests and fates by origin.
+    `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as `PROVABLE`. Cost:
+    joins of the few missing ones with requests, fates and records by origin.
     """
     here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
         *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"), F.lit(True).alias("is_there")
     )
     of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
     ends = of_missing.groupBy(*ORIGIN).agg(
-        F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end")
+        F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end"),
+        F.max(F.when(F.col("fate.fate_name") == "delivered", F.col("fate.at_ms"))).alias("delivered_ms"),
     )
+    place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
+    lying = delivered.select(*ORIGIN, F.col("record.target").alias("target"), place.alias("lies_at"))
+    lies = lying.groupBy(*ORIGIN, "target").agg(F.min("lies_at").alias("lies_at"))
     known = (
         missing.join(here, list(ORIGIN), "left")
         .join(ends, list(ORIGIN), "left")
         .join(acted_on(missing, asked), list(ORIGIN), "left")
         .join(F.broadcast(partitions), "partition", "left")
         .join(stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
+        .join(lies, [*ORIGIN, "target"], "left")
+        .join(F.broadcast(targets), "target", "left")
     )
     problem = F.coalesce(*(F.when(holds, _reason(name, why)) for name, holds, why in _reasons(now_ms)))
     id = F.concat(F.lit(ID_PREFIX), F.col("partition"), F.lit("/"), F.col("offset"))
@@ -140,6 +153,7 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
             F.col("end").isNotNull() & ~(is_lost_record & (F.col("end") == "delivered")),
             F.concat(F.lit("it has ended since: "), F.col("end")),
         ),
+        ("on-target", F.col("lies_at").isNotNull(), F.concat(F.lit("its record is "), F.col("lies_at"))),
         (
             "unknown",
             ~is_lost_record & (F.col("request_ms") < F.col("fates_lost_before_ms")),
@@ -154,6 +168,13 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
             "request-gone",
             F.col("is_there").isNull(),
             F.concat(F.lit("its record has left the topic, which begins at "), F.col("request_log_start")),
+        ),
+        (
+            "record-gone",
+            is_lost_record & ~F.coalesce(F.col("delivered_ms") >= F.col("provable_from_ms"), F.lit(False)),
+            F.lit(
+                "its target has lost or hides records of that time, or was created again: it may have been delivered"
+            ),
         ),
         (
             "held",

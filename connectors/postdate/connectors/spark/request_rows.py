@@ -27,6 +27,7 @@ from postdate.connectors.spark.digests import (
     first_value,
     has,
     headers_digest,
+    is_ours,
     joined_names,
     last_value,
     present,
@@ -46,7 +47,8 @@ _USUAL = (names.TOPIC, *names.TIMES, names.ID)
 def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
     """The rows described above, one for each record of request topics; `levels_ms` is their level table.
 
-    Where the request topics take the headers of other schedulers, Python reads the requests (`dialect_rows`).
+    If the request topics take the headers of other schedulers, Python reads the requests that have any but Postdate's
+    own (`dialect_rows`); the records are then read twice.
     """
     return digested_requests(understood_rows(records, levels_ms, dialects))
 
@@ -55,10 +57,18 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
     """The same with the message itself in place of its digests: `key`, `value` and `data`, the untouched headers; and
     `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
-        return read_by_the_parser(records, levels_ms, dialects)
+        others = records.where(~_is_in_own_headers())
+        read = read_by_the_parser(others, levels_ms, dialects)
+        return understood_rows(records.where(_is_in_own_headers()), levels_ms).unionByName(read)
     for columns in (_split_columns(), _place_columns(), _text_columns(), _understood_columns(tuple(levels_ms))):
         records = records.select(*columns)
     return records
+
+
+def _is_in_own_headers() -> Column:
+    """Whether a record has headers, all of them Postdate's own, and a value: then it speaks no dialect."""
+    headers = present(F.col("headers"))
+    return (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
 
 
 def parsed_origin(text: Column) -> Column:

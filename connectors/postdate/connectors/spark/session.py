@@ -15,7 +15,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pyspark
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -40,8 +39,13 @@ from postdate.connectors.spark.start_output import StartOutput
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
 
-# The classes of the JVM through which PySpark makes columns and lists of them.
-_OFTEN_ASKED_FOR = ("functions", "org.apache.spark.sql.functions", "PythonUtils", "PythonSQLUtils")
+# What Delta needs of a session, before it starts; and two partitions for the list of a table's files, not fifty.
+_DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
 
 # Where Java's collector may be chosen.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
@@ -56,18 +60,26 @@ def connector_package(version: str = pyspark.__version__) -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
 
 
-@contextmanager
-def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iterator[SparkSession]:
-    """A session that can read Kafka; one that was made here is stopped at the end.
+def delta_package(version: str = pyspark.__version__) -> str:
+    """The Maven coordinates of Delta Lake for a Spark of this version: both count their minor versions alike."""
+    return f"io.delta:delta-spark_2.13:{'.'.join(version.split('.')[:2])}.0"
 
-    Raises CannotRun where Spark does not start, ConnectorMissing where it has no Kafka connector.
+
+@contextmanager
+def spark_session(
+    master: str | None, conf: Mapping[str, str], say: Say, *, with_delta: bool = False
+) -> Iterator[SparkSession]:
+    """A session that can read Kafka, and Delta tables `with_delta`; one that was made here is stopped at the end.
+
+    Raises CannotRun where Spark does not start, ConnectorMissing where it has no Kafka connector or no Delta Lake.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        remember_classes(running)
-        _require_connector(running)
+        _require(running, with_delta)
         yield running
         return
+    if with_delta:
+        conf = {**_delta_settings(conf), **conf}
     earlier = children()
     try:
         spark = _started(master, conf, say)
@@ -76,8 +88,7 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
         raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
-        remember_classes(spark)
-        _require_connector(spark)
+        _require(spark, with_delta)
         yield spark
     except BaseException:
         if is_interrupted():
@@ -86,30 +97,6 @@ def spark_session(master: str | None, conf: Mapping[str, str], say: Say) -> Iter
             spark.stop()
         raise
     spark.stop()
-
-
-class _Members:
-    """A class of the JVM each of whose static members is looked up once."""
-
-    def __init__(self, found: Any) -> None:
-        self._found = found
-
-    def __getattr__(self, name: str) -> Any:
-        member = getattr(self._found, name)
-        setattr(self, name, member)
-        return member
-
-
-def remember_classes(spark: SparkSession) -> None:
-    """Makes naming a column one question to the JVM instead of three.
-
-    PySpark asks for the class of its functions, then for the function, and then calls it; and a class that is not named
-    in full the JVM looks for in one package after the other, through all jars. A plan names thousands of columns.
-    """
-    view: Any = spark.sparkContext._jvm
-    for name in _OFTEN_ASKED_FOR:
-        if name not in vars(view):
-            setattr(view, name, _Members(getattr(view, name)))
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
@@ -195,16 +182,34 @@ def _require_java() -> None:
         raise CannotRun("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
 
 
-def _require_connector(spark: SparkSession) -> None:
+def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """What a session that is made here needs for Delta; `conf` may name other packages, or none."""
+    if "spark.jars.packages" in conf:
+        return _DELTA_SETTINGS
+    return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}
+
+
+def _require(spark: SparkSession, with_delta: bool) -> None:
+    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`."""
+    _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
+    if not with_delta:
+        return
+    _require_class(spark, _DELTA, "The tables of --state need Delta Lake, which this Spark lacks", delta_package)
+    if "DeltaCatalog" not in str(spark.conf.get("spark.sql.catalog.spark_catalog", "")):
+        given = " ".join(f"--conf {name}={value}" for name, value in list(_DELTA_SETTINGS.items())[:2])
+        raise ConnectorMissing(f"This session was started without Delta Lake's settings. Start it with `{given}`.")
+
+
+def _require_class(spark: SparkSession, name: str, problem: str, package_of: Callable[[str], str]) -> None:
     jvm = spark.sparkContext._jvm
     assert jvm is not None, "a classic session has a JVM"
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     try:
-        jvm.java.lang.Class.forName(_PROVIDER, False, loader)
+        jvm.java.lang.Class.forName(name, False, loader)
     except Py4JJavaError as error:
-        package = connector_package(spark.version)
+        package = package_of(spark.version)
         raise ConnectorMissing(
-            "This Spark cannot read Kafka: its connector is missing. Add it with "
+            f"{problem}. Add it with "
             f"`spark-submit --packages {package} …`, or with `spark.jars.packages={package}` in the session's "
             "configuration before it starts; without a network, give the jar and its dependencies with `--jars`."
         ) from error

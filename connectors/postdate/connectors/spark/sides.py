@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, StructField, StructType
 
 from postdate.connectors.spark.by_origin import ORIGIN
 
 _ANSWER = ("answer", "id", "of", "place")
 _EFFECTS = ("fates", "records", "letters", "answers")
+FACTS = ("request", *_EFFECTS)
+"""What is known of an origin."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Sides:
     delivered: DataFrame
     letters: DataFrame
     answers: DataFrame
+    overtaken: tuple[DataFrame, ...] = ()
+    """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
 
 
 def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
@@ -46,19 +50,20 @@ def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
         some(sides.delivered) if has_records else sides.delivered.where(F.lit(False)),
         some(sides.letters),
         some(sides.answers.where(~F.col("malformed"))),
+        tuple(some(side) for side in sides.overtaken),
     )
 
 
-def folded(sides: Sides, carried: DataFrame | None = None) -> DataFrame:
+def folded(sides: Sides) -> DataFrame:
     """One row for each origin with all that is known of it.
 
     topic partition offset   the origin
     id                       of the request, null where it has none or was not read
     links                    offsets of its partition that it names, as a control, by its moves or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`
-    was_carried told         whether `carried` has it, and the verdicts there
+    was_carried told         false and null: no state has it, see `joined`
 
-    `carried` are rows of a state, one for each origin. Cost: one shuffle of all rows.
+    Cost: one shuffle of all rows.
     """
     columns = [name for name in sides.requests.columns if name not in ORIGIN]
     union = sides.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
@@ -70,19 +75,17 @@ def folded(sides: Sides, carried: DataFrame | None = None) -> DataFrame:
         sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
     ):
         union = union.unionByName(side, allowMissingColumns=True)
-    if carried is not None:
-        union = union.unionByName(_carried(carried), allowMissingColumns=True)
     names = zip(("fate", "record", "letter", "answer"), _EFFECTS, strict=True)
     together = union.groupBy(*ORIGIN).agg(
         F.first("request", ignorenulls=True).alias("request"),
         *(F.collect_list(one).alias(many) for one, many in names),
-        *([F.first("carried", ignorenulls=True).alias("carried")] if carried is not None else []),
     )
-    return _named(together, carried is not None)
+    none = F.lit(None).cast("array<string>").alias("told")
+    return _with_links(together.select("*", F.lit(False).alias("was_carried"), none), "told", "was_carried")
 
 
-def state_schema(sides: Sides) -> StructType:
-    """The columns of a state's table that an audit of such sides reads: to be told them takes Spark a job."""
+def facts_schema(sides: Sides) -> StructType:
+    """The type of `facts` in rows of such sides."""
     request = [field for field in sides.requests.schema if field.name not in ORIGIN]
     answer = StructType([sides.answers.schema[name] for name in _ANSWER])
     one_each = (
@@ -90,28 +93,16 @@ def state_schema(sides: Sides) -> StructType:
         *(sides.letters.schema["letter"].dataType, answer),
     )
     lists = [StructField(name, ArrayType(one)) for name, one in zip(_EFFECTS, one_each, strict=True)]
-    origin = [
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-    ]
-    return StructType(
-        [
-            *origin,
-            StructField("id", BinaryType()),
-            StructField("links", ArrayType(LongType())),
-            StructField("facts", StructType([StructField("request", StructType(request)), *lists])),
-            StructField("verdicts", ArrayType(StringType())),
-            StructField("run", IntegerType()),
-        ]
-    )
+    return StructType([StructField("request", StructType(request)), *lists])
 
 
 def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
-    """Rows as `folded` with those of `carried`, which have other origins or such as nothing was carried of before."""
-    some = F.struct(F.col("facts"), F.col("told")).alias("carried")
-    kept = rows.select(*ORIGIN, F.col("was_carried"), some)
-    union = kept.unionByName(_carried(carried).withColumn("was_carried", F.lit(True)))
+    """Rows as `folded` with rows of a state, one for each origin: `facts`, and the `verdicts` that it has there."""
+    some = F.struct("facts", "told").alias("carried")
+    of_state = F.struct(F.col("facts"), F.col("verdicts").alias("told")).alias("carried")
+    union = rows.select(*ORIGIN, "was_carried", some).unionByName(
+        carried.select(*ORIGIN, F.lit(True).alias("was_carried"), of_state)
+    )
     together = union.groupBy(*ORIGIN).agg(
         F.first("carried.facts.request", ignorenulls=True).alias("request"),
         *(F.flatten(F.collect_list(f"carried.facts.{name}")).alias(name) for name in _EFFECTS),
@@ -142,25 +133,6 @@ def unfolded(rows: DataFrame) -> Sides:
 def without_late(facts: Column) -> Column:
     """The facts without fates that were only read to settle doubts: the next audit reads them again."""
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
-
-
-def _carried(rows: DataFrame) -> DataFrame:
-    return rows.select(*ORIGIN, F.struct(F.col("facts"), F.col("verdicts").alias("told")).alias("carried"))
-
-
-def _named(together: DataFrame, has_carried: bool) -> DataFrame:
-    """Adds to what is new what was carried of the same origin."""
-    if not has_carried:
-        none = F.lit(None).cast("array<string>").alias("told")
-        return _with_links(together.select("*", F.lit(False).alias("was_carried"), none), "told", "was_carried")
-    facts, is_carried = F.col("carried.facts"), F.col("carried").isNotNull()
-    all_of_it = {
-        "request": F.coalesce("request", facts.request),
-        **{name: F.when(is_carried, F.concat(facts[name], name)).otherwise(F.col(name)) for name in _EFFECTS},
-        "was_carried": is_carried,
-        "told": F.col("carried.told"),
-    }
-    return _with_links(together.withColumns(all_of_it), "told", "was_carried")
 
 
 def _with_links(together: DataFrame, *kept: str) -> DataFrame:

@@ -19,19 +19,20 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.endings import is_past_grace
 from postdate.connectors.spark.judge import is_in_range
 from postdate.connectors.spark.mismatches import expected_headers
 from postdate.connectors.spark.sides import Sides
 
 _HALVES = ("one_half", "other_half")
 _COUNTS = ("requests", "fates", "records", "others")
-_NUMBERS = ("request_ms", "due_ms", "at_ms", "log_offset", "place", "record_offset")
+_NUMBERS = ("request_ms", "due_ms", "at_ms", "log_offset", "place", "record_offset", "grace_ms")
 
 
 def asked_rows(requests: DataFrame) -> DataFrame:
     """What the sieve needs of each request, rows as of `request_rows`: small, so that it can be kept."""
     return requests.select(
-        *(*ORIGIN, "request_ms", "target", "due_ms", "acts_on", "partition_asked", "key_hash"),
+        *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "acts_on", "partition_asked", "key_hash"),
         (F.col("action") != "schedule").alias("is_control"),
         F.xxhash64("id").alias("id_hash"),
         F.col("id").isNotNull().alias("has_id"),
@@ -54,7 +55,7 @@ def sieved(
         _requests(asked, targets),
         _fates(sides.fates),
         _records(sides.delivered),
-        *(side.select(*ORIGIN, F.lit(1).alias("others")) for side in (sides.letters, sound)),
+        *(side.select(*ORIGIN, F.lit(1).alias("others")) for side in (sides.letters, sound, *sides.overtaken)),
     )
     union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
     # Shuffled first, so that nothing is folded before: nearly every row is of another origin.
@@ -121,13 +122,16 @@ def kin(marks: DataFrame, asked: DataFrame, answers: DataFrame) -> DataFrame:
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
     is_alone = (F.col("requests") == 1) & (F.col("others") == 0)
     is_same = reduce(Column.__and__, (F.col(name) == 0 for name in (*_HALVES, "due_differs")))
-    is_in_place = F.coalesce(F.col("place_asked") == F.col("place"), F.lit(False))
+    # A message without a key may lie anywhere.
+    is_in_place = F.coalesce(F.col("place_asked") == F.col("place"), F.lit(True))
+    is_in_time = F.coalesce(~is_past_grace(F.col("at_ms"), F.col("due_ms")), F.lit(True))
     is_delivered = (
         is_alone
         & (F.col("fates") == 1)
         & (F.col("records") == 1)
         & is_same
         & is_in_place
+        & is_in_time
         & (F.col("at_ms") >= F.col("due_ms"))
     )
     is_untouched = is_alone & (F.col("fates") == 0) & (F.col("records") == 0)
@@ -142,7 +146,7 @@ def _requests(asked: DataFrame, targets: DataFrame) -> DataFrame:
     is_other = F.col("is_control") | F.col("due_ms").isNull() | F.col("target_partitions").isNull()
     by_key = F.col("key_hash") % F.col("target_partitions")
     return numbered.select(
-        *(*ORIGIN, "request_ms", "due_ms", "acts_on", "target_number", *_HALVES),
+        *(*ORIGIN, "request_ms", "due_ms", "grace_ms", "acts_on", "target_number", *_HALVES),
         F.lit(1).alias("requests"),
         F.when(is_other, 1).otherwise(0).alias("others"),
         F.coalesce("partition_asked", by_key).cast("bigint").alias("place_asked"),

@@ -30,11 +30,13 @@ from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows`, None where all is plain; what is `plain` and has no row; and what was kept for them."""
+    """The judged `rows`, None where all is plain; what is `plain` and has no row; what was kept for them; and
+    whether there may be records whose origin cannot be read."""
 
     rows: DataFrame | None
     kept: tuple[DataFrame, ...] = ()
     plain: Plain | None = None
+    has_garbled: bool = True
 
     def forget(self) -> None:
         """Gives back what was kept; the rows would be worked out anew."""
@@ -80,11 +82,29 @@ class History:
     log: DataFrame
     letters: DataFrame
     answers: DataFrame
+    overtaken: tuple[DataFrame, ...] = ()
 
     def sides(self) -> Sides:
         """The same with digests."""
         requests, delivered = digested_requests(self.understood), digested_records(self.messages)
-        return Sides(requests, fate_rows(self.log), delivered, self.letters, self.answers)
+        return Sides(requests, fate_rows(self.log), delivered, self.letters, self.answers, self.overtaken)
+
+
+@dataclass(frozen=True)
+class Split:
+    """A history in two parts: spans that are whole, and what is `left` for the sieve and the rules, None if nothing is.
+
+    `asked` is what the spans have of requests without the `odd`, the origins that they leave out; `broken` are the
+    spans that are not whole. `kept` is to be given back. `has_garbled`: whether the origin of a record cannot be read.
+    """
+
+    plain: Plain
+    left: Sides | None
+    asked: DataFrame
+    broken: DataFrame
+    odd: DataFrame
+    kept: tuple[DataFrame, ...]
+    has_garbled: bool
 
 
 def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFrame) -> Judged:
@@ -92,18 +112,37 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
 
     Where most spans are not whole, or most origins odd, each origin goes through the sieve, and has a row.
     """
+    found = split(history, how, spans, asked)
+    if found is None:
+        return judged_each(history, how)
+    if found.left is None:
+        return Judged(None, found.kept, found.plain, found.has_garbled)
+    judged = judged_sides(asked_rows(found.left.requests), found.left, how, history.sides())
+    kept = (*found.kept, *judged.kept)
+    return replace(judged, kept=kept, plain=found.plain, has_garbled=found.has_garbled)
+
+
+def split(
+    history: History, how: Sifting, spans: Spans, asked: DataFrame, doubtful: DataFrame | None = None
+) -> Split | None:
+    """The parts of `history`; None where most spans are not whole, or most origins odd.
+
+    `doubtful` has origins that are odd too: something is known of them that the history does not have.
+    """
     sound = history.answers.where(~F.col("malformed"))
-    odd = _in_range(odd_origins(odd_fate_rows(history.log), [history.letters, sound]), how.partitions).localCheckpoint()
+    others = [history.letters, sound, *history.overtaken, *([] if doubtful is None else [doubtful])]
+    odd = _in_range(odd_origins(odd_fate_rows(history.log), others), how.partitions).localCheckpoint()
     odd_count, fates = odd.count(), fate_rows(history.log)
     if odd_count > how.sifted_max:
-        return judged_each(history, how)
+        return None
     odd_ones = _with(history.understood, odd, odd_count)
     even_asked = less(asked, spans.of_requests(odd_ones)) if odd_count else asked
     even_fates, even_messages = (even(rows, odd) if odd_count else rows for rows in (fates, history.messages))
     folded = (even_asked, spans.of_fates(even_fates), spans.of_records(even_messages, how.targets))
     sums = _kept(spans.together(*folded, how.targets))
     is_whole = F.col("is_whole")
-    broken = sums.where(~is_whole)
+    is_broken = ~is_whole & F.col("topic").isNotNull()
+    broken = sums.where(is_broken)
     found = sums.agg(
         *(
             F.coalesce(F.sum(F.when(is_whole, F.col(name))), F.lit(0)).alias(verdict)
@@ -111,24 +150,26 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
         ),
         F.coalesce(F.sum("requests"), F.lit(0)).alias("requests"),
         F.coalesce(F.sum(F.when(is_whole, 0).otherwise(F.col("requests"))), F.lit(0)).alias("left"),
-        F.count_if(~is_whole).alias("broken"),
+        F.count_if(is_broken).alias("broken"),
+        F.coalesce(F.sum("garbled"), F.lit(0)).alias("garbled"),
     ).collect()[0]
     if found["left"] + odd_count > how.left_share_max * (found["requests"] + odd_count):
         sums.unpersist()
-        return judged_each(history, how)
+        return None
     lateness = spans.lateness(even_fates, broken, odd)
     plain = Plain({name: found[name] for name in ("delivered", "pending")}, lateness)
     if not found["broken"] and not odd_count:
-        return Judged(None, (sums,), plain)
+        return Split(plain, None, even_asked, broken, odd, (sums,), found["garbled"] > 0)
     requests = spans.left_of(history.understood, broken, odd) if found["broken"] else odd_ones
     left = Sides(
         digested_requests(requests),
         spans.left_of(fates, broken, odd),
         digested_records(spans.left_of(history.messages, broken, odd)),
-        *(spans.left_of(rows, broken, odd) for rows in (history.letters, sound)),
+        spans.left_of(history.letters, broken, odd),
+        spans.left_of(sound, broken, odd),
+        tuple(spans.left_of(rows, broken, odd) for rows in history.overtaken),
     )
-    judged = judged_sides(asked_rows(left.requests), left, how, history.sides())
-    return replace(judged, kept=(sums, *judged.kept), plain=plain)
+    return Split(plain, left, even_asked, broken, odd, (sums,), found["garbled"] > 0)
 
 
 def _in_range(odd: DataFrame, partitions: DataFrame) -> DataFrame:
@@ -213,7 +254,7 @@ def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) ->
     kept += found.cached
     return judge(
         *(sides.requests, sides.fates, sides.delivered, sides.letters),
-        *(found.causes, how.partitions, how.targets),
+        *([*found.causes, *around.overtaken], how.partitions, how.targets),
         snapshot_ms=how.snapshot_ms,
         slack_ms=how.slack_ms,
     )

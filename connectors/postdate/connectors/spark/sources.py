@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.limits import TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.connectors.spark.small_tables import small_table
 
 RECORDS = (
@@ -37,8 +38,12 @@ def read_records(
     reader = spark.read.format("kafka")
     for name, value in properties.items():
         reader = reader.option(f"kafka.{name}", value)
+    # A partition is a task, whatever its size: the largest are cut, so that all cores have work.
+    count = sum(span.end - span.start for span in wanted)
+    size = max(TASK_RECORDS_MIN, count // (TASKS_PER_CORE * spark.sparkContext.defaultParallelism))
     reader = (
-        reader.option("kafka.isolation.level", "read_committed" if committed else "read_uncommitted")
+        reader.option("maxRecordsPerPartition", str(size))
+        .option("kafka.isolation.level", "read_committed" if committed else "read_uncommitted")
         .option("assign", json.dumps(_by_topic({span.partition: None for span in wanted})))
         .option("startingOffsets", json.dumps(_offsets((span.partition, span.start) for span in wanted)))
         .option("endingOffsets", json.dumps(_offsets((span.partition, span.end) for span in wanted)))

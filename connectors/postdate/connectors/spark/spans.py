@@ -7,10 +7,13 @@ other request lies ahead, and nothing else was said of any. Requests have differ
 so where each of as many records cancels out one request, each request has exactly one fate and one record, and these
 say what was asked. What is plain in the sense of `sieve` is exactly that. Only spans that are not whole come there.
 
-How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id, target and
-a secret of 128 bits that each audit draws for itself, so nobody who writes records knows what cancels out what; that of
-a fate, which is two numbers, of xxHash64 with 128 secret bits. A span that is not whole passes for one by chance only,
-once in 2**128.
+How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id, target,
+origin, due time and a secret of 128 bits that each audit draws for itself; that of a fate, which is two numbers, of
+xxHash64 with 128 secret bits. Nobody who writes records knows what cancels out what. A span that is not whole passes
+for one by chance only, once in 2**128.
+
+A grace holds for the whole span if no fate was later than the shortest grace of the span allows. A span with a later
+one goes to the sieve.
 
 What is due while the audit is under way may be delivered or not: a span in which anything names such a due time is not
 whole.
@@ -33,16 +36,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
-from postdate.connectors.spark.limits import SPAN_BITS, UNDECIDED_MS
+from postdate.connectors.spark.limits import COMMIT_MS_MAX, SPAN_BITS, UNDECIDED_MS
 from postdate.connectors.spark.mismatches import expected_headers
 from postdate.connectors.spark.murmur2 import positive_murmur2
 
 SPAN: Final = (*PARTITION, "span")
-_ASKED: Final = ("requests", "asked", "ahead", "others")
-_COUNTS: Final = (*_ASKED, "fates", "records")
+_ASKED: Final = ("requests", "asked", "ahead", "others", "ids")
+_COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
+_GRACE, _LATE = "grace_min_ms", "late_max_ms"
 # Bytes by which the names of headers, and their values, are told apart where they are put into one text: nobody who
 # writes records knows them.
 _BETWEEN_BYTES: Final = 16
@@ -74,9 +78,10 @@ class Spans:
         is_known = F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False))
         is_ahead = F.col("due_ms") >= self.overdue_before_ms
         kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
-        rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds))
-        hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms"))]
-        folded = self._folded(rows, hashed, list(kinds), "asked", "target")
+        kinds["ids"] = F.col("id").isNotNull()
+        rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
+        hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
+        folded = self._folded(rows, hashed, list(kinds), "asked", "target", measured=F.min("grace_ms").alias(_GRACE))
         return folded.withColumnRenamed("named", "requests")
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
@@ -84,8 +89,10 @@ class Spans:
         fate = F.col("fate")
         is_sound = _is_plain(fate) & (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
         kinds = _sound_or_not(is_sound, "fates")
-        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), *_flags(kinds))
-        folded = self._folded(rows, self._fate(F.col("offset"), F.col("due_ms")), list(kinds), "fates")
+        late = (fate.at_ms - fate.first_due_ms).alias("late_ms")
+        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), *_flags(kinds), late)
+        hashed = [*self._fate(F.col("offset"), F.col("due_ms")), F.col("late_ms")]
+        folded = self._folded(rows, hashed, list(kinds), "fates", measured=F.max("late_ms").alias(_LATE))
         return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
@@ -97,13 +104,16 @@ class Spans:
         is_sound = is_in_place & is_own & self._is_decided(F.col("due_ms"))
         kinds = _sound_or_not(is_sound, "records")
         placed = messages.join(F.broadcast(sizes), "target", "left")
-        rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds))
-        folded = self._folded(rows, self._message(), list(kinds), "records")
+        garbled = _flags({"garbled": F.col("is_garbled")})
+        rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), *garbled)
+        hashed = [*self._message(), F.col("garbled")]
+        folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
         # A condition on the group itself Spark would ask of each record, and parse its origin twice.
-        return folded.where("named > 0").drop("named")
+        return folded.where("named > 0 or garbled > 0").drop("named")
 
     def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
-        """One row for each span that anything is said of: its counts, and whether it `is_whole`.
+        """One row for each span that anything is said of: its counts, and whether it `is_whole`; and one without a span
+        for records whose origin is none of a request.
 
         The first three are as they were folded above. A span with a target that does not exist is not whole.
         """
@@ -114,10 +124,13 @@ class Spans:
         folded = union.groupBy(*SPAN).agg(
             *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
             *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
+            *(F.min(_GRACE).alias("grace_ms"), F.max(_LATE).alias("late_ms")),
         )
+        # None was later than the shortest grace allows: then none was later than its own.
+        is_in_time = F.coalesce(F.col("late_ms") - COMMIT_MS_MAX <= F.col("grace_ms"), F.lit(True))
         is_even = (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
         cancels_out = reduce(Column.__and__, (F.col(name) == 0 for name in (*_MESSAGE, *_FATE)))
-        return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out).alias("is_whole"))
+        return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out & is_in_time).alias("is_whole"))
 
     def left_of(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
         """Of rows with an origin those that the spans say nothing of: in spans that are `broken`, and the `odd`."""
@@ -127,8 +140,12 @@ class Spans:
     def lateness(self, fates: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
         """`lateness_ms` of each message that was delivered in a span that is whole; `fates` as for `of_fates`."""
         fate = F.col("fate")
-        whole = fates.withColumn("span", self._span()).join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti")
-        return even(whole, odd).select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+        return self.whole(fates, broken, odd).select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+
+    def whole(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
+        """Of rows with an origin those in spans that are whole, without the odd; with their `span`."""
+        spans = rows.withColumn("span", self._span())
+        return even(spans.join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti"), odd)
 
     def _span(self) -> Column:
         return F.shiftright("offset", self.bits)
@@ -142,14 +159,20 @@ class Spans:
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
         said = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
-        whole = F.concat(
-            F.lit(self.secret), *(F.coalesce(part, F.lit(b"")) for part in said), header_names, header_values
-        )
         sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*said, header_names))
-        numbers: list[Column | str] = ["partition", "offset", "due_ms", *sizes, F.size(data)]
+        numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
+        # The numbers have a length that they tell themselves: nothing behind them can be taken for one of them.
+        whole = F.concat(
+            F.lit(self.secret),
+            *(numbers, F.lit(b";")),
+            *(F.coalesce(part, F.lit(b"")) for part in said),
+            *(header_names, header_values),
+        )
         digest = F.sha2(whole, 256)
-        orders: tuple[list[Column | str], ...] = ([digest, *numbers], [*numbers, digest])
-        return [F.xxhash64(*columns).alias(name) for name, columns in zip(_MESSAGE, orders, strict=True)]
+        return [
+            F.xxhash64(F.lit(number), digest).alias(name)
+            for number, name in zip(self.secret_numbers, _MESSAGE, strict=True)
+        ]
 
     def _fate(self, offset: Column, due_ms: Column) -> list[Column]:
         said: list[Column | str] = [*PARTITION, offset, due_ms]
@@ -159,10 +182,16 @@ class Spans:
         ]
 
     def _folded(
-        self, rows: DataFrame, hashes: Sequence[Column], kinds: Sequence[str], hashed: str, *by: str
+        self,
+        rows: DataFrame,
+        hashes: Sequence[Column],
+        kinds: Sequence[str],
+        hashed: str,
+        *by: str,
+        measured: Column | None = None,
     ) -> DataFrame:
         """How many there are of each kind, a flag each, and the hashes of those of the kind `hashed`, for each span,
-        and `by` what else; `named` are all that have an origin."""
+        and `by` what else; `named` are all that have an origin. `measured` is one more fold."""
         folded = rows.select(*PARTITION, self._span().alias("span"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
         # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
@@ -171,6 +200,7 @@ class Spans:
             *(F.sum(kind).alias(kind) for kind in kinds),
             F.count("topic").alias("named"),
             *(F.bit_xor(F.col(name).bitwiseAND(mask)).alias(name) for name in names),
+            *([] if measured is None else [measured]),
         )
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
+from postdate.connectors.spark.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 """Names as in the output, and the share of values that are not larger."""
@@ -26,6 +27,29 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Outcomes:
+    """How many requests were verified, how many break a rule, and how many could not be verified, by reason."""
+
+    verified: int = 0
+    violated: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def not_verifiable(self) -> int:
+        return sum(self.reasons.values())
+
+    @property
+    def verified_share(self) -> float | None:
+        """Of all of them, 0 to 1; None if there are none."""
+        total = self.verified + self.violated + self.not_verifiable
+        return self.verified / total if total else None
+
+    def with_outside(self, requests: int) -> Outcomes:
+        """The same with requests that were not read, since they lie outside the window."""
+        return self if not requests else replace(self, reasons={**self.reasons, OUTSIDE_WINDOW: requests})
+
+
+@dataclass(frozen=True)
 class Summary:
     """What an audit found. `lateness_ms` is empty where nothing was delivered."""
 
@@ -33,6 +57,7 @@ class Summary:
     counts: dict[str, int]
     lateness_ms: dict[str, int]
     samples: dict[str, list[Sample]]
+    outcomes: Outcomes = Outcomes()
 
     @property
     def violations(self) -> int:
@@ -66,33 +91,51 @@ def summarise(
     samples_max: int,
     plain: Plain | None = None,
     counted: Counted | None = None,
+    unreadable: DataFrame | None = None,
 ) -> Summary:
     """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict.
 
-    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none. What
-    is `counted` is not counted again.
+    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none,
+    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read. What is `counted` is
+    not counted again.
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
     rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
+    outcomes = Counter({_VERIFIED: rows})
     if judged is not None:
         for verdicts, count in counted.by_verdicts if counted is not None else _by_verdicts(judged):
             rows += count
+            outcomes[_outcome(verdicts)] += count
             for verdict in verdicts:
                 counts[verdict] += count
         if counted is None or counted.late:
             lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
     counts["chain"] = counted.breaks if counted is not None else breaks.count()
-    unreadable = counted.malformed if counted is not None else malformed.count()
-    counts["false-verdict"] += unreadable
+    spoilt = counted.malformed if counted is not None else malformed.count()
+    counts["false-verdict"] += spoilt
+    counts["unreadable"] = unreadable.count() if unreadable is not None else 0
     samples = {}
     if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
         samples = _samples(judged, samples_max)
     if counts["chain"] and samples_max:
         samples["chain"] = _chain_samples(breaks, samples_max)
-    if unreadable and samples_max:
+    if unreadable is not None and counts["unreadable"] and samples_max:
+        samples["unreadable"] = _placed_samples(unreadable, samples_max)
+    if spoilt and samples_max:
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
-    return Summary(rows, counts, _percentiles(lateness), samples)
+    verified, violated = outcomes.pop(_VERIFIED), outcomes.pop(_VIOLATED, 0)
+    return Summary(rows, counts, _percentiles(lateness), samples, Outcomes(verified, violated, dict(outcomes)))
+
+
+_VERIFIED, _VIOLATED = "verified", "violated"
+
+
+def _outcome(verdicts: Sequence[str]) -> str:
+    """What a row with these verdicts counts as: verified, violated, or the reason why it could not be verified."""
+    if any(verdict in VIOLATIONS for verdict in verdicts):
+        return _VIOLATED
+    return next((reason for reason in INFORMATION if reason in verdicts), _VERIFIED)
 
 
 def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
@@ -102,24 +145,18 @@ def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
 
 
 def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
-    """By name, and `max`; empty where there are no values. Cost: one shuffle of as many rows as there are values."""
+    """By name, and `max`; empty where there are no values. Cost: a hash table of the distinct values in each task."""
     if not lateness:
         return {}
-    counted = reduce(DataFrame.unionByName, lateness).groupBy("lateness_ms").agg(F.count("*").alias("rows"))
-    all_of_them = Window.partitionBy(F.lit(0)).orderBy("lateness_ms")
-    below = F.sum("rows").over(all_of_them.rowsBetween(Window.unboundedPreceding, Window.currentRow))
-    total = F.sum("rows").over(all_of_them.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
-    ranked = counted.select("lateness_ms", below.alias("below"), total.alias("total"))
-    found = ranked.agg(
-        F.max("lateness_ms").alias("max"),
-        *(
-            F.min(F.when(F.col("below") * 1_000 >= F.col("total") * round(share * 1_000), F.col("lateness_ms"))).alias(
-                name
-            )
-            for name, share in PERCENTILES
-        ),
-    ).collect()[0]
-    return {} if found["max"] is None else {name: int(found[name]) for name in (*dict(PERCENTILES), "max")}
+    shares = ", ".join(f"{share}D" for _, share in PERCENTILES)
+    ranked = F.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY lateness_ms)")
+    found = reduce(DataFrame.unionByName, lateness).agg(ranked.alias("ranked"), F.max("lateness_ms").alias("max"))
+    row = found.collect()[0]
+    if row["max"] is None:
+        return {}
+    return {name: int(value) for name, value in zip(dict(PERCENTILES), row["ranked"], strict=True)} | {
+        "max": row["max"]
+    }
 
 
 def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
@@ -138,6 +175,10 @@ def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
 def _chain_samples(breaks: DataFrame, samples_max: int) -> list[Sample]:
     rows = breaks.orderBy("topic", "partition", "log_offset").limit(samples_max).collect()
     return [Sample(f"{row['log_topic']}/{row['partition']}/{row['log_offset']}", (row["problem"],)) for row in rows]
+
+
+def _placed_samples(unreadable: DataFrame, samples_max: int) -> list[Sample]:
+    return [Sample(row["place"], (row["problem"],)) for row in unreadable.orderBy("place").limit(samples_max).collect()]
 
 
 def _malformed_samples(malformed: DataFrame, samples_max: int) -> list[Sample]:

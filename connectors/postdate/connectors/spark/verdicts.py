@@ -10,9 +10,16 @@ from pyspark.sql import Column
 ENDINGS: Final = ("delivered", "pending", "cancelled", "replaced", "applied", "dead")
 VIOLATIONS: Final = (
     *("missing", "duplicate", "orphan", "early", "mismatch", "contradiction", "chain"),
-    *("false-verdict", "unanswered"),
+    *("false-verdict", "unanswered", "past-grace", "order", "false-refusal", "unreadable"),
 )
-INFORMATION: Final = ("request-expired", "target-expired", "unsettled")
+INFORMATION: Final = (
+    *("request-expired", "target-expired", "target-recreated", "unsettled", "capped", "not-selected", "overtaken"),
+)
+"""Why an origin could not be verified."""
+OUTSIDE_WINDOW: Final = "outside-window"
+"""Why a request was not even read."""
+VERIFIABLE: Final = ("unsettled", "capped", "not-selected", OUTSIDE_WINDOW)
+"""The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -32,7 +34,7 @@ def duration_ms(text: str) -> int:
         raise click.BadParameter(f"{text!r} {error}") from None
 
 
-@click.command(short_help="Prove that every request was delivered exactly once.")
+@click.group(short_help="Prove that every request was delivered exactly once.", invoke_without_command=True)
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to judge; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
@@ -47,21 +49,28 @@ def duration_ms(text: str) -> int:
 @click.option("--to", "to_ms", type=instant_ms, metavar="TIME", help="Judge requests before this time.")
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
-@click.option("--write", metavar="DIR", help="Keep all rows as Parquet in this new directory.")
+@click.option("--write", metavar="DIR", hidden=True)
 @click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
-@click.option("--state", metavar="DIR", help="Audit what is new since the last audit with this directory.")
+@click.option("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last one.")
+@click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long closed rows stay there. [90]")
 @click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
 @click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
 @click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
+@click.option("--strict", is_flag=True, help="Exit with 5 if something that could be verified was not.")
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
 @spark_options
 @output_option
 def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
 
-    Exit code 4 when a violation was found, 1 when it could not judge. Needs pyspark: pip install 'postdate[spark]'.
+    Exit code 4 while a violation is open, 1 when it could not judge, 5 with --strict when not all was verified.
+    Needs pyspark: pip install 'postdate[spark]'.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    if asked.pop("write") is not None:
+        raise ConfigError("--write no longer exists: --state keeps all rows, as Delta tables")
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the audit")
@@ -84,6 +93,24 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
         return planned_audit(options, follows, **following)
 
     run_planned(config, planned)
+
+
+@audit.command(short_help="Close the violations that a run has found.")
+@click.argument("run", type=click.IntRange(min=1))
+@click.option("--state", required=True, metavar="PATH", help="The --state of the audit.")
+@click.option("--by", metavar="NAME", help="Who acknowledges them. [the user of this process]")
+@click.option("--note", metavar="TEXT", help="Why.")
+@spark_options
+def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked: Any) -> None:
+    """Close the violations that RUN of an audit with --state has found: they no longer make an audit exit with 4.
+
+    They stay in the table violations; the table acknowledgements says who closed them, when and why.
+    """
+    require_spark("the audit")
+    from postdate.connectors.spark.acknowledging import AcknowledgeOptions, run_acknowledge
+
+    given = asked_of(asked)
+    sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or getpass.getuser(), note, **given)))
 
 
 def common_to(config: Config, setting: str) -> Any:

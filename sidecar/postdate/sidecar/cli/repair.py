@@ -26,6 +26,7 @@ from postdate.sidecar.config_load import require_bootstrap
 @configured
 @click.option("--requests", metavar="TOPIC", help="Request topic.")
 @click.option("--apply", is_flag=True, help="Send; without it, tell what would be sent.")
+@click.option("--any-share", is_flag=True, help="Send even if implausibly many are missing.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests a second. [as fast as it goes]")
 @click.option("--samples", type=int, metavar="N", help="Requests shown that cannot be repaired. [10]")
 @spark_options

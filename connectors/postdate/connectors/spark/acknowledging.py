@@ -1,0 +1,41 @@
+"""Acknowledging: a person closes the violations that a run of an audit has found."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.audit_state import acknowledge
+from postdate.connectors.spark.job_options import JobOptions
+from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.progress import Reporter
+
+
+@dataclass(frozen=True)
+class AcknowledgeOptions(JobOptions):
+    """The violations of `run` in `state` are closed, `by` a person, with a `note` or None. No broker is asked."""
+
+    run: int
+    state: str
+    by: str
+    note: str | None = None
+
+    @property
+    def needs_delta(self) -> bool:
+        return True
+
+    def __post_init__(self) -> None:
+        """No broker is named."""
+
+
+def run_acknowledge(options: AcknowledgeOptions) -> int:
+    """Closes them and prints how many there are; returns 0, 2 if the run has found none."""
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        count = acknowledge(spark, options.state, options.run, options.by, options.note)
+        sys.stdout.write(f"run {options.run}: {count:,} violations acknowledged by {options.by}\n")
+        return 0
+
+    return run_job("audit acknowledge", options, job, "nothing was acknowledged")

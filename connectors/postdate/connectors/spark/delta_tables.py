@@ -1,0 +1,172 @@
+"""Delta tables under one path: created, read at a version, written, and how far their logs reach.
+
+A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
+carries the audit's token as `userMetadata`, so an audit can prove that nobody else wrote between its own commits. Delta
+commits a table at a time; `audit_state` makes several tables one state. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from postdate.connectors.spark.errors import CannotRun, first_cause
+from postdate.connectors.spark.places import located
+from postdate.connectors.spark.small_tables import small_table
+
+_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+# What Delta's errors are called when another writer was faster.
+_CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
+
+
+@dataclass(frozen=True)
+class TableForm:
+    """The columns of a table, the columns that partition it, and Delta's table properties."""
+
+    schema: StructType
+    partitioned_by: tuple[str, ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+
+
+class DeltaTables:
+    """The tables under `path`, a directory or URL, as one audit reads and writes them."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self.path = path.rstrip("/")
+        self._spark = spark
+        self._token = uuid.uuid4().hex
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a table."""
+        place, system = located(self._spark, f"{self.path}/{name}/_delta_log")
+        return bool(system.exists(place))
+
+    def create(self, name: str, form: TableForm) -> None:
+        """Creates a table without rows. Costs one commit."""
+        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
+        partitions = f" PARTITIONED BY ({', '.join(form.partitioned_by)})" if form.partitioned_by else ""
+        properties = ", ".join(f"'{key}' = '{value}'" for key, value in form.properties.items())
+        tail = f" TBLPROPERTIES ({properties})" if properties else ""
+        self._sql(f"CREATE TABLE IF NOT EXISTS {self._named(name)} ({columns}) USING delta{partitions}{tail}")
+
+    def evolve(self, name: str, form: TableForm) -> None:
+        """Adds the columns that the table lacks, nested ones too."""
+        if _has_all(self.read(name).schema, form.schema):
+            return
+        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
+        self.append(name, small_table(self._spark, [], columns))
+
+    def read(self, name: str, version: int | None = None) -> DataFrame:
+        """The rows at a version; None: the newest one."""
+        reader = self._spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(f"{self.path}/{name}")
+
+    def append(self, name: str, rows: DataFrame) -> None:
+        """Adds rows, and columns that the table lacks."""
+        with self._marked():
+            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(f"{self.path}/{name}")
+
+    def replace(self, name: str, rows: DataFrame) -> None:
+        """Replaces all rows."""
+        with self._marked():
+            rows.write.format("delta").mode("overwrite").option("mergeSchema", "true").save(f"{self.path}/{name}")
+
+    def merge(self, name: str, rows: DataFrame, condition: str, *, updates: bool = True) -> int:
+        """Inserts the rows that match none of the table, updates those that match one; returns how many it wrote.
+
+        `condition` compares `old`, the table, with `new`, the rows.
+        """
+        view = f"postdate_{self._token}"
+        rows.createOrReplaceTempView(view)
+        update = " WHEN MATCHED THEN UPDATE SET *" if updates else ""
+        try:
+            found = self._sql(
+                f"MERGE WITH SCHEMA EVOLUTION INTO {self._named(name)} AS old USING {view} AS new ON {condition}"
+                f"{update} WHEN NOT MATCHED THEN INSERT *"
+            ).collect()[0]
+        finally:
+            self._spark.catalog.dropTempView(view)
+        return int(found["num_affected_rows"])
+
+    def delete(self, name: str, condition: str) -> None:
+        """Deletes the rows for which the condition holds."""
+        self._sql(f"DELETE FROM {self._named(name)} WHERE {condition}")  # noqa: S608 - the caller's own words
+
+    def restore(self, name: str, version: int) -> None:
+        """Makes the rows those of an earlier version, by a new commit."""
+        self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
+
+    def tidy(self, name: str) -> None:
+        """Merges small files, and removes files that no version of the last week needs."""
+        self._sql(f"OPTIMIZE {self._named(name)}")
+        self._sql(f"VACUUM {self._named(name)}")
+
+    def commits_after(self, name: str, version: int) -> list[bool]:
+        """For each commit behind this version whether this object made it, in their order."""
+        found: list[bool] = []
+        while True:
+            place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{version + 1 + len(found):020d}.json")
+            if not system.exists(place):
+                return found
+            stream = system.open(place)
+            try:
+                text = bytes(stream.readAllBytes()).decode()
+            finally:
+                stream.close()
+            actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
+            told = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
+            found.append(self._token in told)
+
+    def _named(self, name: str) -> str:
+        return f"delta.`{f'{self.path}/{name}'.replace('`', '``')}`"
+
+    def _sql(self, statement: str) -> DataFrame:
+        with self._marked():
+            return self._spark.sql(statement)
+
+    @contextmanager
+    def _marked(self) -> Iterator[None]:
+        """What is written meanwhile carries the token. Raises CannotRun if another writer was faster."""
+        before: Any = self._spark.conf.get(_METADATA, None)
+        self._spark.conf.set(_METADATA, self._token)
+        try:
+            yield
+        except (Py4JJavaError, PySparkException) as error:
+            if any(sign in str(error) for sign in _CONFLICTS):
+                raise overtaken(self.path) from error
+            raise CannotRun(f"{self.path} cannot be read or written: {first_cause(str(error))}") from error
+        finally:
+            if before is None:
+                self._spark.conf.unset(_METADATA)
+            else:
+                self._spark.conf.set(_METADATA, before)
+
+
+def overtaken(path: str) -> CannotRun:
+    """The error of the second of two audits that use a state at the same time."""
+    return CannotRun(
+        f"Another audit used {path} at the same time. Its result is kept, that of this audit is not: run it again."
+    )
+
+
+def _has_all(found: StructType, wanted: StructType) -> bool:
+    """Whether a schema has all fields of another, nested ones too."""
+    return _paths(wanted) <= _paths(found)
+
+
+def _paths(kind: Any, prefix: str = "") -> set[str]:
+    if isinstance(kind, StructType):
+        return {path for one in kind for path in _paths(one.dataType, f"{prefix}.{one.name}")} | {prefix}
+    element = getattr(kind, "elementType", None)
+    return _paths(element, f"{prefix}[]") if element is not None else {prefix}

@@ -1,0 +1,127 @@
+"""What retention and open transactions hide, forged on real topics.
+
+Goal: a loss is named if the partition to which its message belongs hides nothing of its time, and nothing else is
+named. Method: records written by hand; partitions emptied by DeleteRecords, a transaction that nobody ends, a request
+topic that has lost its beginning, a target that was created again, one that has got more partitions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+from pyspark.sql import SparkSession
+
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.forged import Forged, named, place_of, until
+from support.patience import PATIENCE_S
+
+LOST = ("missing", "contradiction")
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("bounds")) as made:
+        yield made
+
+
+def _key_of(partition: int) -> bytes:
+    return next(key for key in (b"k%d" % number for number in range(100)) if place_of(key) == partition)
+
+
+@pytest.mark.timeout(600)
+def test_each_partition_excuses_its_own(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    """Partition 3 of the target and the dead letters are empty after a deletion; 2 has a transaction that hangs."""
+    forged, keys = Forged.on(bed), [_key_of(partition) for partition in range(4)]
+    letters = f"{forged.requests}.dead-letters"
+    for topic, partition in ((forged.target, 3), (letters, 0)):
+        end = forged.write(topic, partition, None, b"old", [])
+        forged.delete_before(topic, partition, end + 1)
+    for number in range(3):
+        forged.sound(key=keys[number])
+    asked: list[bytes | None] = [*keys, None]
+    for key in asked:
+        forged.commit(forged.expect(forged.ask(key=key), *LOST))
+    forged.commit((forged.expect(forged.ask(), "contradiction"), forged.due_ms, "dead"))
+    time.sleep(0.05)  # the transaction begins in a later millisecond than the last fate
+    open_still = forged.hanging(2)
+    forged.commit(forged.ask(key=keys[2]))
+    forged.commit(forged.expect(forged.ask(key=keys[1]), *LOST))
+    found = forged.audited(capsys)
+    assert named(found) == forged.expected
+    assert found["outcomes"]["reasons"] == {"capped": 1}
+    assert (found["exit"], found["clean"]) == (4, False)
+    open_still.abort_transaction(PATIENCE_S)
+
+
+@pytest.mark.timeout(600)
+def test_what_needs_no_request_is_checked_without_it(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The requests have left their topic, all but the last one, which names the target."""
+    forged = Forged.on(bed)
+    ahead_ms = int(time.time() * 1000) + 3_600_000
+    for _ in range(3):
+        forged.sound()
+    twice = forged.expect(forged.sound(), "duplicate")
+    forged.deliver(twice)
+    forged.expect(forged.sound(at=ahead_ms), "early")
+    forged.commit(forged.ask())  # without a record: it may be on a target that no request names any more
+    forged.delete_before(forged.requests, 0, forged.sound())
+    found = forged.audited(capsys)
+    assert named(found) == forged.expected
+    assert found["outcomes"] == {
+        **{"verified": 1, "violated": 2, "not_verifiable": 4},
+        **{"reasons": {"request-expired": 4}, "verified_share": 1 / 7},
+    }
+
+
+@pytest.mark.timeout(600)
+def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = Forged.on(bed)
+    for number in range(4):
+        forged.sound(key=b"k%d" % number)
+    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
+    admin.delete_topics([forged.target])[forged.target].result(PATIENCE_S)
+    until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
+    admin.create_topics([NewTopic(forged.target, 2, 1)])[forged.target].result(PATIENCE_S)
+    until(lambda: forged.target in admin.list_topics(timeout=10).topics, "the target is there again")
+    moved = [key for key in (b"m%d" % number for number in range(40)) if place_of(key, 2) != place_of(key)]
+    for key in [*moved[:3], b"k0", b"k1"]:
+        offset = forged.ask(key=key)
+        forged.deliver(offset, key=key, partition=place_of(key, 2))
+        forged.commit(offset)
+    admin.create_partitions([NewPartitions(forged.target, 4)])[forged.target].result(PATIENCE_S)
+    until(lambda: len(admin.list_topics(timeout=10).topics[forged.target].partitions) == 4, "it has grown")
+    time.sleep(0.05)  # the new partitions get their first records in a later millisecond
+    for partition in range(4):
+        forged.sound(key=_key_of(partition))
+    late = forged.expect(forged.ask(key=moved[3]), "mismatch")
+    forged.deliver(late, key=moved[3], partition=place_of(moved[3], 2))
+    forged.commit(late)
+    forged.commit(forged.expect(forged.ask(key=moved[4]), *LOST))
+    found = forged.audited(capsys)
+    assert named(found) == forged.expected
+    assert found["outcomes"]["reasons"] == {"target-recreated": 4}
+
+
+@pytest.mark.timeout(600)
+def test_strict_ends_with_5_if_something_that_can_be_was_not_verified(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = Forged.on(bed)
+    forged.sound()
+    time.sleep(0.05)
+    between_ms = int(time.time() * 1000)
+    forged.sound()
+    assert [forged.audited(capsys, strict=True)[name] for name in ("exit", "clean")] == [0, True]
+    found = forged.audited(capsys, strict=True, from_ms=between_ms)
+    assert (found["exit"], found["outcomes"]["reasons"]) == (5, {"outside-window": 1})
+    found = forged.audited(capsys, targets=("another",))
+    assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (0, False, {"not-selected": 2})

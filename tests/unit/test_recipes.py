@@ -1,0 +1,82 @@
+"""Goal: the recipes for the nightly audit retry it only if it could not judge, and never after a violation.
+
+Method: the Airflow DAG runs with a stand-in for Airflow, which only keeps the task, and a `postdate` that ends with a
+given exit code; of the Kubernetes Job the exit codes that end it are read.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+
+from support.examples import EXAMPLES
+
+#: What the audit found is for a person: 2 usage, 4 violation, 5 not verified; 1 is to be tried again.
+FINAL = (2, 4, 5)
+
+
+class AirflowException(Exception):
+    pass
+
+
+class AirflowFailException(AirflowException):
+    pass
+
+
+@pytest.fixture
+def audit(monkeypatch: pytest.MonkeyPatch) -> Callable[[], str]:
+    """The DAG's task as a plain function."""
+    kept: list[Callable[[], str]] = []
+
+    def task(**options: Any) -> Callable[[Callable[[], str]], Callable[[], None]]:
+        assert options["retries"] > 0
+        return lambda function: lambda: kept.append(function)
+
+    modules = {name: ModuleType(name) for name in ("airflow", "airflow.decorators", "airflow.exceptions")}
+    monkeypatch.setattr(modules["airflow.decorators"], "task", task, raising=False)
+    monkeypatch.setattr(modules["airflow.decorators"], "dag", lambda **_: lambda function: function, raising=False)
+    for kind in (AirflowException, AirflowFailException):
+        monkeypatch.setattr(modules["airflow.exceptions"], kind.__name__, kind, raising=False)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    runpy.run_path(str(EXAMPLES / "airflow" / "postdate_audit.py"))
+    (function,) = kept
+    return function
+
+
+@pytest.mark.parametrize(
+    ("code", "raised"),
+    [(0, None), (1, AirflowException), *((code, AirflowFailException) for code in FINAL)],
+)
+def test_airflow_retries_only_what_could_not_judge(
+    audit: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    code: int,
+    raised: type[Exception] | None,
+) -> None:
+    program = tmp_path / "postdate"
+    program.write_text(f"#!/bin/sh\necho outcome\nexit {code}\n", encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    if raised is None:
+        assert audit() == "outcome\n"
+        return
+    with pytest.raises(AirflowException) as caught:
+        audit()
+    assert caught.type is raised
+
+
+def test_kubernetes_retries_only_what_could_not_judge() -> None:
+    job = yaml.safe_load((EXAMPLES / "kubernetes" / "audit-job.yaml").read_text(encoding="utf-8"))
+    (rule,) = job["spec"]["podFailurePolicy"]["rules"]
+    assert (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
+    assert rule["onExitCodes"]["values"] == [*FINAL]
+    assert job["spec"]["backoffLimit"] > 0
