@@ -3,11 +3,13 @@
 #   docker build --tag postdate:0.1.0 .
 #
 # BASE is an image with Python 3.11 or newer, its pip and a shell. Every version comes from requirements-dev.lock. Where no
-# package registry can be reached, put the wheels into build/wheels beforehand and forbid the index:
+# package registry can be reached, put the wheels into build/wheels beforehand (pip 25.3 or newer) and forbid the index:
 #
-#   pip download --dest build/wheels --constraint requirements-dev.lock hatchling .
+#   pip download --dest build/wheels --constraint requirements-dev.lock pip hatchling .
 #   docker build --build-arg PIP_OPTIONS=--no-index --tag postdate:0.1.0 .
-ARG BASE=python:3.11.14-slim-bookworm
+#
+# The digest is that of the index of all architectures. `scripts/release-images` refuses a base without a digest.
+ARG BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 
 FROM ${BASE} AS build
 LABEL stage=postdate-build
@@ -17,11 +19,16 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /data
 WORKDIR /src
 
-# The dependencies first: they change seldom, and their layer is then used again.
+# The dependencies first: they change seldom, and their layer is then used again. pip verifies each by the hash in the lock.
+# The base's own pip may be too old to take hashes from a constraint, so it first installs the locked pip by its hash.
 COPY pyproject.toml requirements-dev.lock build/wheels* /wheels/
 RUN python -m venv --without-pip /opt/postdate && \
+    python -c "import re; print(re.search(r'(?m)^pip==.*(\n +--hash=.*)+', open('/wheels/requirements-dev.lock').read())[0])" \
+        >pip.txt && \
+    python -m pip install ${PIP_OPTIONS} --find-links /wheels --target /backend --require-hashes --requirement pip.txt && \
     python -c "import tomllib; print(*tomllib.load(open('/wheels/pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" \
         >requirements.txt && \
+    export PYTHONPATH=/backend && \
     python -m pip --python /opt/postdate/bin/python install ${PIP_OPTIONS} --find-links /wheels \
         --constraint /wheels/requirements-dev.lock --requirement requirements.txt && \
     python -m pip install ${PIP_OPTIONS} --find-links /wheels --constraint /wheels/requirements-dev.lock --target /backend hatchling

@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz soak lint types chart lock clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz soak lint types chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
@@ -8,7 +8,7 @@ BIN := $(VENV)/bin
 SOURCES := sidecar wheel connectors tests examples
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, audit what was delivered
 	$(BIN)/postdate demo
@@ -66,6 +66,21 @@ chart: venv ## make the chart's README and the schema of its values anew
 
 lock: venv ## write requirements-dev.lock anew from pyproject.toml
 	@scripts/lock
+
+sbom: venv ## list the locked packages as CycloneDX JSON in build/sbom.json
+	@mkdir -p build
+	$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --of JSON --output-file build/sbom.json \
+	  requirements-dev.lock
+
+# --strict fails on a package that the database does not answer for; without it, an unreachable database is no failure.
+SERVICE ?= pypi
+vulnerabilities: venv ## check the locked packages for known vulnerabilities; SERVICE=osv asks another database
+	@$(BIN)/pip-audit --strict --vulnerability-service $(SERVICE) --require-hashes --disable-pip \
+	  --requirement requirements-dev.lock || \
+	  { echo "postdate: the check failed: a package is vulnerable, or the database $(SERVICE) did not answer; see above" >&2; exit 1; }
+
+images: ## build the images of a release and report their sizes; TAG=..., BASE=IMAGE@sha256:...
+	@scripts/release-images $(or $(TAG),postdate:$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)) $(BASE)
 
 clean: ## remove the virtual environment, caches and build results
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis spark-warehouse metastore_db derby.log

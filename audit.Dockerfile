@@ -1,4 +1,5 @@
-# The audit in a container: the image of the sidecar, and with it Java, Spark, and what Spark needs to read Kafka.
+# The audit in a container: the image of the sidecar, and with it Java, Spark, and what Spark needs to read Kafka and to keep
+# the Delta tables of --state.
 #
 #   docker build --file audit.Dockerfile --build-arg SIDECAR=postdate:0.1.0 --tag postdate:0.1.0-audit .
 #
@@ -12,12 +13,17 @@ RUN apt-get update && \
     apt-get install --yes --no-install-recommends openjdk-17-jre-headless && \
     rm -rf /var/lib/apt/lists/*
 COPY requirements-dev.lock /tmp/
-# The connector lies beside Spark's own jars, so that nothing is fetched when an audit runs: `spark.jars.packages` is then
+# They lie beside Spark's own jars, so that nothing is fetched when an audit runs: `spark.jars.packages` is then
 # set to nothing (--spark-conf spark.jars.packages=), as the chart does.
-RUN /usr/local/bin/python -m pip --python /opt/postdate/bin/python install --constraint /tmp/requirements-dev.lock pyspark && \
-    python -c "from pyspark.sql import SparkSession; from postdate.connectors.spark.session import connector_package; \
-SparkSession.builder.master('local[1]').config('spark.jars.packages', connector_package()) \
+# pip verifies each package by the hash in the lock; setuptools, which builds PySpark, is verified, too.
+RUN python -c "import re; print(*(found[0] for found in re.finditer(r'(?m)^(pip|setuptools)==.*(\n +--hash=.*)+', \
+open('/tmp/requirements-dev.lock').read())), sep='\n')" >/tmp/tools.txt && \
+    /usr/local/bin/python -m pip install --target /tmp/tools --require-hashes --requirement /tmp/tools.txt && \
+    PYTHONPATH=/tmp/tools /usr/local/bin/python -m pip --python /opt/postdate/bin/python install --no-build-isolation \
+        --constraint /tmp/requirements-dev.lock pyspark && \
+    python -c "from pyspark.sql import SparkSession; from postdate.connectors.spark.session import connector_package, delta_package; \
+SparkSession.builder.master('local[1]').config('spark.jars.packages', f'{connector_package()},{delta_package()}') \
 .config('spark.jars.ivy', '/tmp/ivy').getOrCreate().stop()" && \
     cp /tmp/ivy/jars/*.jar "$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')/jars/" && \
-    rm -rf /tmp/ivy /tmp/requirements-dev.lock
+    rm -rf /tmp/ivy /tmp/tools /tmp/tools.txt /tmp/requirements-dev.lock
 USER 65532:65532

@@ -191,6 +191,7 @@ def test_the_port_answers_to_the_names_of_its_service(helm: Helm, tmp_path: Path
     hosts = Hosts(configuration(objects, tmp_path).http)
     (address,) = one(objects, "Pod", f"{RELEASE}-postdate-test")["spec"]["containers"][0]["command"][-1:]
     service = f"{RELEASE}-postdate.messaging"
-    names = [urlsplit(address).netloc, f"{service}.svc", f"{service}.svc.cluster.local:8080", f"{RELEASE}-postdate"]
+    names = [urlsplit(address).netloc, f"{service}.svc:8080", f"{RELEASE}-postdate"]
     assert all(hosts.knows(name) for name in [*names, "postdate.example.com", "10.1.2.3:8080"])
     assert not hosts.knows(f"{RELEASE}-postdate.example.com")
+    assert not hosts.knows(f"{service}.svc.cluster.local"), "the chart does not know the cluster's domain"

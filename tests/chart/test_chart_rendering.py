@@ -157,11 +157,22 @@ def test_helm_test_delays_a_message_and_waits_for_it(helm: Helm) -> None:
 
 def test_the_arguments_of_the_audit_survive_the_shell(helm: Helm) -> None:
     odd = 'it\'s $HOME `x` \\ "y"'
-    values = merged(NEEDED, {"audit": {"enabled": True, "extraArgs": ["--slack", odd]}})
+    audit = {"enabled": True, "strict": False, "windowHours": 26, "extraArgs": ["--slack", odd]}
+    values = merged(NEEDED, {"audit": audit})
     spec = pod_specs(helm.render(values))[f"CronJob {RELEASE}-postdate-audit"]
     script = spec["containers"][0]["args"][0]
     assert re.search(r'--from "\$\(\( \(\$\(date \+%s\) - 93600\) \* 1000 \)\)"', script)
-    assert run_shell(script)[-3:] == [odd, "--output", "json"]
+    words = run_shell(script)
+    assert (words[-3:], "--strict" in words) == ([odd, "--output", "json"], False)
+
+
+@pytest.mark.parametrize("mode", ["local", "spark-submit"])
+def test_the_audit_is_strict_by_default_and_has_no_window(helm: Helm, mode: str) -> None:
+    values = merged(NEEDED, {"audit": {"enabled": True, "mode": mode, "master": "spark://s:7077"}})
+    spec = pod_specs(helm.render(values))[f"CronJob {RELEASE}-postdate-audit"]
+    script = spec["containers"][0]["args"][0]
+    assert re.search(r"^ +--strict \\$", script, re.MULTILINE)
+    assert "--from" not in script
 
 
 def run_shell(script: str) -> list[str]:
@@ -176,17 +187,35 @@ def run_shell(script: str) -> list[str]:
     return done.stdout.rstrip("\n").split("\0")
 
 
-def test_a_policy_without_the_world_still_lets_brokers_names_and_peers_through(helm: Helm) -> None:
-    values = merged(NEEDED, {"networkPolicy": {"allowExternal": False, "allowExternalEgress": False}})
-    values["kafka"] = {"bootstrapServers": "a:9092, b:9092,c:9094"}
+def test_by_default_only_peers_and_monitoring_get_in_and_only_brokers_names_and_peers_are_reached(helm: Helm) -> None:
+    values = merged(NEEDED, {"kafka": {"bootstrapServers": "a:9092, b:9092,c:9094"}})
     spec = one(helm.render(values), "NetworkPolicy")["spec"]
     names, peers, brokers = spec["egress"]
     assert {port["port"] for port in names["ports"]} == {53}
-    assert peers["to"] == spec["ingress"][0]["from"]
+    (ingress,) = spec["ingress"]
+    peer, monitoring = ingress["from"]
+    assert ingress["ports"] == peers["ports"] == [{"port": "http"}]
+    assert peers["to"] == [peer]
+    assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
     assert [port["port"] for port in brokers["ports"]] == [9092, 9094]
     labels = one(helm.render(values), "StatefulSet")["spec"]["template"]["metadata"]["labels"]
     assert peers["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
     assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+
+
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [("https://id.example.com/t", 443), ("http://id/t", 80), ("https://[::1]/t", 443), ("https://id:8443/t", 8443)],
+)
+def test_the_policy_lets_pods_reach_the_token_endpoint(helm: Helm, url: str, port: int) -> None:
+    values = ci_values()["oauth"]
+    spec = one(helm.render(merged(values, {"kafka": {"sasl": {"tokenEndpointUrl": url}}})), "NetworkPolicy")["spec"]
+    assert spec["egress"][-1] == {"ports": [{"port": port}]}
+
+
+def test_the_production_example_speaks_tls_to_the_brokers(helm: Helm) -> None:
+    config = one(helm.render(ci_values()["production"]), "ConfigMap")["data"]["postdate.toml"]
+    assert '"SASL_SSL"' in config
 
 
 def test_what_is_switched_off_is_not_there(helm: Helm) -> None:

@@ -86,6 +86,7 @@ MISTAKES: list[tuple[Values, str]] = [
         {"audit": {"enabled": True}, "kafka": {"sasl": OAUTH}},
         "audit.mode=local knows no OAUTHBEARER",
     ),
+    ({"audit": {"enabled": True, "windowHours": 26}}, "audit.windowHours leaves older requests unverified"),
     ({"audit": {"schedule": "daily"}}, "at '/audit/schedule'"),
     ({"metrics": {"prometheusRule": {"latenessSeconds": 0}}}, "at '/metrics/prometheusRule/latenessSeconds'"),
 ]

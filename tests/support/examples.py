@@ -25,13 +25,16 @@ README = EXAMPLES / "README.md"
 LANGUAGES = {".py": "python", ".java": "java", ".js": "javascript", ".go": "go"}
 """By the last part of a program's name."""
 
+RECIPES = "airflow"
+"""A folder whose programs need a scheduler around them; `tests/unit/test_recipes.py` runs them."""
+
 _SHELL = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def programs() -> list[str]:
     """Every example, as `<folder>/<file>` below `examples/`."""
     found = (path.relative_to(EXAMPLES) for suffix in LANGUAGES for path in EXAMPLES.rglob(f"*{suffix}"))
-    return sorted(path.as_posix() for path in found if "node_modules" not in path.parts)
+    return sorted(path.as_posix() for path in found if not {"node_modules", RECIPES} & {*path.parts})
 
 
 def commands(text: str, program: str) -> list[str]:

@@ -90,7 +90,7 @@ host = "0.0.0.0"
 port = {{ int .Values.http.port }}
 {{- $service := include "postdate.fullname" . }}
 {{- $names := list $service }}
-{{- range list "" ".svc" ".svc.cluster.local" }}
+{{- range list "" ".svc" }}
 {{- $names = append $names (printf "%s.%s%s" $service $.Release.Namespace .) }}
 {{- end }}
 names = {{ toJson (concat $names .Values.http.names) }}
@@ -139,5 +139,8 @@ token_file = "/etc/postdate/api/token"
 {{- end -}}
 {{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
 {{- fail "audit.master is required with audit.mode=spark-submit" -}}
+{{- end -}}
+{{- if and .Values.audit.enabled .Values.audit.strict .Values.audit.windowHours -}}
+{{- fail "audit.windowHours leaves older requests unverified, so a strict audit always fails: set it to 0, or audit.strict to false" -}}
 {{- end -}}
 {{- end -}}
