@@ -325,7 +325,7 @@ def test_what_is_taken_away_while_it_runs_is_named_and_given_back_is_used(
     (letter,) = [seen for seen in letters.to_end() if seen.origin == forbidden.origin]
     letters.close()
     assert letter.last(DEAD_REASON) == b"unauthorized"
-    assert b"no ACL allows to write to" in letter.last(DEAD_DETAIL)
+    assert f"no ACL allows to write to topic {place.target}".encode() in letter.last(DEAD_DETAIL)
     place.broker.grant([target])
 
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -141,14 +144,51 @@ def test_a_refusal_ends_the_process_at_once_with_the_reason(
     assert time.monotonic() - began < PATIENCE_S / 4
 
 
-def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
-    secured: SecuredBroker, bed: Bed
+@pytest.mark.parametrize("listener", ["plain", "TLS"])
+def test_a_listener_of_the_other_protocol_ends_the_process_at_once(
+    secured: SecuredBroker, tmp_path: Path, listener: str
 ) -> None:
-    """A listener without TLS breaks it; so does a proxy whose broker is away."""
+    servers = secured.super_servers if listener == "plain" else secured.tls_servers
+    configured, fits = ("SSL", "PLAINTEXT") if listener == "plain" else ("PLAINTEXT", "SSL")
+    options = ["-X", f"security.protocol={configured}"]
+    if listener == "plain":
+        options += ["-X", f"ssl.ca.location={secured.certificates.ca}"]
+    began = time.monotonic()
+    done = run_postdate("run", "-b", servers, "--requests", "r", *options, "--data", str(tmp_path), "--http-port", "0")
+    assert done.returncode == 2, done.stderr
+    assert f"security.protocol is {configured}, but every bootstrap address answers" in done.stderr
+    assert f"({servers})" in done.stderr
+    assert f"set security.protocol to {fits}" in done.stderr
+    assert time.monotonic() - began < PATIENCE_S / 4
+
+
+@contextmanager
+def _proxy_without_broker() -> Iterator[str]:
+    """The address of a listener that closes each connection at once."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def close_each() -> None:
+            with suppress(OSError):  # the listener is closed
+                while True:
+                    listener.accept()[0].close()
+
+        closer = threading.Thread(target=close_each, daemon=True)
+        closer.start()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        closer.join()
+
+
+@pytest.mark.parametrize("also", ["", "a listener of the other protocol"])
+def test_a_connection_that_breaks_in_the_handshake_is_waited_for_and_its_likely_cause_is_logged(
+    secured: SecuredBroker, bed: Bed, also: str
+) -> None:
+    """A proxy whose broker is away breaks it; the broker may be of the right protocol."""
     sidecar, _ = _served(bed)
-    sidecar.bootstrap = secured.super_servers
     sidecar.common = {"security.protocol": "SSL", "ssl.ca.location": str(secured.certificates.ca)}
-    sidecar.start()
-    _wait_for_attempts(sidecar, 1)
-    assert "connecting to a PLAINTEXT broker listener?" in sidecar.log_text()
-    assert sidecar.stop() == 0
+    with _proxy_without_broker() as proxy:
+        sidecar.bootstrap = f"{secured.super_servers},{proxy}" if also else proxy
+        sidecar.start()
+        _wait_for_attempts(sidecar, 2)
+        assert "in state SSL_HANDSHAKE" in sidecar.log_text()
+        assert sidecar.stop() == 0

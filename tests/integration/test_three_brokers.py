@@ -19,12 +19,13 @@ import pytest
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.seam import Admin, NewTopic
+from postdate.connectors.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
 from postdate.connectors.kafka.settings import KafkaSettings
 from support.bed import new_bed
 from support.broker import unique_name
 from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
 from support.broker_traffic import Traffic
+from support.kafka_steps import Member, append, poll_for, poll_until
 from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
 from support.three_brokers import NODES, ThreeBrokers, three_brokers
@@ -75,12 +76,12 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         _look_through(sidecar)
 
 
-#: s. Within this time from when others lead, clients go on without the broker that led: half of the minute for which
-#: the library waits for an answer, a tenth of the five after which it asks by itself who leads.
+#: s. Clients continue within this time after another broker leads, while the broker that led stays frozen: half of the
+#: minute for which the library waits for an answer, a tenth of the five after which it asks by itself who leads.
 _WITHOUT_IT_S = 30.0
 
 
-def test_admin_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
+def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
     kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, admin_timeout_s=2.0))
     making = kafka.admin()
     topic = unique_name("frozen")
@@ -91,16 +92,73 @@ def test_admin_clients_go_on_while_a_broker_stays_frozen(cluster: ThreeBrokers) 
     for admin in admins:
         admin.describe([topic])
     victim = next(node for node in NODES if node != cluster.controller())
+    part = next(Partition(topic, index) for index in range(6) if cluster.leader(topic, index) == victim)
+    append(kafka, topic, b"before", partition=part.index)
+    readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for _ in range(3)]
+    found = [_values_until(reader, 1, PATIENCE_S) for reader in readers]
     cluster.freeze(victim)
     try:
         cluster.wait_until_deposed(victim)
+        began = time.monotonic()
+        append(kafka, topic, b"after", partition=part.index)
+        for values, reader in zip(found, readers, strict=True):
+            values += _values_until(reader, 1, began + _WITHOUT_IT_S - time.monotonic())
+        print(f"the readers continue {time.monotonic() - began:.1f} s after another broker leads")
         for admin in admins:
             _until_described(admin, topic)
     finally:
         cluster.thaw(victim)
     cluster.wait_until_whole()
+    for reader in readers:
+        reader.close()
     for admin in admins:
         admin.close()
+    assert found == [[b"before", b"after"]] * len(readers)
+
+
+def test_members_continue_while_the_leader_of_their_partition_stays_frozen(cluster: ThreeBrokers) -> None:
+    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers))
+    making = kafka.admin()
+    victim = next(node for node in NODES if node != cluster.controller())
+    members: list[tuple[Member, Partition]] = []
+    while len(members) < 3:  # one partition each, so that no other leader answers the member
+        part = Partition(unique_name("frozen"), 0)
+        making.create_topics([NewTopic(part.topic, 1, 3, {})])
+        if cluster.leader(part.topic, 0) == victim:
+            members.append((Member(kafka.group_consumer(unique_name("group"))), part))
+    making.close()
+    everyone = [member for member, _ in members]
+    for member, part in members:
+        member.consumer.subscribe([part.topic], member)
+        append(kafka, part.topic, b"before")
+
+    def have_read(offset: int) -> bool:
+        return all(offset in member.offsets(part) for member, part in members)
+
+    poll_until(everyone, lambda: have_read(0), "the first record")
+    cluster.wait_until_whole()
+    cluster.freeze(victim)
+    try:
+        cluster.wait_until_deposed(victim, lambda: poll_for(everyone, 0.1))
+        for _, part in members:
+            append(kafka, part.topic, b"after")
+        began = time.monotonic()
+        poll_until(everyone, lambda: have_read(1), "the second record")
+        took_s = time.monotonic() - began
+    finally:
+        cluster.thaw(victim)
+    cluster.wait_until_whole()
+    for member in everyone:
+        member.consumer.close()
+    assert took_s < _WITHOUT_IT_S, f"the members continued after {took_s:.1f} s"
+
+
+def _values_until(reader: LogReader, count: int, timeout_s: float) -> list[bytes | None]:
+    """What the reader returns until it has returned `count` records or the time is over."""
+    deadline, values = time.monotonic() + timeout_s, list[bytes | None]()
+    while len(values) < count and time.monotonic() < deadline:
+        values += [record.value for record in reader.read(10, 0.2)]
+    return values
 
 
 def _until_described(admin: Admin, topic: str) -> None:

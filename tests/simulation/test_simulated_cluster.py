@@ -10,7 +10,14 @@ import functools
 
 import pytest
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, OffsetOutOfRange, RecordRejected, Unreachable
+from postdate.connectors.kafka.errors import (
+    AbortRequired,
+    KafkaFault,
+    OffsetOutOfRange,
+    RecordRejected,
+    UnknownOutcome,
+    Unreachable,
+)
 from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
 from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka, SimTime
 from postdate.connectors.kafka.sim.brokers import BELIEF_MS_MAX, SESSION_MS
@@ -227,6 +234,17 @@ def test_an_end_that_was_copied_and_refused_may_decide_the_next_transaction(kafk
     producer.flush(1)
     kafka.broker.time.wait(1_000)
     assert [record.value for record in kafka.broker.log(PART).committed()] == [b"torn"]
+
+
+def test_an_abort_that_was_copied_and_refused_has_an_unknown_outcome(kafka: SimKafka) -> None:
+    producer = open_producer(kafka)
+    kafka.link.faults.rates |= {"end-copied": 1.0, "end-refused": 1.0}
+    producer.begin()
+    producer.produce(LOG, b"first", None, [], 0)
+    producer.flush(1)
+    with pytest.raises(UnknownOutcome):
+        producer.abort()
+    assert kafka.link.faults.struck["end-refused"] == 1
 
 
 def test_a_steady_clock_stands_still_while_its_machine_is_suspended() -> None:

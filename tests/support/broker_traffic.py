@@ -37,8 +37,11 @@ class Traffic:
 
     def __init__(self, bootstrap: str, requests: str, target: str, per_second: int, chance: Random) -> None:
         self._requests, self._target, self._per_second, self._chance = requests, target, per_second, chance
-        # An idempotent producer that never gives up: each request is in the log once, however often it was sent.
-        self._sender = Sender(bootstrap, **{"enable.idempotence": "true", "message.timeout.ms": 0, **_CLIENT})
+        # An idempotent producer that never gives up: each request is in the log once, however often it was sent. One
+        # batch in flight: if a batch loses its answer and a later one is acknowledged, librdkafka takes the first for
+        # acknowledged, too, and does not know its offsets (2.16, `rd_kafka_dr_implicit_ack`).
+        sending: dict[str, str | int] = {"enable.idempotence": "true", "max.in.flight.requests.per.connection": 1}
+        self._sender = Sender(bootstrap, **sending, **{"message.timeout.ms": 0, **_CLIENT})
         self.asked: list[Sent] = []
         self._open: dict[bytes, Sent] = {}
         self._ended_ms: dict[bytes, int] = {}

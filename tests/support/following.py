@@ -28,7 +28,7 @@ from support.small_spark import SMALL_SPARK
 
 #: s. What a step may take on a machine that is busy with other things, a JVM's start included.
 STEP_S = 300.0
-_STATE = re.compile(r"state-([0-9]+)\.json")
+_COMMIT = re.compile(r"([0-9]{20})\.json")
 
 
 @dataclass
@@ -91,13 +91,10 @@ class Follower:
         wait_until(reached, f"{steps} more steps are told, see {self._file('stderr')}", steps * STEP_S)
 
     def kept(self) -> int:
-        """The run whose state is the newest; 0 before there is one."""
-        found = (_STATE.fullmatch(path.name) for path in self.state.glob("state-*.json"))
+        """The last run that committed, 0 before there is one: each run is one commit of the table `runs`, but its first
+        commit, which creates it."""
+        found = (_COMMIT.fullmatch(path.name) for path in self.state.glob("runs/_delta_log/*.json"))
         return max((int(match[1]) for match in found if match is not None), default=0)
-
-    def tables(self) -> list[str]:
-        """The tables that lie in the directory of the state, whether they count or not."""
-        return [path.name for path in self.state.iterdir() if path.is_dir()]
 
     def _file(self, stream: str) -> Path:
         return self.directory / f"follow-{self.starts}.{stream}"

@@ -102,8 +102,8 @@ class Sender:
                 self.failures.append(error)
                 return
             where, offset = message.partition(), message.offset()
-            assert where is not None
-            assert offset is not None
+            assert where is not None, "a request was acknowledged without its partition"
+            assert offset is not None, "a request was acknowledged without its offset"
             sent.origin = origin_of(requests, where, offset)
             sent.appended_ms = message.timestamp()[1]
 

@@ -148,13 +148,18 @@ class Bench:
         return sum(len(fates) for fates in self.fates())
 
 
-def refuse(monkeypatch: pytest.MonkeyPatch, wanted: Callable[[str, bytes | None], bool]) -> None:
-    """From now on the broker refuses each transactional record for whose topic and value `wanted` holds, one by one."""
+def refuse(
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Callable[[str, bytes | None], bool],
+    code: int = KafkaError.POLICY_VIOLATION,
+) -> None:
+    """From now on the broker refuses each transactional record for whose topic and value `wanted` holds, one by one.
+    `code`: the error; that of the default may pass with time."""
     honest = SimBroker.append
 
     def append(self: SimBroker, part: Partition, key: bytes | None, value: bytes | None, *more: Any) -> tuple[int, int]:
         if more[-1] is not None and wanted(part.topic, value):
-            raise refusal(KafkaError.INVALID_RECORD, "schema validation failed")
+            raise refusal(code, "schema validation failed")
         return honest(self, part, key, value, *more)
 
     monkeypatch.setattr(SimBroker, "append", append)

@@ -11,9 +11,13 @@ from pathlib import Path
 import pytest
 
 from postdate.connectors.kafka.seam import Partition
+from postdate.sidecar import takeover
 from postdate.sidecar.instructions import Instruction, instruct
 from postdate.sidecar.shard_status import read_status
 from postdate.sidecar.states import State
+from postdate.wheel.changes import Changes
+from postdate.wheel.errors import StorageError
+from postdate.wheel.index import TimerIndex
 from support.shard_bench import OWN, Bench, R
 
 
@@ -80,20 +84,50 @@ def test_nobody_delivers_again_what_a_truncated_log_has_forgotten(bench: Bench) 
     shard.close()
 
 
-def test_requests_on_offsets_that_were_used_twice_are_not_read_by_another_disk_either(bench: Bench) -> None:
+def _use_offsets_twice(bench: Bench, count: int) -> None:
+    """Requests 1 to `count` - 1 are lost, other requests get their offsets, and a person accepts the loss."""
     shard = bench.shard()
-    for _ in range(3):
+    for _ in range(count):
         bench.schedule(bench.time.now_ms + 60_000)
-    bench.until(shard, lambda: shard.next_request == 3)
+    bench.until(shard, lambda: shard.next_request == count)
     shard.close()
     bench.broker.log(Partition(R, 0)).truncate(1)
     shard = bench.new_shard()
     bench.until(shard, lambda: shard.state is State.HALTED)
-    for _ in range(4):  # two of them on the offsets 1 and 2
+    for _ in range(count + 1):
         bench.schedule(1)
     instruct(bench.directory / "0", _accept(bench))
     bench.until(shard, lambda: bench.ended() == 2)
     shard.close()
+
+
+def test_offsets_that_were_used_twice_are_passed_over_in_bounded_writes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many they are; and a process that dies between two of the writes begins them again."""
+    monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
+    _use_offsets_twice(bench, 12)
+    written: list[int] = []
+    honest = TimerIndex.write
+
+    def write(self: TimerIndex, changes: Changes) -> None:
+        if len(written) == 1:
+            written.append(-1)
+            raise StorageError("the process dies here")
+        if changes.marks:
+            written.append(len(changes.marks))
+        honest(self, changes)
+
+    monkeypatch.setattr(TimerIndex, "write", write)
+    shard = bench.new_shard(place="1")
+    bench.until(shard, lambda: bench.ended() == 3, 200_000)
+    assert written[:5] == [4, -1, 4, 4, 3]
+    assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 12, 13]
+    shard.close()
+
+
+def test_requests_on_offsets_that_were_used_twice_are_not_read_by_another_disk_either(bench: Bench) -> None:
+    _use_offsets_twice(bench, 3)
     shard = bench.new_shard(place="1")
     bench.until(shard, lambda: bench.ended() == 3, 200_000)
     assert sorted(offset for fates in bench.fates() for offset, _ in fates) == [0, 3, 4]

@@ -252,6 +252,14 @@ def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: P
     assert batch.dead == ["bad-partition", "expired", "too-large", "bad-key"]
 
 
+def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Place) -> None:
+    """Else a message could expire before it is due, if this process believed that the broker's clock is ahead."""
+    place.feed(schedule(0, SOON_MS, grace="1s"))
+    batch = place.commit(SOON_MS + 5_000)
+    assert batch.dead == ["expired"]
+    assert batch.due_max_ms == SOON_MS + 1_001
+
+
 @pytest.mark.parametrize(
     ("topic", "refused"),
     [

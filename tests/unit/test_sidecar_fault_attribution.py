@@ -12,13 +12,18 @@ from postdate.connectors.kafka.errors import RecordRejected
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.control_pieces import first_piece
 from postdate.sidecar.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
-from postdate.sidecar.limits import LARGE_TRANSACTION_FATES, PROBATION_MS
-from postdate.sidecar.transaction import Reports, TopicOutcome
+from postdate.sidecar.limits import (
+    AFTER_FAULT_ENTRIES_MAX,
+    LARGE_TRANSACTION_FATES,
+    PROBATION_MS,
+    REPORTED_ENTRIES_MAX,
+)
+from postdate.sidecar.transaction import TopicOutcome
 
 BUDGET_MS = 30_000
 STORE = "requests.store"
 TIMED_OUT = RecordRejected("timed out", KafkaError._MSG_TIMED_OUT)
-REFUSED = RecordRejected("schema validation failed", KafkaError.INVALID_RECORD)
+REFUSED = RecordRejected("against the policy", KafkaError.POLICY_VIOLATION)
 
 
 class Clock:
@@ -46,7 +51,7 @@ def faults(clock: Clock) -> FaultAttribution:
 
 
 def _outcome(acknowledged: int, *refused: int, why: RecordRejected = REFUSED) -> TopicOutcome:
-    return TopicOutcome(acknowledged, 0.0, dict.fromkeys(refused, why))
+    return TopicOutcome(acknowledged, faults=dict.fromkeys(refused, why))
 
 
 def _common(counts: dict[str, int], **outcomes: TopicOutcome) -> Attempt:
@@ -71,9 +76,10 @@ def _isolate(faults: FaultAttribution, count: int, why: RecordRejected = TIMED_O
 
 
 def test_a_refusal_that_names_nobody_makes_the_next_transaction_report_each_message(faults: FaultAttribution) -> None:
-    assert faults.reports(None) is Reports.NONE
+    assert faults.must_report(None, 3)
+    assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
     assert faults.aborted(_common({"good": 3}), 0) is Finding.GO_ON
-    assert faults.reports(None) is Reports.ALL
+    assert faults.must_report(None, LARGE_TRANSACTION_FATES)
     assert faults.aborted(_common({"good": 3}), 0) is Finding.BACK_OFF
 
 
@@ -82,6 +88,15 @@ def test_only_the_target_whose_records_were_refused_is_isolated(faults: FaultAtt
     assert faults.aborted(_common(counts, good=_outcome(50), bad=_outcome(0, *range(50))), 0) is Finding.GO_ON
     assert faults.get("good") is None
     assert _isolated(faults).window == 25
+
+
+def test_the_transaction_after_a_fault_is_small(faults: FaultAttribution) -> None:
+    assert faults.entries_max(5_000) == 5_000
+    _isolate(faults, 1)
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
+    assert faults.entries_max(10) == 10
+    faults.committed(_common({"good": 1}, good=_outcome(1)), 0.0, 0.0)
+    assert faults.entries_max(5_000) == 5_000
 
 
 def test_nobody_is_to_blame_if_the_log_record_failed_too(faults: FaultAttribution) -> None:
@@ -160,10 +175,38 @@ def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAt
     assert list(isolated.refused) == [7]
     clock.now += 1
     faults.aborted(attempt, 0)
-    assert faults.condemned == {7: (Reason.RECORD_REFUSED, "schema validation failed")}
+    assert faults.condemned == {7: (Reason.RECORD_REFUSED, "against the policy")}
     assert not isolated.refused
     faults.ended([7])
     assert not faults.condemned
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (KafkaError.INVALID_RECORD, Reason.RECORD_REFUSED),
+        (KafkaError.MSG_SIZE_TOO_LARGE, Reason.TOO_LARGE),
+        (KafkaError.RECORD_LIST_TOO_LARGE, Reason.TOO_LARGE),
+    ],
+)
+def test_a_probe_that_is_refused_for_good_is_condemned_at_once(
+    faults: FaultAttribution, code: int, reason: Reason
+) -> None:
+    final = RecordRejected("schema validation failed", code)
+    isolated = _isolate(faults, 2, final)
+    faults.aborted(_trial(isolated, 2, _outcome(0, 7, 8, why=final)), 0)
+    assert not faults.condemned  # a batch that is too large says nothing about a record
+    faults.aborted(_trial(isolated, 1, _outcome(0, 7, why=final)), 0)
+    assert faults.condemned == {7: (reason, "schema validation failed")}
+
+
+@pytest.mark.parametrize("code", [KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_MSG, KafkaError.POLICY_VIOLATION])
+def test_a_refusal_that_may_pass_with_time_is_tried_again(faults: FaultAttribution, code: int) -> None:
+    passing = RecordRejected("not now", code)
+    isolated = _isolate(faults, 1, passing)
+    faults.aborted(_trial(isolated, 1, _outcome(0, 7, why=passing)), 0)
+    assert not faults.condemned
+    assert list(isolated.refused) == [7]
 
 
 def test_each_late_probe_is_condemned_if_the_target_accepts_nothing(faults: FaultAttribution, clock: Clock) -> None:
@@ -205,21 +248,73 @@ def test_work_of_our_own_topics_is_split_and_no_entry_is_blamed(faults: FaultAtt
     assert not own.refused
 
 
-def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution, clock: Clock) -> None:
-    def watched(bad_at: float) -> None:
-        outcomes = {"good": TopicOutcome(1, 10.0), "bad": TopicOutcome(1, bad_at)}
-        faults.committed(Attempt(None, 20, {"good": 10, "bad": 10}, outcomes, bad_at + 5), 0.0, bad_at + 2)
+def _quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
+    """A common transaction was committed that nothing held up."""
+    faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, first_ms + 5), first_ms, 0.0)
 
-    watched(60.0)
-    assert faults.reports(None) is Reports.LAST
+
+def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0) -> None:
+    """A common transaction was committed that waited so long for `slow` records of `bad`."""
+    outcomes = {"good": TopicOutcome(10), "bad": TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
+    faults.committed(Attempt(None, 20, {"good": 10, "bad": 10}, outcomes, bad_ms + 15), first_ms, 2.0)
+
+
+def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) -> None:
+    _quick(faults)
     for _ in range(3):
-        watched(90.0)
-    watched(15.0)
+        _waited(faults, 80.0)
+    _waited(faults, 15.0, slow=0)
     for _ in range(3):
-        watched(90.0)
+        _waited(faults, 80.0)
     assert not faults.any  # not often enough in a row: a coincidence
-    watched(90.0)
+    _waited(faults, 80.0)
     assert faults.get("good") is None
+    assert _isolated(faults).window == 5
+
+
+def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
+    """With a round trip of 24 ms a first acknowledgement takes two, and the sixth request of a connection one more."""
+    _quick(faults, 48.0)
+    for _ in range(10):
+        _waited(faults, 96.0, slow=4, first_ms=48.0)
+    assert not faults.any
+    _waited(faults, 400.0, slow=4, first_ms=48.0)
+    assert _isolated(faults).window == 2
+
+
+def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: FaultAttribution) -> None:
+    isolated = _isolate(faults, 16)
+    faults.committed(_trial(isolated, 8, _outcome(8), took_ms=75.0), 50.0, 0.0)
+    assert isolated.window == 8
+    faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 70.0), 50.0, 2.0)
+    faults.committed(_trial(isolated, 8, _outcome(8), took_ms=75.0), 50.0, 0.0)
+    assert isolated.window == 16
+
+
+def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
+    for _ in range(4):
+        _waited(faults, 60.0)
+        faults.committed(Attempt(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
+    assert faults.get("bad") is not None
+
+
+def test_after_an_abort_that_names_nobody_each_message_reports(faults: FaultAttribution) -> None:
+    assert faults.aborted(Attempt(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
+    assert faults.must_report(None, 5_000)
+    assert faults.entries_max(5_000) == REPORTED_ENTRIES_MAX
+
+
+def test_a_topic_is_slow_after_two_records_that_took_long(faults: FaultAttribution) -> None:
+    _quick(faults)
+    _waited(faults, 299.0)
+    assert not faults.any
+    _waited(faults, 400.0)
+    assert _isolated(faults).window == 1
+
+
+def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(faults: FaultAttribution) -> None:
+    _quick(faults)
+    _waited(faults, 80.0, slow=4)
     assert _isolated(faults).window == 5
 
 

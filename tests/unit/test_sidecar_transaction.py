@@ -13,9 +13,12 @@ import pytest
 
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault
 from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.sim.answers import abort_required
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import BEAT
 from postdate.sidecar import transaction
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import Tenure
@@ -94,6 +97,40 @@ def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
     assert not tenure.reusable
     with pytest.raises(AssertionError, match="settled"):
         tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+    shard.close()
+
+
+def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first copy of the commit of a batch is delayed, the second is refused, and so is the abort behind it. The
+    first copy arrives: the batch is committed, and no message of it leaves again."""
+    shard = bench.shard()
+    coordinator = bench.broker.transactions
+    honest = coordinator.end
+    late: list[Callable[[], object]] = []
+    refused: list[bool] = []
+
+    def end(tid: str, producer: int, epoch: int, commit: bool, late_copy: bool = False) -> None:
+        if len(refused) == 2:
+            honest(tid, producer, epoch, commit, late_copy)
+            return
+        if commit:
+            late.append(lambda: honest(tid, producer, epoch, True, True))
+        else:
+            late.pop()()
+        refused.append(commit)
+        raise abort_required("UNKNOWN_SERVER_ERROR")
+
+    aborted: list[object] = []
+    monkeypatch.setattr(coordinator, "end", end)
+    monkeypatch.setattr(Dispatcher, "_aborted", lambda self, *args: aborted.append(args))
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    bench.until(shard, lambda: shard.takeovers == 2 and shard.state is State.RUNNING)
+    assert refused == [True, False]
+    assert aborted == []
+    assert [record.value for record in bench.read("orders")] == [b"v"]
     shard.close()
 
 
@@ -177,3 +214,28 @@ def test_only_a_tenure_begins_commits_and_aborts() -> None:
     calls = [f"producer.{call}()" for call in ("begin", "commit", "abort", "settle")]
     modules = Path(transaction.__file__).parent.glob("*.py")
     assert {path.name for path in modules if any(call in path.read_text() for call in calls)} == {"transaction.py"}
+
+
+def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+    honest, unknown = Tenure._log_delivered, [True]
+    honest_sample, sampled = BrokerClock.sample, list[int]()
+
+    def sample(self: BrokerClock, append_ms: int, reported_at: float) -> None:
+        sampled.append(append_ms)
+        honest_sample(self, append_ms, reported_at)
+
+    monkeypatch.setattr(BrokerClock, "sample", sample)
+
+    def delivered(self: Tenure, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+        honest(self, fault, *((-1, -1) if unknown else (offset, timestamp_ms)))
+        unknown.clear()
+
+    monkeypatch.setattr(Tenure, "_log_delivered", delivered)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert not unknown
+    assert -1 not in sampled
+    assert [record.value for record in bench.read("orders")] == [b"v"]

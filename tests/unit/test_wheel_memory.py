@@ -1,7 +1,8 @@
 """Goal: memory does not grow with what is held or with what has passed through.
 
 Method: a child process writes 40,000 entries of 100 bytes a round, drains half of them and keeps the rest, and reports
-its resident memory after each round; once warm, it must stay where it is.
+its resident memory after each round; once warm, it must stay where it is. What the memtables of several shards take is
+asked of RocksDB.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from postdate.wheel import limits
+from postdate.wheel.options import IndexOptions, Resources
+from support.timer_indexes import NOW_MS, open_index, put_entries
+
+CACHE_BYTES, BUFFERS_BYTES = 8 * 1024 * 1024, 16 * 1024 * 1024
 PROGRAM = """
 import os, sys
 from pathlib import Path
@@ -45,3 +51,41 @@ def test_memory_is_flat_while_entries_pass_and_pile_up(tmp_path: Path) -> None:
     assert len(resident) == 12
     assert resident[-1] - resident[3] < GROWTH_BYTES_MAX, resident
     assert resident[-1] < 400 * 1024 * 1024
+
+
+def test_the_memtables_of_a_process_have_a_bound_whatever_its_number_of_shards(tmp_path: Path) -> None:
+    """Every shard writes less than one write buffer; together they write four times the bound."""
+    resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
+    indexes = [open_index(tmp_path / str(shard), IndexOptions(resources=resources)) for shard in range(16)]
+    most = 0
+    for offset in range(0, 4_000, 400):
+        for index in indexes:
+            put_entries(index, [(NOW_MS + number % 997, number) for number in range(offset, offset + 400)], 1_000)
+            most = max(most, resources.buffers.get_usage())
+    for index in indexes:
+        index.close()
+    assert most < 1.5 * BUFFERS_BYTES  # what is being written out counts until it is
+
+
+def test_shards_share_the_bound_of_their_process_unless_they_are_given_another() -> None:
+    assert IndexOptions().resources.buffers is IndexOptions(ended_window_ms=1).resources.buffers
+    assert IndexOptions().resources.buffers.get_buffer_size() == limits.MEMTABLES_SIZE_BYTES_MAX
+
+
+def test_a_quiet_shard_yields_its_memory_once_half_of_the_bound_is_used(tmp_path: Path) -> None:
+    """Else shards that never write again keep the others at the bound, and each of their writes makes a file."""
+    resources = Resources.create(CACHE_BYTES, buffers_size_bytes=BUFFERS_BYTES)
+    quiet = open_index(tmp_path / "quiet", IndexOptions(resources=resources))
+    put_entries(quiet, [(NOW_MS, number) for number in range(3_000)], 1_000)
+    used = resources.buffers.get_usage()
+    assert used < BUFFERS_BYTES // 2
+    quiet.reclaim()
+    assert resources.buffers.get_usage() == used
+    busy = open_index(tmp_path / "busy", IndexOptions(resources=resources))
+    put_entries(busy, [(NOW_MS, number) for number in range(7_000)], 1_000)
+    assert resources.buffers.get_usage() > BUFFERS_BYTES // 2
+    before = resources.buffers.get_usage()
+    quiet.reclaim()
+    assert resources.buffers.get_usage() < before - used // 2
+    quiet.close()
+    busy.close()

@@ -44,6 +44,33 @@ def test_the_cursor_stands_at_the_first_present_key(steps: list[tuple[str, set[i
         assert not cursor.is_exact or cursor.at == present[0]
 
 
+def test_what_a_caller_does_with_the_keys_that_it_was_given_moves_no_cursor() -> None:
+    first, second, third = (entry_key(NOW_MS + number, number) for number in range(3))
+    cursor = ScanCursor(FIRST_KEY)
+    found = [first]
+    cursor.found(found)
+    found.append(third)
+    cursor.ended({first: None})
+    assert cursor.at <= second  # it was never seen, and may be there
+    assert not cursor.is_exact
+
+
+def test_messages_behind_controls_do_not_become_keys_of_the_cursor_of_controls(tmp_path: Path) -> None:
+    index = TimerIndex.open(tmp_path / "0", Identity("c", "r", "d", 0, "s"), IndexOptions(), NOW_MS)
+    control, message = entry_key(0, 1), entry_key(NOW_MS, 0)
+    changes = index.changes()
+    changes.next_request = 2
+    changes.insert(control, b"x")
+    changes.insert(message, b"x")
+    index.write(changes)
+    assert index.scan_due(NOW_MS + 1, 10)[0] == [control, message]
+    changes = index.changes()
+    changes.delete(control, 1)
+    index.write(changes)
+    assert not index._controls.is_exact
+    index.close()
+
+
 def test_a_wheel_is_not_rebuilt_for_a_key_that_ended_in_the_middle(tmp_path: Path) -> None:
     index = TimerIndex.open(tmp_path / "0", Identity("c", "r", "d", 0, "s"), IndexOptions(), NOW_MS)
     keys = [entry_key(NOW_MS + 10 * number, number) for number in range(3)] + [entry_key(NOW_MS + 3_600_000, 9)]

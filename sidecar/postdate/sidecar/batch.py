@@ -272,6 +272,8 @@ class BatchBuilder:
 
     def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
         reason, detail = refusal
+        if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
+            batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
         original = restore_headers(entry.headers, control_of(entry))
         key = entry.own_key[0] if entry.own_key else entry.key

@@ -13,7 +13,13 @@ from postdate.connectors.kafka.seam import Isolation, Partition, Record
 from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.connectors.wire.errors import FormatError, NewerFormat
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
-from postdate.sidecar.limits import READ_RECORDS_MAX, RECOVERY_STALL_MS_MAX, TAIL_OFFSETS
+from postdate.sidecar.limits import (
+    LOG_READ_S_MAX,
+    LOG_READ_S_MIN,
+    READ_RECORDS_MAX,
+    RECOVERY_STALL_MS_MAX,
+    TAIL_OFFSETS,
+)
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 
@@ -45,15 +51,16 @@ def _batches(
     """Batches of the records in [start, end), none of them empty, until the position has reached `end`."""
     reader = ctx.kafka.log_reader(part, start, Isolation.READ_COMMITTED)
     try:
-        position, moved_at = reader.position(), ctx.clock.steady_ms()
+        position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
         while position < end:
             if ctx.stopping():
                 raise Stopped("told to let go while reading the log")
-            records = [record for record in reader.read(records_max, 0.2) if record.offset < end]
+            records = [record for record in reader.read(records_max, wait_s) if record.offset < end]
+            wait_s = min(wait_s * 2, LOG_READ_S_MAX)
             if records:
                 yield records
             if reader.position() > position:
-                position, moved_at = reader.position(), ctx.clock.steady_ms()
+                position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
             elif ctx.clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
                 raise Retriable(
                     f"no progress at offset {position} of {end} of {part.topic}/{part.index}: its leader is away, or a "

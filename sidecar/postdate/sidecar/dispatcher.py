@@ -63,7 +63,7 @@ class Dispatcher:
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._retry_at = 0.0
-        self._retry_delay_ms: float = BACKOFF_MS_MIN
+        self._retry_delay_ms = 0.0
 
     def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
         """Run one transaction with what is due before `before_ms`. Returns (fates committed, whether more may be due).
@@ -133,7 +133,7 @@ class Dispatcher:
             self._back_off(fault)
             return False
         self._write(index, tenure, Draft(index), offset)
-        self._retry_delay_ms = BACKOFF_MS_MIN
+        self._retry_delay_ms = 0.0
         return True
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
@@ -168,13 +168,13 @@ class Dispatcher:
         turn, so that no longer only `held` is, does not leave, nor does anything once the shard should let go."""
         low_water = tenure.low_water_of(index)
         said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
-        reports = self._faults.reports(due.trial)
+        report_all = self._faults.must_report(due.trial, len(batch.fates))
         try:
             with self._ctx.turns.turn(len(batch.fates)):
                 if self._ctx.held.now is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
-                    offset = tenure.run(*said, reports=reports, must_give_up=self._missing_target(batch))
+                    offset = tenure.run(*said, report_all=report_all, must_give_up=self._missing_target(batch))
         except AbortRequired as fault:
             self._aborted(tenure, batch, due, fault)
             return False
@@ -186,8 +186,8 @@ class Dispatcher:
         self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
         finish(draft, batch)
         self._write(index, tenure, draft, offset)
-        self._retry_delay_ms = BACKOFF_MS_MIN
-        self._faults.committed(_attempt(tenure, batch, due), tenure.began_at, tenure.log_acknowledged_at)
+        self._retry_delay_ms = 0.0
+        self._faults.committed(_attempt(tenure, batch, due), tenure.first_wait_ms, tenure.log_waited_ms)
         self._faults.ended([fate[0] for fate in batch.fates] if self._faults.condemned else ())
         return True
 
@@ -250,7 +250,7 @@ class Dispatcher:
             "shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._retry_delay_ms, fault
         )
         self._retry_at = self._ctx.clock.steady_ms() + self._retry_delay_ms
-        self._retry_delay_ms = min(self._retry_delay_ms * 2, BACKOFF_MS_MAX)
+        self._retry_delay_ms = min(max(self._retry_delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def retry_at(self) -> float | None:
         """The steady time in ms before which nothing needs to be tried, or None: nothing is waiting for a retry."""

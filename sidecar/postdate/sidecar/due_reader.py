@@ -21,7 +21,6 @@ from postdate.sidecar.fault_attribution import OWN, FaultAttribution, Isolated
 from postdate.sidecar.limits import (
     CONTROL_SIZE_BYTES_MAX,
     RATE_RETRY_MS,
-    REPORTED_ENTRIES_MAX,
     TEND_INTERVAL_MS,
 )
 from postdate.sidecar.look_ahead import LookAhead
@@ -152,7 +151,8 @@ class DueReader:
         # Whoever is behind a backlog that has just fallen due waits for the first transaction and for the search.
         short = ordered and not self._is_behind and LookAhead.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
-        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered, short=short)
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
+        due.short = short or self._faults.is_attributing
         due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
         due.read_to = due.keys[-1] if due.full else LAST_KEY
         return due
@@ -170,9 +170,7 @@ class DueReader:
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
         """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
-        limit, size_max = self._limit.entries, self._limit.size_bytes
-        if self._faults.is_attributing:
-            limit = min(limit, REPORTED_ENTRIES_MAX)
+        limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
         if index.control_count:
             most = max(index.control_count, limit // 2)
             is_own_isolated = self._faults.get(OWN) is not None
@@ -183,7 +181,7 @@ class DueReader:
         """Take the messages that need no isolated topic of Postdate's own, and on which nothing under key 0 acts."""
         count = min(index.control_count, len(due.keys))
         _, acts_on = acted_on(due.keys[:count], due.values[:count])
-        due.keys, due.values = due.keys[count:], due.values[count:]  # the index remembers the list that it gave
+        due.keys, due.values = due.keys[count:], due.values[count:]
         due.choice = Choice(own.topics, of_own=False, left=0, acted_on=set(acts_on))
         if count:
             self._faults.parked((OWN,))

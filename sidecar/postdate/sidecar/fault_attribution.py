@@ -11,8 +11,9 @@ all special cases:
   fail for the retry budget after the last acknowledgement of any record, and its own budget is used up as well. A
   refusal is an acknowledgement; `accepted_at` leaves it out.
 - `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are tried
-  again alone, and a refused probe *condemns* its entry once the entry was refused for its retry budget, or is late by
-  it and the target has accepted nothing for as long: the entry ends as a dead letter with the broker's reason.
+  again alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. It
+  does so at once if time does not resolve the refusal (`classification.is_final`), else once the entry was refused for
+  its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or once it has
 had no fault for PROBATION_MS and nothing of it is parked. Trials have a quarter of a shard's time, in rounds.
@@ -32,12 +33,13 @@ from enum import Enum, auto
 from math import inf
 from typing import Final
 
-from postdate.connectors.kafka.classification import Blame, blame
+from postdate.connectors.kafka.classification import Blame, blame, is_final
 from postdate.connectors.kafka.errors import KafkaFault
 from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.batch_content import Refusal
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import (
+    AFTER_FAULT_ENTRIES_MAX,
     BACKOFF_MS_MIN,
     HELD_BACK_AIM_MS,
     HELD_BACK_MS_MAX,
@@ -47,14 +49,15 @@ from postdate.sidecar.limits import (
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
+    REPORTED_ENTRIES_MAX,
     SLOW_IN_A_ROW,
-    SLOW_TOPIC_MS,
+    SLOW_RECORD_MS,
+    SLOW_WAIT_MS,
     TARGET_PROBE_MS_MAX,
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
-    WATCHED_TRANSACTIONS,
 )
-from postdate.sidecar.transaction import NOBODY, Reports, TopicOutcome
+from postdate.sidecar.transaction import NOBODY, TopicOutcome
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +66,9 @@ OWN: Final = ""
 
 #: A trial of which at most this share was refused goes on without these entries, at the same window.
 _FEW = 4
+
+#: So many values make up one half of a recent past.
+_RECENT = 32
 
 #: Faults by topic, then by request offset.
 _Blamed = Mapping[str, Mapping[int, KafkaFault]]
@@ -132,6 +138,35 @@ class Attempt:
     due_ms: Mapping[int, int] = field(default_factory=dict)
 
 
+class RecentLeast:
+    """The least of the last 32 to 64 values: what transactions take if nothing holds them up.
+
+    >>> least = RecentLeast()
+    >>> least.value
+    0.0
+    >>> for value in (5.0, 3.0, 4.0):
+    ...     least.add(value)
+    >>> least.value
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._least = self._before = inf
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self._least = min(self._least, value)
+        self._count += 1
+        if self._count == _RECENT:
+            self._before, self._least, self._count = self._least, inf, 0
+
+    @property
+    def value(self) -> float:
+        """The least value; 0 before the first."""
+        least = min(self._least, self._before)
+        return least if least < inf else 0.0
+
+
 class FaultAttribution:
     """The isolated targets of one shard, and what is suspected of the others."""
 
@@ -140,10 +175,11 @@ class FaultAttribution:
         self._budget_ms = budget_ms
         self._own_topics = own_topics
         self._isolated: dict[str, Isolated] = {}
-        self._attributing = False
-        self._watched = 0
+        self._entries_max = inf
+        self._usual_ms, self._usual_wait_ms = RecentLeast(), RecentLeast()
         self._slowest = ""
         self._slow_in_a_row = 0
+        self._waited_ms = 0.0
         self._rests_until = 0.0
         self._committed_at = -inf
         self.condemned: dict[int, Refusal] = {}
@@ -162,14 +198,16 @@ class FaultAttribution:
 
     @property
     def is_attributing(self) -> bool:
-        """True if the next common transaction must be small, and report every message."""
-        return self._attributing
+        """True after an abort: the next common transaction is small, and reports every message."""
+        return self._entries_max < inf
 
-    def reports(self, trial: Isolated | None) -> Reports:
-        """Which messages of the next transaction must report for themselves."""
-        if trial is not None or self._attributing:
-            return Reports.ALL
-        return Reports.LAST if self._watched else Reports.NONE
+    def entries_max(self, limit: int) -> int:
+        """How many entries the next common transaction may have, of at most `limit`."""
+        return int(min(limit, self._entries_max))
+
+    def must_report(self, trial: Isolated | None, size: int) -> bool:
+        """True if each message of the next transaction, of `size` entries, must report for itself."""
+        return trial is not None or self.is_attributing or size < LARGE_TRANSACTION_FATES
 
     def turns(self, steady_ms: float) -> list[Isolated]:
         """Isolated targets that may be tried now, the one that waits longest first. O(isolated log isolated)."""
@@ -215,20 +253,19 @@ class FaultAttribution:
 
     # ---- what became of a transaction ------------------------------------------------------------------------------
 
-    def committed(self, attempt: Attempt, began_at: float, log_at: float) -> None:
-        """A transaction was committed. `began_at`, `log_at`: when it began, and when its log record was acknowledged;
-        steady ms."""
+    def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
+        """A transaction was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
+        acknowledgement, and for its log record alone."""
         now = self._committed_at = self._clock.steady_ms()
         trial = attempt.trial
         if trial is not None:
             self._accepted(trial, attempt.size, attempt.took_ms, now)
             return
-        self._attributing = False
-        if self._watched:
-            self._watched -= 1
-            self._watch(attempt, began_at, log_at)
-        elif attempt.took_ms > HELD_BACK_AIM_MS and attempt.size < LARGE_TRANSACTION_FATES:
-            self._watched, self._slowest = WATCHED_TRANSACTIONS, ""
+        self._entries_max = inf
+        self._usual_ms.add(attempt.took_ms)
+        self._usual_wait_ms.add(first_wait_ms)
+        if attempt.outcomes:
+            self._watch(attempt, log_waited_ms)
 
     def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
@@ -237,13 +274,12 @@ class FaultAttribution:
         if attempt.trial is not None:
             return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
         if attempt.log_failed or not blamed:
-            if attempt.is_refused and not attempt.log_failed and not self._attributing:
-                self._attributing = True
+            is_first, self._entries_max = not self.is_attributing, REPORTED_ENTRIES_MAX
+            if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
-            self._watched = WATCHED_TRANSACTIONS  # a slow target holds up the log record behind it, too
             return Finding.BACK_OFF
-        self._attributing = False
+        self._entries_max = AFTER_FAULT_ENTRIES_MAX
         finding = Finding.GO_ON
         own = {topic for topic in blamed if topic in self._own_topics}
         if own:
@@ -268,12 +304,13 @@ class FaultAttribution:
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
         trial.acknowledged_at = trial.accepted_at = now
         trial.delay_ms = BACKOFF_MS_MIN
-        if took_ms > HELD_BACK_MS_MAX:
-            trial.window = max(1, min(trial.window, int(count * HELD_BACK_AIM_MS / took_ms)))
+        aim_ms = self._aim_ms()
+        if took_ms > aim_ms * HELD_BACK_MS_MAX / HELD_BACK_AIM_MS:
+            trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
             trial.faulted_at = now
-        elif took_ms < HELD_BACK_AIM_MS and count >= trial.window:
+        elif took_ms < aim_ms and count >= trial.window:
             trial.window *= 2
-        elif took_ms >= HELD_BACK_AIM_MS:
+        elif took_ms >= aim_ms:
             trial.faulted_at = now
         self._rest(trial, took_ms, now)
         if trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
@@ -309,11 +346,11 @@ class FaultAttribution:
             return Finding.GO_ON
         trial.acknowledged_at = now  # a refusal is an answer
         if count == 1:
-            for offset in faults:
+            for offset, refusal in faults.items():
                 refused = trial.refused.get(offset)
                 is_spent = refused is not None and now - refused.since >= self._budget_ms
                 is_late = now_ms >= attempt.due_ms[offset] + self._budget_ms
-                if is_spent or (is_late and now - trial.accepted_at >= self._budget_ms):
+                if is_final(refusal) or is_spent or (is_late and now - trial.accepted_at >= self._budget_ms):
                     trial.refused.pop(offset, None)
                     self.condemned[offset] = trial.refusal
                 else:
@@ -366,30 +403,39 @@ class FaultAttribution:
         """The next trial of any target, and behind those of others the next one of this target, come later."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
 
-    def _watch(self, attempt: Attempt, began_at: float, log_at: float) -> None:
-        """Isolate the topic for which watched transactions waited longest, and for long, SLOW_IN_A_ROW times in a row.
+    def _watch(self, attempt: Attempt, log_waited_ms: float) -> None:
+        """Isolate a topic once transactions in a row waited longest for it: for SLOW_IN_A_ROW slow records of it, or
+        for two of them and SLOW_WAIT_MS in all.
 
-        Transactions without a record for it do not count. Acknowledgements come one after the other, so what a topic
-        took is the gap before its own.
+        Transactions without a record for it, or for it alone, do not count. A broker answers the requests of a
+        connection one after the other, so an acknowledgement took the time since the one before it. A record is slow if
+        that was SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
         """
-        acknowledged = sorted((each.last_at, topic) for topic, each in attempt.outcomes.items() if each.last_at >= 0)
-        if len(acknowledged) < 2 and not any(topic in self._own_topics for _, topic in acknowledged):
-            self._slowest = ""
+        if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
             return
-        slowest, longest_ms, before = "", SLOW_TOPIC_MS, began_at
-        for at, topic in sorted([*acknowledged, (log_at, "")]):
-            if at - before >= longest_ms:
-                slowest, longest_ms = topic, at - before
-            before = at
+        least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
+        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in attempt.outcomes.items()}
+        slowest = max(slow, key=lambda topic: sum(slow[topic]))
+        waits = slow[slowest]
+        if not waits or sum(waits) < log_waited_ms:
+            slowest = ""
         if slowest != self._slowest:
-            if self._slowest in attempt.outcomes or not self._slowest:
-                self._slowest, self._slow_in_a_row = slowest, 1
+            if self._slowest and self._slowest not in attempt.outcomes:
+                return
+            self._slowest, self._slow_in_a_row, self._waited_ms = slowest, 0, 0.0
+        if not slowest:
             return
-        self._slow_in_a_row += 1
-        if slowest and self._slow_in_a_row >= SLOW_IN_A_ROW:
+        self._slow_in_a_row += len(waits)
+        self._waited_ms += sum(waits)
+        enough = 2 if self._waited_ms >= SLOW_WAIT_MS else SLOW_IN_A_ROW
+        if self._slow_in_a_row >= enough:
             now = self._clock.steady_ms()
             is_own = slowest in self._own_topics
-            window = max(1, int(attempt.counts.get(slowest, 1) * HELD_BACK_AIM_MS / longest_ms))
+            window = max(1, int(attempt.counts.get(slowest, 1) * self._aim_ms() / sum(waits)))
             isolated = self._isolate(OWN if is_own else slowest, window, None, now)
             isolated.topics.add(slowest)
             self._slowest = ""
+
+    def _aim_ms(self) -> float:
+        """How long a trial may take and still be quick: as long as common transactions, if the brokers are far away."""
+        return max(HELD_BACK_AIM_MS, 2 * self._usual_ms.value)

@@ -40,6 +40,11 @@ RECOVERY_STALL_MS_MAX: Final = 20_000
 # Records of one read of a log; what the client has fetched ahead bounds it in bytes.
 READ_RECORDS_MAX: Final = 1_000
 
+# Wait of one such read; doubles while nothing moves. A client returns no event when it passes markers alone, so a
+# single long wait would be spent in full at the end of every log.
+LOG_READ_S_MIN: Final = 0.01
+LOG_READ_S_MAX: Final = 0.2
+
 # All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
 REVOKE_WAIT_MS_MAX: Final = 5_000
 
@@ -150,6 +155,10 @@ REFUSED_MAX: Final = 1_000
 # A transaction in which every message reports for itself, to find the one that is refused: a callback for each.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
+# Entries of the transaction after one that a target's fault aborted. Other targets may be slow, too; if it is small, it
+# waits for fewer of their messages.
+AFTER_FAULT_ENTRIES_MAX: Final = 100
+
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
 
@@ -167,12 +176,12 @@ REFUSED_RETRY_MS_MAX: Final = 15_000.0
 # then, would abort or delay the transactions of all others again and again.
 PROBATION_MS: Final = 30_000.0
 
-# A small transaction that took longer makes the next ones report when each topic acknowledged: so many of them. A
-# topic for which so many of them in a row waited this long, and longer than for all others, is slow: on a machine that
-# is busy with other things each transaction waits for another one.
+# A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
+# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more falls due, and each transaction
+# takes about twice as long as the one before.
 SLOW_IN_A_ROW: Final = 4
-WATCHED_TRANSACTIONS: Final = 20
-SLOW_TOPIC_MS: Final = 30.0
+SLOW_RECORD_MS: Final = 20.0
+SLOW_WAIT_MS: Final = 300.0
 
 # How soon entries under key 0 are looked at again while they wait for their own topics to recover.
 OWN_RETRY_MS: Final = 10.0

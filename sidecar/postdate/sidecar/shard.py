@@ -243,7 +243,7 @@ class Shard(Stateful):
 
     def _after_transaction(self) -> None:
         self._last_committed_at = self.ctx.clock.steady_ms()
-        self._backoff_ms = BACKOFF_MS_MIN
+        self._backoff_ms = 0.0  # what fails after a success is tried again at once, and then with a pause
 
     def _recycle(self) -> None:
         """Drop a tenure whose last transaction did not settle: a late answer would decide the next (KAFKA-17754)."""
@@ -257,7 +257,7 @@ class Shard(Stateful):
 
     def _later(self, least_ms: float = 0.0) -> float:
         wait = max(self._backoff_ms, least_ms)
-        self._backoff_ms = min(self._backoff_ms * 2, BACKOFF_MS_MAX)
+        self._backoff_ms = min(max(self._backoff_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
         return wait
 
     def _halt(self, halt: Halted) -> float:

@@ -259,12 +259,13 @@ def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -
 
 
 def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
-    """The records decoded, in pieces of RECOVERY_FATES_MAX fates; one record alone is never cut."""
+    """The records decoded, in pieces of RECOVERY_FATES_MAX fates. One record alone is never cut, and one that names
+    accepted losses is a piece alone: `_pass_over` writes on top of what came before it."""
     piece: list[tuple[Record, DispatchRecord]] = []
     fates = 0
     for record in records:
         said = decode(ctx.log, record)
-        if piece and fates + len(said.fates) > RECOVERY_FATES_MAX:
+        if piece and (said.accepted or piece[-1][1].accepted or fates + len(said.fates) > RECOVERY_FATES_MAX):
             yield piece
             piece, fates = [], 0
         piece.append((record, said))
@@ -285,19 +286,29 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
         seq, takeover = said.seq, max(takeover, said.takeover)
         for fate in said.fates:
             apply_fate(draft, fate, read_up_to(index))
-        _pass_over(ctx, draft, said)
+        _pass_over(ctx, index, said)
     draft.changes.seq, draft.changes.takeover = seq, takeover
     draft.changes.next_dispatch = piece[-1][0].offset + 1
     index.write(draft.changes)
     failpoints.reached("takeover.record-applied")
 
 
-def _pass_over(ctx: ShardContext, draft: Draft, said: DispatchRecord) -> None:
-    """Mark requests on offsets that were given out twice as ended: it was accepted that they are never read."""
+def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> None:
+    """Mark requests on offsets that were given out twice as ended: it was accepted that they are never read.
+
+    The range has no bound, so it takes several writes, all of them before D passes the record: a process that dies
+    between two of them reads the record again. Raises Stopped.
+    """
+    ended = Mark(final=True, stored=False, due=-1)
     for reason, topic, first, end in said.accepted or []:
-        if (reason, topic) == (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
-            for offset in range(max(first, read_up_to(draft.index)), end):
-                draft.changes.marks[offset] = Mark(final=True, stored=False, due=-1)
+        if (reason, topic) != (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
+            continue
+        for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):
+            if ctx.stopping():
+                raise Stopped("told to let go while passing over requests")
+            changes = index.changes()
+            changes.marks = dict.fromkeys(range(start, min(start + RECOVERY_FATES_MAX, end)), ended)
+            index.write(changes)
 
 
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:

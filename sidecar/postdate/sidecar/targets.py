@@ -39,6 +39,10 @@ _CLEANUP_SETTING = "cleanup.policy"
 SIZE_UNKNOWN_BYTES = 2**31
 
 
+#: What is left of a wait and is shorter than this is not waited for: no clock need resolve it.
+_WAIT_MS_MIN = 0.01
+
+
 @dataclass(slots=True)
 class Target:
     """One target topic as last seen. `failing_since` is steady time in ms, -1.0 while metadata shows it as usable."""
@@ -95,7 +99,7 @@ class Targets:
         while self.is_looking_at(unknown):
             self.poll(max(until - now, 0.0))
             now = self._clock.steady_ms()
-            if self._look is None or now >= until:
+            if self._look is None or until - now < _WAIT_MS_MIN:
                 return
 
     def look_again(self, names: Iterable[str]) -> None:

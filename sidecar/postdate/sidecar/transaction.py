@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 
 from msgspec import UNSET
 
+from postdate.connectors.kafka.classification import PURGED_CODES
 from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
 from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalProducer
 from postdate.connectors.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
@@ -22,7 +22,7 @@ from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S
+from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, SLOW_RECORD_MS
 from postdate.wheel.index import TimerIndex
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
@@ -33,21 +33,14 @@ NOBODY = -1
 Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 
-class Reports(Enum):
-    """Which records of a transaction report for themselves: none, the last one for each topic, or all of them."""
-
-    NONE = "none"
-    LAST = "last"
-    ALL = "all"
-
-
 @dataclass(slots=True)
 class TopicOutcome:
-    """What the delivery reports of one transaction say about one topic: how many records were acknowledged, when the
-    last of these was (steady ms), and the faults of refused ones by request offset."""
+    """What the delivery reports of one transaction say about one topic: how many records were acknowledged, which of
+    them came SLOW_RECORD_MS or longer after the acknowledgement before (ms), and the faults of refused ones by request
+    offset."""
 
     acknowledged: int = 0
-    last_at: float = -1.0
+    waits_ms: list[float] = field(default_factory=list)
     faults: dict[int, KafkaFault] = field(default_factory=dict)
 
 
@@ -87,8 +80,11 @@ class Tenure:
     acknowledged_ms: float = 0.0
     """How long the records of the last transaction took from the first produce to the last acknowledgement."""
     began_at: float = 0.0
-    """When the last transaction began, and when its log record was acknowledged (-1: it was not); steady ms."""
-    log_acknowledged_at: float = -1.0
+    """When the last transaction began; steady ms."""
+    first_wait_ms: float = 0.0
+    """How long the last transaction waited for its first acknowledgement: round trips, and the coordinator."""
+    log_waited_ms: float = 0.0
+    """How long it waited for its log record after the acknowledgement before that."""
     took_ms: float = 0.0
     """How long it took from its begin to its commit."""
     reusable: bool = True
@@ -98,6 +94,7 @@ class Tenure:
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
+    _acknowledged_at: float = 0.0
 
     def run(
         self,
@@ -107,13 +104,13 @@ class Tenure:
         next_request: int,
         low_water: int,
         due_max_ms: int,
-        reports: Reports = Reports.NONE,
+        report_all: bool = False,
         must_give_up: Callable[[], bool] | None = None,
     ) -> int:
         """Commit `messages` together with one dispatch-log record; returns the record's offset.
 
         `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
-        (invariant I6). `reports`: which messages report for themselves, in `outcomes`. `must_give_up` is asked while
+        (invariant I6). `report_all`: each message reports for itself, in `outcomes`. `must_give_up` is asked while
         records stay unacknowledged for long: if it returns True, the transaction is aborted at once.
 
         Requires `reusable`. The end of the transaction is settled before this returns or raises: afterwards, `reusable`
@@ -130,9 +127,9 @@ class Tenure:
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
         began = self.began_at = self.clock.steady_ms()
-        self.log_acknowledged_at = -1.0
+        self.first_wait_ms = self.log_waited_ms = 0.0
         try:
-            self._produce(messages, reports)
+            self._produce(messages, report_all)
             record = DispatchRecord(
                 v=1,
                 seq=self.seq + 1,
@@ -148,6 +145,7 @@ class Tenure:
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
             failpoints.reached("dispatch.produced")
+            self._acknowledged_at = self.clock.steady_ms()
             left = self._flush(must_give_up)
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
@@ -185,21 +183,13 @@ class Tenure:
         """True where the dispatch-log record itself was refused: then no entry is to blame."""
         return self._log_fault is not None
 
-    def _produce(self, messages: list[Message], reports: Reports) -> None:
+    def _produce(self, messages: list[Message], report_all: bool) -> None:
         offset, topic, produce = NOBODY, "", self.producer.produce
+        self._acknowledged_at = self.began_at
         try:
-            if reports is Reports.ALL:
-                for offset, topic, partition, key, value, headers in messages:
-                    produce(topic, value, key, headers, partition, self._report(offset, topic))
-                return
-            last = {message[1]: at for at, message in enumerate(messages)} if reports is Reports.LAST else {}
-            for message in messages if not last else messages[: min(last.values())]:
-                offset, topic, partition, key, value, headers = message
-                produce(topic, value, key, headers, partition)
-            if last:
-                lasts, begin = set(last.values()), min(last.values())
-                for at, (offset, topic, partition, key, value, headers) in enumerate(messages[begin:], begin):
-                    produce(topic, value, key, headers, partition, self._report(offset, topic) if at in lasts else None)
+            for offset, topic, partition, key, value, headers in messages:
+                on_delivery = self._report(offset, topic) if report_all else None
+                produce(topic, value, key, headers, partition, on_delivery)
         except RecordRejected as fault:
             self.outcomes.setdefault(topic, TopicOutcome()).faults[offset] = fault
             raise
@@ -210,11 +200,21 @@ class Tenure:
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
             if fault is None:
                 outcome.acknowledged += 1
-                outcome.last_at = self.clock.steady_ms()
+                wait_ms = self._wait_ms()
+                if wait_ms >= SLOW_RECORD_MS:
+                    outcome.waits_ms.append(wait_ms)
             elif isinstance(fault, RecordRejected):
                 outcome.faults[offset] = fault
 
         return delivered
+
+    def _wait_ms(self) -> float:
+        """Milliseconds since the last acknowledgement, at one; 0 at the first one, which no topic is charged with."""
+        before, self._acknowledged_at = self._acknowledged_at, self.clock.steady_ms()
+        if not self.first_wait_ms:
+            self.first_wait_ms = max(self._acknowledged_at - before, 0.001)
+            return 0.0
+        return self._acknowledged_at - before
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
         """Wait until every record has its report; returns how many have none."""
@@ -229,16 +229,24 @@ class Tenure:
         return self.producer.flush(left_s)
 
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
-        self._log_offset, self._log_appended, self._log_fault = offset, timestamp_ms, fault
+        self._log_offset, self._log_appended = offset, timestamp_ms
+        self._log_fault = fault if fault is None or fault.code not in PURGED_CODES else None
         if fault is None:
-            self.log_acknowledged_at = self.clock.steady_ms()
-            self.broker_clock.sample(timestamp_ms, self.clock.steady_ms())
+            self.log_waited_ms = self._wait_ms()
+            if offset >= 0:  # else the timestamp is unknown, and `_check` aborts
+                self.broker_clock.sample(timestamp_ms, self._acknowledged_at)
 
     def _check(self, left: int, due_max_ms: int) -> None:
         if self._log_fault is not None:
             raise AbortRequired(f"the dispatch-log record was not accepted: {self._log_fault}", self._log_fault.code)
-        if left or self._log_offset < 0:
+        if left:
             raise AbortRequired(f"{left} records without an answer after {FLUSH_TIMEOUT_S:.0f} s")
+        if self._log_offset < 0:
+            faults = [fault for outcome in self.outcomes.values() for fault in outcome.faults.values()]
+            what = (
+                "the dispatch-log record has no offset: another record of the transaction failed, or an answer was lost"
+            )
+            raise RecordRejected(str(faults[0]), faults[0].code) if faults else AbortRequired(what)
         if self._log_appended < due_max_ms:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")

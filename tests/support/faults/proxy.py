@@ -232,7 +232,7 @@ class Proxy:
             pipe.held = None
             behind, pipe.behind = pipe.behind, []
             for frame in behind:
-                self._push(pipe, frame)
+                self._push(pipe, frame, self._throttled_until(frame))
         cut = self._cut_up if pipe.to_broker else self._cut_down
         if not cut and not pipe.ended and pipe.source in ready:
             try:

@@ -11,10 +11,10 @@ import functools
 from collections.abc import Callable
 from random import Random
 
-from postdate.connectors.kafka.sim.brokers import SESSION_MS
+from postdate.connectors.kafka.sim.brokers import BELIEF_MS_MAX, SESSION_MS
 from postdate.connectors.kafka.sim.silence import Server
 from support.simulation.events import Events
-from support.simulation.traffic import REQUESTS
+from support.simulation.traffic import REQUESTS, TARGETS
 from support.simulation.troubles import UNAVAILABLE
 from support.simulation.world import World
 
@@ -73,6 +73,41 @@ class ClusterEvents:
             goes_ms = SESSION_MS - choose.uniform(200.0, 8_000.0)
         world.time.at(now + goes_ms + choose.uniform(0.0, 12_000.0), functools.partial(self._resume, number))
 
+    def freeze_until_a_commit(self) -> None:
+        """The broker that leads a log is frozen until others lead and an owner has gone on there. Then it continues.
+        The owner goes, or needs a new producer: the next takeover may ask a broker that knows nothing of that."""
+        world, choose = self._world, self._random
+        topic = choose.choice([*[f"{REQUESTS}.dispatch-log", REQUESTS] * 2, f"{REQUESTS}.store"])
+        number = choose.choice(world.broker.topics[topic].logs).leader
+        if self._events.at_peace or not world.broker.brokers.freeze(number):
+            return
+        world.reached["broker frozen"] += 1
+        world.trace(f"broker {number} freezes until a commit")
+        step, goes = ("ingest.written", ["recycle"]) if topic == REQUESTS else ("dispatch.written", ["burn", "burn"])
+        self._note_unwell(number, SESSION_MS + 9_000.0)
+        times, how = choose.choice([1, 2, 4, 8]), choose.choice(["stop", "kill", *goes])
+
+        def go_on() -> None:
+            self._resume(number)
+            if self._events.at_peace:
+                return
+            owner = world.acting()
+            if how == "stop":
+                owner.stopping = True
+            elif how == "kill":
+                world.kill(owner)
+            elif how == "burn":
+                world.lose_disk(owner.machine)
+            else:
+                world.cut(owner.machine, 100.0, answers=True)
+
+        def lie_in_wait() -> None:
+            world.ambushes[step, world.reached[step] + times] = go_on
+
+        deposed_ms = world.time.now_ms + SESSION_MS + 1.0
+        world.time.at(deposed_ms, lie_in_wait)
+        world.time.at(deposed_ms + choose.uniform(6_000.0, 9_000.0), functools.partial(self._resume, number))
+
     def kill_broker(self) -> None:
         """The broker that leads a log is killed, and started again some time later."""
         world, choose, number = self._world, self._random, self._leader()
@@ -89,6 +124,13 @@ class ClusterEvents:
         log = self._random.choice(world.broker.topics[self._random.choice(_OWN)].logs)
         number = self._random.randrange(len(world.broker.brokers.nodes))
         world.reached["leader moved"] += world.broker.brokers.move(log, number)
+
+    def _note_unwell(self, number: int, for_ms: float) -> None:
+        """The targets that a broker leads may be given up for as long, and while it believes that it leads them."""
+        for name in TARGETS:
+            logs = self._world.broker.topics[name].logs if name in self._world.broker.topics else []
+            if any(log.leader == number for log in logs):
+                self._world.troubles.begin(UNAVAILABLE, for_ms + BELIEF_MS_MAX, target=name)
 
     def _leader(self) -> int:
         topics = self._world.broker.topics

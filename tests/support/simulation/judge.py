@@ -174,6 +174,23 @@ class Allowed:
             return True
         return ended_ms >= min(self.dues_ms(), default=0) + self._budget_ms
 
+    def expires_early(self, letter: Record, ended_ms: int) -> bool:
+        """True if it expired within its grace, by the time that the broker gave its fate (I6)."""
+        if last_header(letter, "postdate-dead-reason") != b"expired":
+            return False
+        return ended_ms <= min(self.dues_ms(), default=0) + self.grace_ms()
+
+    def grace_ms(self) -> int:
+        """The shortest grace that it may have: its own, or that of a control that moved it."""
+        moved_by = {
+            fate[4]
+            for fate in self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
+            if len(fate) == 5
+        }
+        others = (self._traffic.asked.get((self._asked.part.index, offset)) for offset in moved_by)
+        graces = [other.grace_ms for other in others if other is not None and other.grace_ms >= 0]
+        return min([self._asked.grace_ms, *graces])
+
     def fates(self) -> set[str]:
         """The final fates that the request may have; whether it may be dead is for its dead letter to show."""
         asked = self._asked
@@ -222,6 +239,8 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
         wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:
         wrong += _dead_differences(allowed, asked, record)
+        if allowed.expires_early(record, ended_ms):
+            wrong.append(f"O2: expired at {ended_ms}, within its grace of {allowed.grace_ms()} ms")
         if not allowed.has_waited(record, ended_ms):
             wrong.append(f"O2: given up at {ended_ms}, within the retry budget")
     return wrong
@@ -270,6 +289,13 @@ def judge_lateness(outcome: Outcome, traffic: Traffic, since_ms: int) -> None:
             late_ms = outcome.fates[origin][0][1] - outcome.due_ms(asked)
             if late_ms > LATE_MS_MAX:
                 outcome.wrong.append(f"O9: {origin} ends {late_ms} ms after it was due, and nothing was wrong")
+
+
+def judge_halts(outcome: Outcome, world: World, may_halt: Set[int]) -> None:
+    """O10: no shard has halted for a while either, but those of `may_halt`; time resolves everything else."""
+    for part, why in world.halts:
+        if part not in may_halt:
+            outcome.wrong.append(f"O10: partition {part} halted: {why}")
 
 
 def judge_indexes(outcome: Outcome, world: World, traffic: Traffic, halted: Set[int]) -> None:

@@ -36,7 +36,9 @@ from postdate.wheel.wheel_file import WheelFile
 from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS
+from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
 from support.simulation.mutations_records import RECORD_MUTATIONS
+from support.simulation.mutations_recovery import RECOVERY_MUTATIONS
 from support.simulation.process import ShardActor
 from support.simulation.world import World
 
@@ -262,4 +264,6 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     **FATE_MUTATIONS,
     **RECORD_MUTATIONS,
     **CLUSTER_MUTATIONS,
+    **RECOVERY_MUTATIONS,
+    **ISOLATION_MUTATIONS,
 }

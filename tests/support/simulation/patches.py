@@ -20,6 +20,7 @@ from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_r
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import Draft
+from postdate.sidecar.errors import Halted
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.transaction import Tenure
@@ -83,14 +84,34 @@ def _counting_fences(world: World) -> Callable[[Shard, Fenced], float]:
     return fenced
 
 
+def _noting_halts(world: World) -> Callable[[Shard, Halted], float]:
+    """Every halt, also one that a later process would leave."""
+    honest = Shard._halt
+
+    def halt(self: Shard, why: Halted) -> float:
+        world.halts.append((self.ctx.partition, f"{world.acting().name}: {why}"))
+        return honest(self, why)
+
+    return halt
+
+
 @contextmanager
 def _looking_at_takeovers(world: World) -> Iterator[None]:
-    honest_recover, honest_own = takeover.recover, takeover.own
+    honest_recover, honest_own, honest_end = takeover.recover, takeover.own, takeover.end_of_requests
     ends: dict[tuple[str, int], int] = {}
 
     def recover(ctx: ShardContext, bounded: takeover.Bounded) -> takeover.Recovered:
         ends[ctx.instance, ctx.partition] = world.broker.topics[REQUESTS].logs[ctx.partition].stable_end
         return honest_recover(ctx, bounded)
+
+    def end_of_requests(ctx: ShardContext) -> int:
+        """The gate opens by one answer, which docs/protocol.md does not promise to be that of the true leader."""
+        before = world.broker.stale_answers
+        end = honest_end(ctx)
+        if world.broker.stale_answers > before and (ctx.instance, ctx.partition) in ends:
+            world.reached["the gate opens by the answer of a deposed leader"] += 1
+            ends[ctx.instance, ctx.partition] = min(end, ends[ctx.instance, ctx.partition])
+        return end
 
     def own(ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
         tenure = honest_own(ctx, recovered, broker_clock, owned_seq)
@@ -98,7 +119,11 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         world.look(ctx.partition, recovered.index, "taken over")
         return tenure
 
-    with patch.object(takeover, "recover", recover), patch.object(takeover, "own", own):
+    with (
+        patch.object(takeover, "recover", recover),
+        patch.object(takeover, "own", own),
+        patch.object(takeover, "end_of_requests", end_of_requests),
+    ):
         yield
 
 
@@ -163,6 +188,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.object(SimTransactionalProducer, "settle", _counting_suspicion(world)),
         patch.object(SimBroker, "append", _noting_letters(world)),
         patch.object(Shard, "_fenced", _counting_fences(world)),
+        patch.object(Shard, "_halt", _noting_halts(world)),
         patch.object(takeover, "RECOVERY_RECORDS_MAX", world.replayed_max),
         patch.object(store_reading, "STORE_RECORDS_MAX", world.store_records_max),
         patch.object(store_reading, "take_stored", _counting_stored(world)),

@@ -24,7 +24,7 @@ from support.simulation.patches import STORE_APPLIED
 from support.simulation.process import Machine, Process
 from support.simulation.readings import Readings
 from support.simulation.settings import Operators, Settings
-from support.simulation.themes import CALM, Themes
+from support.simulation.themes import BROKERS, CALM, Themes
 from support.simulation.traffic import REQUESTS, SMALL_BYTES_MAX, TARGETS, Traffic
 from support.simulation.troubles import UNKNOWN
 from support.simulation.volume import VOLUME, Volume
@@ -75,7 +75,7 @@ class Plan:
         self.by_hand = choose.random() < {"controls": 0.6, "stranger": 0.6, "moves": 1.0}.get(self.theme, 0.2)
         self.duration_ms = choose.choice([30_000.0] if self.theme in ("moves", HELD) else [4_000.0, 12_000.0, 30_000.0])
         self.relay = self.theme == "moves"  # never two at a time: each goes on where the other died
-        stores = self.theme in ("store", "moves")
+        stores = self.theme in ("store", "moves", BROKERS)
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
             self.store_after_ms = HOUR_MS // 3
@@ -293,7 +293,9 @@ class Plan:
 
     def _plan_traffic(self) -> None:
         choose, time = self.random, self.world.time
-        counts = {"store": [60], "moves": [60], HELD: [60], BURST: [200]}.get(self.theme, [5, 20, 60])
+        counts = {"store": [60], "moves": [60], HELD: [60], BURST: [200], BROKERS: [60, 150]}.get(
+            self.theme, [5, 20, 60]
+        )
         for _ in range(choose.choice(counts)):
             when = time.now_ms + choose.uniform(0.0, self.duration_ms)
             if self.theme in (

@@ -14,9 +14,10 @@ from pathlib import Path
 from postdate.sidecar.states import State
 from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
-from support.simulation.judge import gather, judge, judge_indexes, judge_lateness
+from support.simulation.judge import gather, judge, judge_halts, judge_indexes, judge_lateness
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
 from support.simulation.judge_order import judge_order
+from support.simulation.losses import LOSER
 from support.simulation.mutations import Mutation
 from support.simulation.patches import simulated
 from support.simulation.plan import Plan
@@ -87,6 +88,7 @@ def run_seed(
             if plan.theme != VOLUME:  # it compares all pairs
                 judge_order(outcome, plan.traffic, readings, world)
             judge_verdicts(outcome, plan.traffic, world.broker, plan.partitions)
+            judge_halts(outcome, world, {LOSER} if plan.losses.kind else set())
             judge_indexes(outcome, world, plan.traffic, plan.losses.halted())
             for process in list(world.processes):
                 world.exited(process)

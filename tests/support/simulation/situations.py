@@ -66,6 +66,7 @@ THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
         "a broker is killed": "broker killed",
         "a log is handed over to a broker with another clock": "leader moved",
         "a deposed leader answers with an end that is too low": "a deposed leader answers",
+        "such an end opens the gate": "the gate opens by the answer of a deposed leader",
     },
     ADMIN: {"requests of admin clients fail, and nothing else": "admin path silent"},
     STALLS: {
@@ -77,11 +78,12 @@ THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
         "a target refuses every record": "target refuses all",
         "a target refuses some records": "target refuses some",
         "a target takes few records a second": "target slow",
+        "a target acknowledges nothing": "target takes nothing",
         "a target is deleted": "target deleted",
     },
     DISKS: {"the disk of a machine is full": "disk filled", "a write finds no room": "write found no room"},
     ENDS: {
-        "a commit that was copied is refused when it is sent again": "fault end-refused",
+        "an end that was copied is refused when it is sent again": "fault end-refused",
         "the copy decides a transaction": "transactions late",
     },
 }

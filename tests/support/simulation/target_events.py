@@ -80,7 +80,8 @@ class TargetEvents:
 
     def menu(self) -> list[Callable[[float], None]]:
         """Each is called with the time in ms for which the trouble lasts."""
-        return [self.refuse_all, self.refuse_some, self.take_few, self.take_few, self.delete, self.delete_for_long]
+        troubles = [self.refuse_all, self.refuse_some, self.take_few, self.take_few, self.take_none]
+        return [*troubles, self.delete, self.delete_for_long]
 
     def refuse_all(self, for_ms: float) -> None:
         """Every record is refused, as by a schema that the broker checks."""
@@ -96,6 +97,11 @@ class TargetEvents:
         """It takes some records a second; the others time out. Slow is not gone: nothing of it may be a dead letter."""
         per_second = self._random.choice(PER_SECOND)
         self._misbehave("target slow", for_ms, Misbehaviour(self._world.time, per_second=per_second))
+
+    def take_none(self, for_ms: float) -> None:
+        """It acknowledges nothing, while metadata shows nothing against it."""
+        self._misbehave("target takes nothing", for_ms, Misbehaviour(self._world.time, per_second=1e-9))
+        self._reasons = frozenset({Reason.TARGET_UNAVAILABLE})
 
     def delete(self, _for_ms: float) -> None:
         """It is deleted, and created again within seconds."""

@@ -7,6 +7,8 @@ Thread rule: one thread.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -36,6 +38,10 @@ ENDS = "ends"
 
 CLUSTER_THEMES = (BROKERS, ADMIN, STALLS, STAMPS, BAD_TARGET, DISKS, ENDS)
 CALM = frozenset({ADMIN, BAD_TARGET})
+#: How often the faults of a theme befall a schedule that has another theme.
+_RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
+#: Themes whose schedules have no faults of other ones: what they judge needs that, or they are long without.
+NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst"})
 #: ms. How long a theme lasts, where it is not drawn as usual.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
@@ -53,6 +59,10 @@ class Themes:
         self.cluster = ClusterEvents(plan.world, self._random, plan.events)
         self.targets = TargetEvents(plan.world, self._random, plan.traffic, {})
         self._late: frozenset[str] = frozenset()  # targets whose messages must not be late
+        self._rare = frozenset[str]()  # the themes whose faults befall this schedule of another one, too
+        if self._theme not in NO_OTHERS:
+            drawn = Random(f"{seed}/rare")  # a separate stream: drawing here changes nothing else of the schedule
+            self._rare = frozenset(name for name, share in _RARE.items() if drawn.random() < share)
         plan.duration_ms = _DURATION_MS.get(self._theme, plan.duration_ms)
         if self._theme == BROKERS:
             plan.by_hand = self._random.random() < 0.5
@@ -70,7 +80,7 @@ class Themes:
 
     def before_topics(self) -> None:
         """Set up what must be there before there are topics."""
-        if self._theme == BROKERS:
+        if self._theme == BROKERS or BROKERS in self._rare:
             self.cluster.several_brokers()
 
     def plan_events(self) -> None:
@@ -109,6 +119,24 @@ class Themes:
             world.time.at(now + 10_000.0, lambda: trouble(for_ms))
             self._late = frozenset({GOOD})
 
+        self._plan_rare()
+
+    def _plan_rare(self) -> None:
+        """One or two faults of each of the rare themes."""
+        plan, choose, world = self._plan, self._random, self._plan.world
+        events: dict[str, list[Callable[[], None]]] = {
+            BROKERS: [self._strike_broker, self.cluster.move_leader],
+            ADMIN: [functools.partial(self.cluster.silence_admin, 5_000.0)],
+            STALLS: [self.cluster.suspend],
+            DISKS: [self.cluster.fill_disk, self.cluster.fill_disk],
+        }
+        for name in sorted(self._rare):
+            world.reached[f"rare: {name}"] += 1
+            for event in events.get(name, []):
+                world.time.at(world.time.now_ms + choose.uniform(0.0, plan.duration_ms), event)
+        if ENDS in self._rare:
+            world.faults.rates |= {"end-copied": 0.2, "end-refused": 0.3}
+
     def _leap(self) -> None:
         """The cluster's clock goes forward by ten seconds, and a request shows it: a beat comes first, and behind it
         everything that has fallen due."""
@@ -121,7 +149,9 @@ class Themes:
                 self._plan.traffic.send_plain(index)
 
     def _strike_broker(self) -> None:
-        self._random.choice([self.cluster.freeze_leader, self.cluster.freeze_leader, self.cluster.kill_broker])()
+        cluster = self.cluster
+        frozen = [cluster.freeze_leader, cluster.freeze_until_a_commit, cluster.freeze_until_a_commit]
+        self._random.choice([*frozen, cluster.kill_broker])()
 
     def patience_ms(self) -> float:
         """How much longer than its duration the schedule lasts: until the last stall has ended by itself."""

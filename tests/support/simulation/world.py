@@ -86,6 +86,7 @@ class World:
             set()
         )  # partition, offset of what waited for a target that failed or is held
         self.troubles = Troubles(self.time)
+        self.halts: list[tuple[int, str]] = []  # partition, and which process halted its shard why
         self.failed: set[str] = set()  # targets that refuse or lose records: in which order others leave is not judged
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)

@@ -222,6 +222,8 @@ class TimerIndex:
             size_bytes_max -= sum(map(len, values))
         if limit > 0 and size_bytes_max > 0 and self._messages.at < before:
             more_keys, more_values = self._scan_cursor(self._messages, before, limit, size_bytes_max)
+            if not keys:
+                return more_keys, more_values
             keys += more_keys
             values += more_values
         return keys, values

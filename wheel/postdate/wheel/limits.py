@@ -34,6 +34,13 @@ INLINE_VALUE_SIZE_BYTES_MAX: Final = 16 * 1024
 # Memory of a shard's memtables; two of them exist while one is flushed.
 WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
 
+# Memory of the memtables of all shards of a process; what is being written out comes on top. Beyond it each write makes
+# a file, so it is what eight busy shards may hold (two write buffers each), and 4 MiB for each of 64.
+MEMTABLES_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
+
+# Step in which a memtable takes memory. RocksDB would take 1 MiB for the first entry of each column family.
+ARENA_BLOCK_SIZE_BYTES: Final = 128 * 1024
+
 # Block cache shared by the shards of a process unless they are given one each.
 CACHE_SIZE_BYTES: Final = 64 * 1024 * 1024
 

@@ -23,13 +23,20 @@ class Resources:
     """Memory that the shards of one process share: block cache and memtables."""
 
     cache: Cache
-    buffers: WriteBufferManager | None = None
+    buffers: WriteBufferManager
 
     @staticmethod
-    def create(cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = 0) -> Resources:
-        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, 0 does not."""
-        buffers = WriteBufferManager(buffers_size_bytes, False) if buffers_size_bytes else None
-        return Resources(Cache(cache_size_bytes), buffers)
+    def create(
+        cache_size_bytes: int = limits.CACHE_SIZE_BYTES, buffers_size_bytes: int = limits.MEMTABLES_SIZE_BYTES_MAX
+    ) -> Resources:
+        """Resources of the given sizes; `buffers_size_bytes` bounds the memtables of all shards, as far as they are
+        not being written out already: no write ever waits for that."""
+        return Resources(Cache(cache_size_bytes), WriteBufferManager(buffers_size_bytes, False))
+
+    @property
+    def is_crowded(self) -> bool:
+        """True if the memtables take more than half of their bound: whoever writes nothing should release its own."""
+        return self.buffers.get_usage() > self.buffers.get_buffer_size() // 2
 
 
 @functools.cache
@@ -87,8 +94,7 @@ def database_options(options: IndexOptions) -> Options:
     rocks.set_stats_dump_period_sec(0)
     rocks.set_stats_persist_period_sec(0)
     rocks.set_write_buffer_size(options.write_buffer_size_bytes)
-    if options.resources.buffers is not None:
-        rocks.set_write_buffer_manager(options.resources.buffers)
+    rocks.set_write_buffer_manager(options.resources.buffers)
     return rocks
 
 
@@ -102,6 +108,7 @@ def family_options(options: IndexOptions, bodies: bool) -> Options:
     table.set_bloom_filter(10, False)
     rocks.set_block_based_table_factory(table)
     rocks.set_write_buffer_size(options.write_buffer_size_bytes)
+    rocks.set_arena_block_size(limits.ARENA_BLOCK_SIZE_BYTES)
     rocks.set_compression_type(DBCompressionType.lz4())
     # A finished prefix is deleted, not overwritten: files full of tombstones are compacted before scans walk them.
     rocks.add_compact_on_deletion_collector_factory(1024, 512, 0.5)

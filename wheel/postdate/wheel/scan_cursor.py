@@ -28,9 +28,10 @@ class ScanCursor:
         return bool(self._found)
 
     def found(self, keys: list[bytes]) -> None:
-        """A scan from `at` has found these keys first. REQUIRES: not empty, complete, ascending."""
+        """A scan from `at` has found these keys first; the list stays the caller's. O(keys). REQUIRES: not empty,
+        complete, ascending."""
         self.at = keys[0]
-        self._found = keys
+        self._found = keys.copy()
 
     def found_nothing(self, before: bytes) -> None:
         """A scan from `at` has found nothing below `before`."""

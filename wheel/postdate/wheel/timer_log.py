@@ -66,6 +66,7 @@ class TimerLog:
         """
         create_directory(path)
         self.endings = EndingWindow(options.ended_window_ms)
+        self._resources = options.resources
         self._db = Database(path, options)
         try:
             self._load(identity)
@@ -372,8 +373,11 @@ class TimerLog:
     def reclaim(self, before: bytes) -> bool:
         """Give the disk space of ended entries below `before` back, once there is enough of it; True where it was done.
 
-        Takes about 1 s for 600 MB (the GIL is released), so call it when nothing is due.
+        Writes the memtables out first, if those of the process are crowded. Takes about 1 s for 600 MB (the GIL is
+        released), so call it when nothing is due.
         """
+        if self._resources.is_crowded:
+            self._db.flush(wait=True)
         if self.reclaimable_size_bytes < limits.RECLAIM_SIZE_BYTES_MIN:
             return False
         self._db.flush(wait=True)

@@ -73,6 +73,9 @@ RECORD_CODES = frozenset(
     }
 )
 
+#: The client has given a record up before the broker decided about it: something else has failed the transaction.
+PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
 #: What a commit is answered where records failed in the client; *measured*: the reason is in their reports alone.
 #: Where the broker refused them, a commit is answered with its reason.
 LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
@@ -162,6 +165,19 @@ def blame(fault: KafkaFault) -> Blame:
     return _BLAME.get(fault.code, Blame.REFUSED)
 
 
+#: Refusals of a record sent alone that its topic repeats until somebody changes the topic: what a broker validates
+#: (a schema, the key of a compacted topic) and its size. Left out: a stamp, which the clocks of brokers judge; a broken
+#: checksum; a policy or a format of the cluster, which may change with the broker that answers.
+_FINAL_CODES = frozenset(
+    {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
+)
+
+
+def is_final(fault: KafkaFault) -> bool:
+    """True if time alone does not resolve this refusal of a record that was sent alone."""
+    return fault.code in _FINAL_CODES
+
+
 def error_of(raised: KafkaException | KafkaError) -> KafkaError:
     """The KafkaError inside an exception of the client, or the error itself."""
     if isinstance(raised, KafkaError):
@@ -185,7 +201,7 @@ def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
     """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
     together with its transaction, Fenced or FatalClient where the producer is done for."""
     code = error.code()
-    missing = ": no ACL allows to write to the topic" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+    missing = f": no ACL allows to write to topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
     message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
     if error.fatal():
         return (Fenced if code in FENCED_CODES else FatalClient)(message, code)

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from postdate.connectors.kafka.errors import KafkaFault, NotAuthorized, Unreachable
+from postdate.connectors.kafka.listeners import protocol_mismatch
 from postdate.connectors.kafka.settings import KafkaSettings
 
 _LISTEN_S: Final = 5.0
@@ -38,8 +39,8 @@ away."""
 
 def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault | None:
     """Why not one of the brokers can be talked to: NotAuthorized if a broker refused the credentials or the TLS
-    handshake, which only a person can change; Unreachable otherwise. None if the library reports nothing of the kind in
-    some seconds, or once `over` is true."""
+    handshake, or speaks the other protocol, which only a person can change; Unreachable otherwise. None if the library
+    reports nothing of the kind in some seconds, or once `over` is true."""
     heard: dict[int, str] = {}
 
     def hear(error: KafkaError) -> None:
@@ -52,8 +53,13 @@ def complaint(settings: KafkaSettings, over: Callable[[], bool]) -> KafkaFault |
     deadline = time.monotonic() + _LISTEN_S
     while heard.keys().isdisjoint(_DECISIVE) and not over() and time.monotonic() < deadline:
         client.poll(0.1)
+    if not heard or over():
+        return None
     code = next((code for code in _TELLING if code in heard), None)
-    if code is None or over():
+    # Of a listener of the other protocol librdkafka reports a broken connection, or only that the broker is down.
+    if code in (None, KafkaError._TRANSPORT) and (mismatch := protocol_mismatch(settings.admin_conf())):
+        return NotAuthorized(mismatch, KafkaError._SSL)
+    if code is None:
         return None
     is_refusal = (code in _REFUSALS and _NO_TOKEN not in heard[code]) or _ALERT.search(heard[code])
     return (NotAuthorized if is_refusal else Unreachable)(heard[code], code)

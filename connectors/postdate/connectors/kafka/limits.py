@@ -44,9 +44,19 @@ GATHER_INTERVAL_S = 0.01
 #: ms. The longest pause between attempts to reach a broker; the client's 10 s would be lateness after its restart.
 RECONNECT_BACKOFF_MS_MAX = 1_000
 
-#: ms. How often a consumer asks who leads what. A broker that hangs answers nothing: a consumer would wait for it for a
-#: minute though others lead by then. A producer needs no such question: it is replaced after a transaction that failed.
+#: ms. How often a consumer asks who leads what. The library's 5 minutes would be lateness after an election. A producer
+#: needs no such question: it is replaced after a transaction whose end was slow or unknown.
 METADATA_REFRESH_MS = 5_000
+
+#: ms. How long a consumer waits for the answer to a request, then the library closes the connection. The library sends
+#: every question about leaders and coordinators to the broker that it used last (librdkafka 2.16,
+#: `rd_kafka_broker_weight_usable`), and to a reader of one partition that is its leader. If that broker freezes, every
+#: question goes to it until its connection closes: with the library's minute, readers and members went on 51 to 60 s
+#: after another broker led. With this value they go on within 10 s, a metadata refresh and a new connection.
+CONSUMER_ANSWER_MS_MAX = 10_000
+
+#: Bytes of one fetch: over a slow line, it arrives whole within CONSUMER_ANSWER_MS_MAX.
+FETCH_SIZE_BYTES_MAX = 8 * 1024 * 1024
 
 #: s. How long an admin request may take.
 ADMIN_TIMEOUT_S = 15.0

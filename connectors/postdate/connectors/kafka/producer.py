@@ -36,6 +36,8 @@ from postdate.connectors.kafka.settings import ClientConf, KafkaSettings, log
 
 #: s. How long one wait for room in the client's queue lasts.
 _QUEUE_WAIT_S = 0.05
+#: s. How long one wait for delivery reports lasts before the transaction's own state is looked at.
+_REPORT_WAIT_S = 0.02
 #: s. How long to wait before a retriable call is repeated; some of them return at once.
 _RETRY_PAUSE_S = 0.02
 
@@ -156,11 +158,38 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         except KafkaException as error:
             raise classify(error, f"begin a transaction of {self._id}") from error
 
+    def flush(self, timeout_s: float) -> int:
+        deadline = time.monotonic() + timeout_s
+        left = super().flush(min(timeout_s, _REPORT_WAIT_S))
+        while left and (wait_s := deadline - time.monotonic()) > 0:
+            before, left = left, super().flush(min(wait_s, _REPORT_WAIT_S))
+            if left == before:
+                self._check_open()
+        return left
+
+    def _check_open(self) -> None:
+        """Raises the fault that has failed the open transaction, if one has.
+
+        The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing; the
+        error is _STATE while the open one is sound, else the error that failed it (`rd_kafka_txn_require_states0` in
+        rdkafka_txnmgr.c).
+        """
+        try:
+            self._open().begin_transaction()
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError._STATE:
+                raise classify(error, f"go on with a transaction of {self._id}") from error
+        else:
+            raise AssertionError("no transaction was open")
+
     def commit(self) -> None:
         self._end(self._open().commit_transaction, "commit")
 
     def abort(self) -> None:
-        self._end(self._open().abort_transaction, "abort")
+        try:
+            self._end(self._open().abort_transaction, "abort")
+        except AbortRequired as fault:  # librdkafka sets this flag for every unknown error of EndTxn, of an abort too
+            raise UnknownOutcome(str(fault), fault.code) from fault
 
     def settle(self) -> bool:
         self._serve_events()
@@ -215,12 +244,18 @@ def _serving(doing: str) -> Iterator[None]:
 
 
 def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
-    """The library's callback that calls ours; `Any`, since a report's message has always an offset and a timestamp."""
+    """The library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
+
+    A record has no offset if its batch lost its answer and a later batch was acknowledged: the library then takes both
+    for acknowledged (librdkafka 2.16, `rd_kafka_dr_implicit_ack`). Its timestamp is not the broker's then.
+    """
 
     def report(error: KafkaError | None, message: Any) -> None:
-        if error is None:
-            on_delivery(None, message.offset(), message.timestamp()[1])
-        else:
+        if error is not None:
             on_delivery(classify_delivery(error, message.topic()), -1, -1)
+        elif (offset := message.offset()) is None:
+            on_delivery(None, -1, -1)
+        else:
+            on_delivery(None, offset, message.timestamp()[1])
 
     return report

@@ -210,7 +210,8 @@ class LogReader(Protocol):
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
         """Returns up to `records_max` records in offset order; blocks until at least one is there or `timeout_s` has
-        passed. Empty means only that nothing came in time: compare `position` with the end that is wanted.
+        passed. Empty means only that nothing came in time: compare `position` with the end that is wanted. If the
+        partition's leader freezes and another broker leads, reading continues within 30 s from then.
 
         Raises OffsetOutOfRange where the position is not in the log (never resets by itself), Unreachable only where
         the client itself gave up, NotAuthorized, FatalClient.
@@ -263,7 +264,10 @@ class TransactionalProducer(Protocol):
         """
 
     def flush(self, timeout_s: float) -> int:
-        """Waits until every record has its delivery report, and serves them; returns how many are still without."""
+        """Waits until every record has its delivery report, and serves them; returns how many are still without.
+
+        Raises what `commit` would raise as soon as the transaction has failed and reports stop coming: the client sends
+        nothing more of it, and the other records would wait for the message time-out."""
 
     def commit(self) -> None:
         """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
@@ -272,10 +276,11 @@ class TransactionalProducer(Protocol):
         says which and why), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or not."""
 
     def abort(self) -> None:
-        """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome,
-        Fenced, and FatalClient, which is to be expected after records have timed out: the coordinator may refuse to
-        end a transaction that it has given up itself. None of these lets the transaction commit later: destroy this
-        producer and fence anew."""
+        """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome, also
+        if the coordinator refuses the abort; Fenced; and FatalClient, which is to be expected after records have timed
+        out: the coordinator may refuse to end a transaction that it has given up itself. Never raises AbortRequired.
+        After any of these, destroy this producer and fence again: no transaction without a commit request can commit,
+        and the log shows what became of one with a commit request."""
 
     def settle(self) -> bool:
         """Serves callbacks until none is left; True where the next transaction may begin on this producer.
@@ -386,8 +391,9 @@ class Kafka(Protocol):
     """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
 
     def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
-        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake;
-        Unreachable otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
+        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake, or if
+        every bootstrap address answers with TLS although `security.protocol` is without it, or the reverse; Unreachable
+        otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
 
     def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
         """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to

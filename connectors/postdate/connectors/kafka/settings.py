@@ -53,6 +53,7 @@ _OURS: Mapping[str, str] = {
 _RANGES: Mapping[str, tuple[int, int]] = {
     "transaction.timeout.ms": (2_000, 900_000),
     "message.timeout.ms": (500, 60_000),
+    "fetch.wait.max.ms": (0, limits.CONSUMER_ANSWER_MS_MAX - 1_000),
 }
 
 _COMMON: Properties = {
@@ -69,6 +70,8 @@ _CONSUMER: Properties = {
     "queued.max.messages.kbytes": limits.FETCHED_AHEAD_KB_MAX,
     "fetch.queue.backoff.ms": limits.FETCH_QUEUE_BACKOFF_MS,
     "topic.metadata.refresh.interval.ms": limits.METADATA_REFRESH_MS,
+    "socket.timeout.ms": limits.CONSUMER_ANSWER_MS_MAX,
+    "fetch.max.bytes": limits.FETCH_SIZE_BYTES_MAX,
 }
 _MEMBER: Properties = {
     "session.timeout.ms": limits.SESSION_TIMEOUT_MS,

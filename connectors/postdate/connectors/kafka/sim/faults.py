@@ -18,7 +18,7 @@ FAULTS: Mapping[str, str] = {
     "answer-lost": "a request is carried out, and the connection breaks before the answer",
     "slow": "an answer takes up to some seconds",
     "end-copied": "an EndTxn is delayed in the network, sent again and answered; the first copy arrives later",
-    "end-refused": "a commit that is sent again after a copy of it was delayed is answered by an error: abort",
+    "end-refused": "an end that is sent again after a copy of it was delayed is answered by an error: abort",
     "coordinator-away": "the coordinators answer nobody for some seconds",
     "markers-late": "the outcome of a transaction is decided, its markers are written later, each log by itself",
     "added-apart": "the partitions of a transaction are added to it one by one, and not in one request",

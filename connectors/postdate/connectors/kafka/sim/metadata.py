@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 #: ms. A client looks at its topics again this often (topic.metadata.refresh.interval.ms).
 TOPIC_AGE_MS_MAX = 300_000.0
-#: ms. How long a fetch waits for a leader that does not answer (socket.timeout.ms).
+#: ms. How long a fetch waits for a leader that does not answer: the library's default of socket.timeout.ms, six times
+#: that of the product's consumers, so that schedules are harder than the product needs.
 FETCH_TIMEOUT_MS = 60_000.0
 #: How often a client that looks again asks the deposed leader, who names itself: one broker of three.
 _ASKS_DEPOSED = 1 / 3

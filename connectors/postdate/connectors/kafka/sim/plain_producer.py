@@ -72,7 +72,7 @@ class SimPlainProducer:
         self._metadata = Metadata(broker)
         self._clock = clock
         self._size_max = message_bytes_max
-        self._queue: list[Queued] = []
+        self._queue: dict[Queued, None] = {}  # in their order
         self._destroyed = False
         self._transport_failed = False
         self._created_ms = created_ms
@@ -94,7 +94,8 @@ class SimPlainProducer:
             raise RecordRejected(f"{topic} has no partition {partition}", KafkaError._UNKNOWN_PARTITION)
         if partition < 0 and partitions:
             partition = partition_for(key, partitions)
-        self._queue.append(Queued(topic, partition, key, value, list(headers), on_delivery, self._link.time.now_ms))
+        queued = Queued(topic, partition, key, value, list(headers), on_delivery, self._link.time.now_ms)
+        self._queue[queued] = None
         if self._link.faults.strikes("sent-early"):
             self._send(deadline_ms=self._link.time.now_ms)
 
@@ -204,7 +205,7 @@ class SimPlainProducer:
 
     def _reported(self, queued: Queued, error: KafkaException | None) -> None:
         queued.reported = True
-        self._queue = [each for each in self._queue if each is not queued]
+        self._queue.pop(queued, None)
         if error is not None:
             self._lost(queued, error)
         if queued.on_delivery is None:

@@ -91,6 +91,16 @@ class SimTransactionalProducer(SimPlainProducer):
             raise AbortRequired(f"The transaction has failed: {self._failed}", KafkaError._STATE)
         super().produce(topic, value, key, headers, partition, on_delivery)
 
+    def flush(self, timeout_s: float) -> int:
+        deadline_ms = self._link.time.now_ms + timeout_s * 1000
+        left = super().flush(0.0)
+        while left and self._link.time.now_ms < deadline_ms:
+            if self._failed is not None:
+                raise self._failed
+            self._link.wait(min(RETRY_MS, max(deadline_ms - self._link.time.now_ms, 1.0)))
+            left = super().flush(0.0)
+        return left
+
     def commit(self) -> None:
         self._usable()
         self._send(self._link.time.now_ms + limits.TRANSACTION_TIMEOUT_MS)
@@ -104,7 +114,10 @@ class SimTransactionalProducer(SimPlainProducer):
     def abort(self) -> None:
         self._usable()
         self._purge()
-        self._end(commit=False)
+        try:
+            self._end(commit=False)
+        except AbortRequired as fault:
+            raise UnknownOutcome(str(fault), fault.code) from fault
         if self._timed_out:
             coordinator = self._broker.transactions
             self._epoch = self._repeat(
@@ -140,7 +153,7 @@ class SimTransactionalProducer(SimPlainProducer):
         """EndTxn at the coordinator; or, as a fault, its first copy stays under way while the client sends another."""
         coordinator = self._broker.transactions
         identity = (self._id, self._producer, self._epoch)
-        if commit and self._copied and self._link.faults.strikes("end-refused"):
+        if self._copied and self._link.faults.strikes("end-refused"):
             self._copied = False
             raise abort_required("the coordinator failed")
         if not self._link.faults.strikes("end-copied"):
@@ -203,7 +216,7 @@ class SimTransactionalProducer(SimPlainProducer):
 
     def _purge(self) -> None:
         """Give up what was not sent; nobody learns why."""
-        purged, self._queue = self._queue, []
+        purged, self._queue = self._queue, {}
         for queued in purged:
             queued.reported = True
             if queued.on_delivery is not None:

@@ -1,0 +1,90 @@
+"""More of the sidecar with one safeguard taken out: what keeps a bad target from the others, and its messages alive.
+
+As `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+
+from postdate.sidecar.batch import BatchBuilder
+from postdate.sidecar.batch_content import Batch, Refusal
+from postdate.sidecar.draft import Draft
+from postdate.sidecar.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.wheel.entry import Entry
+from support.simulation.themes import BAD_TARGET
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _slow_is_unavailable(_: World) -> AbstractContextManager[object]:
+    """A message whose target times out ends as a dead letter after its own budget, whatever else the target took."""
+
+    def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        isolated = self._isolated.get(name)
+        return isolated.refusal if isolated is not None and now_ms >= due_ms + self._budget_ms else None
+
+    return patch.object(FaultAttribution, "spent", spent)
+
+
+def _nobody_isolated(_: World) -> AbstractContextManager[object]:
+    """A target that refuses records keeps its place in the transactions of all others, and aborts them."""
+
+    def aborted(self: FaultAttribution, attempt: Attempt, now_ms: int) -> Finding:
+        return Finding.BACK_OFF
+
+    return patch.object(FaultAttribution, "aborted", aborted)
+
+
+def _budget_from_fault(_: World) -> AbstractContextManager[object]:
+    """The retry budget of a message does not count from its due time: who comes late is given up at once."""
+
+    def spent(self: FaultAttribution, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        isolated = self._isolated.get(name)
+        is_away = isolated is not None and isolated.failed_at - isolated.acknowledged_at >= self._budget_ms
+        return isolated.refusal if isolated is not None and is_away else None
+
+    return patch.object(FaultAttribution, "spent", spent)
+
+
+def _first_dues_forgotten(_: World) -> AbstractContextManager[object]:
+    """Which due time an earlier request got is not known: a control that names its offset finds nothing."""
+    return patch.object(Draft, "_first_due", lambda self, offset: None)
+
+
+def _given_up_at_once(_: World) -> AbstractContextManager[object]:
+    """A target that metadata shows as missing is not waited for until the retry budget after the due time."""
+    honest = BatchBuilder._judge
+
+    def judge(self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size: int, now_ms: int, *more: Any) -> Any:
+        target = self._target_of(entry.target)
+        fails = target is not None and not target.works
+        return honest(self, batch, entry, key, size, now_ms + self._budget_ms if fails else now_ms, *more)
+
+    return patch.object(BatchBuilder, "_judge", judge)
+
+
+def _half_the_grace(_: World) -> AbstractContextManager[object]:
+    """A message expires after half of its grace."""
+    honest = BatchBuilder._judge
+
+    def judge(self: BatchBuilder, batch: Batch, entry: Entry, *more: Any) -> Any:
+        return honest(self, batch, msgspec.structs.replace(entry, grace_ms=entry.grace_ms // 2), *more)
+
+    return patch.object(BatchBuilder, "_judge", judge)
+
+
+ISOLATION_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "slow is unavailable": (_slow_is_unavailable, BAD_TARGET),
+    "nobody is isolated": (_nobody_isolated, BAD_TARGET),
+    "first due times forgotten": (_first_dues_forgotten, "controls"),
+    "a missing target is not waited for": (_given_up_at_once, BAD_TARGET),
+    "half the grace": (_half_the_grace, "controls"),
+    "retry budget not from the due time": (_budget_from_fault, BAD_TARGET),
+}

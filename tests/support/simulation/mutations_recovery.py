@@ -1,0 +1,54 @@
+"""More of the sidecar with one safeguard taken out: what a recovery believes, when it halts, and what it keeps.
+
+As `mutations`, whose table lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest.mock import patch
+
+from postdate.connectors.kafka.errors import Retriable
+from postdate.connectors.kafka.seam import Record
+from postdate.sidecar import dispatch_tail
+from postdate.sidecar.bound_check import BoundCheck
+from postdate.sidecar.confirmation import Confirmation
+from postdate.sidecar.errors import Halted, HaltReason
+from support.simulation.themes import BROKERS, STALLS
+from support.simulation.world import World
+
+Mutation = Callable[[World], AbstractContextManager[object]]
+
+
+def _bound_not_verified(_: World) -> AbstractContextManager[object]:
+    """The end of the dispatch log that a deposed leader named is believed: the fates behind it are missed."""
+    return patch.object(BoundCheck, "verify", lambda self, offset: None)
+
+
+def _halts_at_once(_: World) -> AbstractContextManager[object]:
+    """A halt stands as soon as it is found: the answer of a deposed leader halts a shard that has lost nothing."""
+    return patch.object(Confirmation, "confirm", lambda self, halt, standing: None)
+
+
+def _stall_halts(_: World) -> AbstractContextManager[object]:
+    """A log that nobody can read for a while halts the shard."""
+    honest = dispatch_tail._batches
+
+    def batches(*arguments: Any) -> Generator[list[Record], None, None]:
+        try:
+            yield from honest(*arguments)
+        except Retriable as fault:
+            if str(fault).startswith("no progress"):
+                raise Halted(HaltReason.FOREIGN_RECORD, str(fault)) from fault
+            raise
+
+    return patch.object(dispatch_tail, "_batches", batches)
+
+
+RECOVERY_MUTATIONS: dict[str, tuple[Mutation, str]] = {
+    "bound of the recovery not verified": (_bound_not_verified, BROKERS),
+    "halts not confirmed": (_halts_at_once, BROKERS),
+    "a stall halts": (_stall_halts, STALLS),
+}
