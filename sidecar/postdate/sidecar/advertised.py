@@ -1,6 +1,7 @@
-"""Where other processes of the deployment reach this one's HTTP port: what it puts behind its client id in the group.
+"""The address under which other processes of the deployment reach this process's HTTP port. It is appended to the
+client id of the group consumer.
 
-Thread rule: pure, but for one question to the system's routing table.
+Thread rule: pure, except for one query to the system's routing table.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from postdate.sidecar.config import Config
 
 
 def advertised_address(config: Config) -> str:
-    """HOST:PORT of this process for others; empty where it serves no port.
+    """HOST:PORT of this process for others; empty if it serves no port.
 
-    The host is `http.advertise`, else `http.host`, else, where that stands for every address of the machine, the one by
-    which Kafka is reached: whoever can be a member can be found there.
+    The host is `http.advertise` if set, otherwise `http.host`. If that means every address of the machine, it is the
+    local address of the route to Kafka, since every group member can reach Kafka.
     """
     http = config.http
     if not http.port:

@@ -1,11 +1,11 @@
-"""What a fenced shard does before it may take its transactional id back: find out who holds it now.
+"""Decides whether a fenced shard may take its transactional id back: it first finds out who holds the id now.
 
-Step 5 of docs/protocol.md, "Running". The dispatch log is read *before* any new init: two deployments that fence each
-other back would never end, so an owner of another group that has spoken there stays in peace, if its group comes first
-in the order of names. That order is the same for all shards of both. Where each shard is left to who came last, one
-deployment may keep some and the other the rest, and what was given up nobody serves once one of them is stopped. Only
-when the group confirms that the partition is still ours, and whoever fenced has spoken or has had the time to, is the
-id taken back.
+Step 5 of docs/protocol.md, "Running". The dispatch log is read *before* any new init. Otherwise two deployments would
+fence each other for ever. If the log shows a newer owner of another group whose group id sorts first, this shard gives
+up. The order of group ids is the same for all shards. If the last owner of each shard won instead, each deployment
+could keep some shards; when one of the two is stopped, nobody would serve the shards that the other had given up. The
+id is taken back only if two conditions hold: the group confirms that the partition is still ours, and the other owner
+either belongs to our group or has had time to write its owner record.
 
 Thread rule: `reassure` from the poll thread, everything else from the shard's.
 """
@@ -18,7 +18,8 @@ from postdate.sidecar.shard_context import ShardContext
 
 
 class AfterFence:
-    """The time from a fence until its end; `foreign` is who has taken over for good, empty where nobody has."""
+    """The time from a fence to its resolution. `foreign` describes the deployment that has taken over for good; empty
+    if there is none."""
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
@@ -28,7 +29,7 @@ class AfterFence:
         self.foreign = ""
 
     def begin(self, takeover_number: int | None) -> None:
-        """The shard was fenced in the takeover of this number; None: that of the fence before."""
+        """The shard was fenced during the takeover with this number; None: the number of the previous fence."""
         if takeover_number is not None:
             self._takeover = takeover_number
         self._reassured = False
@@ -39,7 +40,7 @@ class AfterFence:
         self._reassured = True
 
     def may_return(self) -> bool:
-        """True where the shard may fence anew; False: look again later, or never where `foreign` says who is there."""
+        """True if the shard may fence again. False: check again later, or never if `foreign` is set."""
         ctx = self._ctx
         last = takeover.last_record(ctx)
         spoke = last is not None and last.takeover > self._takeover

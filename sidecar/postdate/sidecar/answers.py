@@ -1,12 +1,12 @@
-"""Verdicts: what became of a request, told on the verdicts topic in the transaction that makes it true.
+"""Verdicts: the outcome of a request, written to the verdicts topic in the transaction that makes it true.
 
-Decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md): by then the entry that a control
-acts on may be gone, because a successor delivered it meanwhile.
+A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md). By then a successor
+may have delivered the entry that a control acts on.
 
-| setting | answered |
+| setting | answered requests |
 | --- | --- |
-| `none` | nothing |
-| `control` | cancel, reschedule, replace, and what was refused and carried an action |
+| `none` | none |
+| `control` | cancels, reschedules, replacements, and refused requests that carry an action |
 | `all` | these, and every request to schedule: when it is stored, and with its final fate |
 
 Thread rule: belongs to the shard's thread.
@@ -29,7 +29,7 @@ _CANCEL = "cancel"
 
 
 class Answers:
-    """Makes the verdict records of one shard; `controls` and `all` say which are wanted."""
+    """Creates the verdict records of one shard; `controls` and `all` state which ones the setting requires."""
 
     def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:
         self.controls = mode != "none"
@@ -46,7 +46,7 @@ class Answers:
         return NOBODY, self._topic, self._partition, key, value, []
 
     def to_ended(self, entry: Entry, offset: int) -> list[Message]:
-        """The answers when a control has ended an entry: to itself, and to the request that took its place."""
+        """The answers after a control has ended an entry: to that entry, and to the request that replaced it."""
         replaced = entry.kind == Kind.REPLACED
         answers: list[Message] = []
         if self.all:
@@ -63,7 +63,7 @@ class Answers:
         return []
 
     def to_control(self, draft: Draft, entry: Entry, offset: int) -> list[Message]:
-        """The answer to a cancel or reschedule, from what it acts on as that is now."""
+        """The answer to a cancel or reschedule, from the present state of the entry that it acts on."""
         if not self.controls:
             return []
         verdict, of = _outcome(draft, entry, offset)
@@ -90,7 +90,7 @@ def _outcome(draft: Draft, entry: Entry, offset: int) -> tuple[Verdict, int]:
 
 
 def _asked(headers: Headers) -> tuple[bytes | None, bytes]:
-    """The action and the id of a request that could not be parsed, as far as they are readable."""
+    """The action and the id of a request that could not be parsed, if they are readable."""
     said = {name: value for name, value in headers if name in (ACTION, ID)}
     caller_id = said.get(ID) or b""
     try:

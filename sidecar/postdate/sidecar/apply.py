@@ -1,8 +1,8 @@
-"""What a request and a fate do to the state of a shard: the two functions on which exactly once rests.
+"""The effect of requests and of fates on the state of a shard. Exactly-once delivery depends on these two functions.
 
-`apply_request` is ingest; `apply_fate` is recovery, and after an own commit `batch.finish` does the same in bulk.
-Both depend on the draft and their arguments alone, so a restart that reads the same records comes to the same state.
-The five rules of `docs/protocol.md`, "One rule for everything", are marked where they act.
+`apply_request` runs at ingest. `apply_fate` runs in recovery; after an own commit, `batch.finish` has the same effect
+in bulk. Both depend only on the draft and their arguments, so a restart that reads the same records reaches the same
+state. Comments mark the five rules of `docs/protocol.md`, "One rule", where they apply.
 
 Thread rule: that of the draft.
 """
@@ -36,7 +36,7 @@ _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
 
 
 def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
-    """Ingest one request; returns the first due time of the entry that it became, NO_FIRST_DUE where it became none.
+    """Ingest one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
 
     REQUIRES: `record.offset` is at or above the draft's R, and requests are applied in offset order.
     """
@@ -57,7 +57,7 @@ def apply_request(draft: Draft, record: Record, request: Request | RequestRefuse
 
 
 def _catch_up(draft: Draft, offset: int, request: Request, mark: Mark) -> None:
-    """Do what the fates of a request could not say: which id has ended, and which grace a reschedule gave."""
+    """Apply what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
     if request.action == Action.SCHEDULE:
         if request.id:
             draft.note_end(offset, request.id, mark.sent)
@@ -79,7 +79,7 @@ def _acts_on(draft: Draft, offset: int, request: Request) -> tuple[int, bytes | 
 def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False) -> Entry:
     """The entry of a request that ends as a dead letter: its record as sent, with the reason.
 
-    `stored`: it was accepted and stored under other rules, so its end must take it out of STORE.
+    `stored`: the request was accepted and stored under other rules, so its end must remove it from STORE.
     """
     return Entry(
         kind=Kind.DEAD,
@@ -188,8 +188,8 @@ def _control(draft: Draft, record: Record, request: Request) -> int:
 
 
 def _beyond_horizon(draft: Draft, old: Entry, request: Request) -> RequestRefused | None:
-    """Why a reschedule must not be carried out: where nothing is stored, the horizon counts from the request that it
-    moves, which is what the entry would be rebuilt from (invariant I5)."""
+    """The reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the request
+    that is moved, since the entry would be rebuilt from that request (invariant I5)."""
     if request.action != Action.RESCHEDULE or draft.store_after_ms:
         return None
     delay_ms = request.due_ms - old.accepted_ms
@@ -209,7 +209,7 @@ def _pending(draft: Draft, offset: int, at: bytes | None) -> tuple[bytes, Entry]
 
 
 def _end(draft: Draft, key: bytes, old: Entry, kind: Kind, by: int) -> None:
-    """Rewrite a pending entry so that its transaction ends it without a delivery; its message is not needed again."""
+    """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     new = msgspec.structs.replace(
         old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason=""
@@ -219,7 +219,8 @@ def _end(draft: Draft, key: bytes, old: Entry, kind: Kind, by: int) -> None:
 
 
 def _reschedule(draft: Draft, key: bytes, old: Entry, request: Request, long: bool) -> None:
-    """Give a pending entry another due time. One that is stored, or is so now, is stored anew, beside its control."""
+    """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
+    the transaction of its control."""
     _move(
         draft,
         key,
@@ -242,16 +243,17 @@ def _move(draft: Draft, key: bytes, old: Entry, new: Entry) -> None:
 
 
 def mark_stored(draft: Draft, key: bytes, old: Entry) -> None:
-    """What the fate `stored` does to the entry under `key`, after an own commit as in recovery: its truth is STORE."""
+    """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
+    now on."""
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
     draft.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
 
 
 def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
-    """Apply one committed fate, where R is `next_request`.
+    """Apply one committed fate; `next_request` is R.
 
-    A pending entry is changed or ended; a request at or above R gets a mark (rule 5); anything else has ended before.
-    Raises Contradicted if the log decided a control otherwise than ingest did here: the index must be rebuilt.
+    A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
+    ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
     """
     offset = fate[0]
     if offset < next_request:
@@ -281,7 +283,8 @@ def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> No
 
 
 def _has_moved(draft: Draft, offset: int, due_ms: int, control: int) -> bool:
-    """True if ingest of `control` moved entry `offset` here as the log does (rule 3), or if it has ended since."""
+    """True if ingest of `control` moved entry `offset` to the same time as the log (rule 3), or if the entry has ended
+    since."""
     key = draft.find(control, CONTROL_DUE)
     if key is None:
         return True
@@ -294,7 +297,8 @@ def _has_moved(draft: Draft, offset: int, due_ms: int, control: int) -> bool:
 
 
 def _check_moved(draft: Draft, control: int, entry: Entry) -> None:
-    """A control ends, and ingest of it moved an entry here: the log must hold that move, if the entry is pending."""
+    """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
+    move."""
     if entry.new_due < 0 or entry.acts_on < 0 or control in draft.confirmed_moves:
         return
     if draft.find(entry.acts_on) is not None:
@@ -302,10 +306,10 @@ def _check_moved(draft: Draft, control: int, entry: Entry) -> None:
 
 
 def check_causes(draft: Draft) -> None:
-    """Check that no entry waits to end by a request that has ended without it.
+    """Check that no entry waits to be ended by a request that has already ended.
 
     REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced one no
-    later than its replacement (rules 1 and 4), so the cause of either is pending as long as the entry is. Raises
+    later than its replacement (rules 1 and 4). So while either is pending, its cause is pending too. Raises
     Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
     """
     if not draft.index.control_count:

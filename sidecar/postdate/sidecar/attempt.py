@@ -1,4 +1,4 @@
-"""One attempt at a takeover: steps 1 to 7 of docs/protocol.md in their order, and what is left if one of them fails.
+"""One takeover attempt: steps 1 to 7 of docs/protocol.md in order, and the cleanup if one of them fails.
 
 Thread rule: the shard's thread.
 """
@@ -24,8 +24,8 @@ from postdate.wheel.index import TimerIndex
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The attempt has succeeded. `gate_end`: the end of the requests, asked before there was a tenure: with one, and
-    without this end, the gate would stand open."""
+    """The result of a successful attempt. `gate_end`: the end offset of the requests. It is queried before the tenure
+    exists, since a tenure without this offset would run with an open gate."""
 
     recovered: Recovered
     tenure: Tenure
@@ -33,8 +33,8 @@ class TakenOver:
 
 
 class Attempt:
-    """`index`: the index that is open, before, during and after `run`, whatever comes of it. `unread`: True if it must
-    be given the requests from R on again, since it is another one, or a loss was accepted."""
+    """`index`: the open index, before, during and after `run`, whether or not it succeeds. `unread`: True if the index
+    must receive the requests from R on again, because it is another index, or because a loss was accepted."""
 
     def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
         """`entered` is called with each state of the shard, and with the index if its status is to be written."""

@@ -1,12 +1,12 @@
-"""From what is due to one transaction: which entries end now, what is produced for each, and what its fate is.
+"""Builds a transaction from due entries: which entries end now, the records to produce for each, and their fates.
 
-A pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, in offset order, and
-only then messages (rule 4). The caller hands over all of them, or a piece that `control_pieces` has cut so that the end
-of an entry and every pending control on it are in one transaction (rule 1). What a control did is decided here, from
-the entry as it is now, not as it was at ingest (rule 2).
+This is a pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, in offset
+order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so that the
+end of an entry and every pending control on it are in one transaction (rule 1). The effect of a control is decided
+here, from the present state of the entry, not from its state at ingest (rule 2).
 
-Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per
-entry, and what is true of a target is looked up at its first message.
+Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
+one look-up per target.
 """
 
 from __future__ import annotations
@@ -96,12 +96,12 @@ class BatchBuilder:
         trial: str | None = None,
         choice: Choice | None = None,
     ) -> Batch:
-        """The transaction that ends as many of the scanned entries as may end now.
+        """Build the transaction that ends as many of the scanned entries as may end now.
 
-        `apart` are keys that do not follow on the one before them: entries between the two were not read, and stay;
-        `waiting` are parked keys and values, ascending: they go where their due time and offset put them. `trial`: the
-        isolated target whose messages these are. `choice`: which messages may leave; None: all. Entries whose target
-        fails or is isolated are listed in `park`, those of new targets in `unknown`: the caller then builds again.
+        `apart`: keys before which unread entries were skipped; those entries stay. `waiting`: parked keys and values,
+        ascending; they are merged by due time and offset. `trial`: the isolated target of these messages. `choice`:
+        selects the messages that may leave; None: all. `park` of the result lists entries whose target fails or is
+        isolated, and `unknown` those of new targets: the caller then looks these up and builds again.
         """
         batch, rates = Batch(), None if trial is not None else self._rates
         condemned = self._faults.condemned
@@ -156,7 +156,7 @@ class BatchBuilder:
         return batch
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
-        """An entry that ends is known elsewhere, too: in STORE, by its id, or by its place."""
+        """Remove the other references to an entry that ends: its STORE record, its id, its place."""
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
@@ -174,7 +174,8 @@ class BatchBuilder:
         steady_ms: float,
         trial: str | None,
     ) -> Refusal | None:
-        """None: deliver. A refusal: dead letter. STAYS: it stays for now (parked, or its target must be looked up)."""
+        """None: deliver. A refusal: dead letter. STAYS: the entry stays for now (parked, or its target must be looked
+        up)."""
         refusal = self._forbidden(entry.target)
         if refusal is not None:
             return refusal
@@ -222,7 +223,7 @@ class BatchBuilder:
         )
 
     def _fits(self, batch: Batch, name: str) -> bool:
-        """True where the transaction may write to this target too: each of its partitions is added to it first."""
+        """True if this target still fits into the transaction, which first has to add each of its partitions."""
         if name not in batch.targets:
             target = self._target_of(name)
             count = target.partitions if target is not None else 0
@@ -232,10 +233,10 @@ class BatchBuilder:
         return True
 
     def _fills(self, batch: Batch, entry: Entry) -> bool:
-        """True where the message still fits one batch of a target whose limit is below the client's batches.
+        """True if the message still fits into one batch of a target whose limit is below the client's batch size.
 
-        A topic's limit is on batches, and the client does not split one that was refused. What does not fit waits for
-        the next transaction, and all later messages of that target with it: they leave in order.
+        A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
+        waits for the next transaction, with all later messages of that target, so that their order is kept.
         """
         target = self._target_of(entry.target)
         if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
@@ -293,7 +294,8 @@ class BatchBuilder:
             batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
 
     def _keep(self, batch: Batch, entry: Entry, offset: int) -> bool:
-        """Write an entry to STORE; False where that topic does not take it: then it has ended as a dead letter."""
+        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
+        letter."""
         record = self._store.record(entry, offset)
         size = record_size_bytes(*record[3:])
         size_max = self._size_max(batch, self._own.store)
@@ -308,9 +310,10 @@ class BatchBuilder:
         return True
 
     def _size_max(self, batch: Batch, own_topic: str) -> int:
-        """What a topic of ours takes; where it was never looked at, the caller does so and builds anew.
+        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
+        again.
 
-        Not known is no reason to leave anything out: a record that is then too large is refused, and built again.
+        An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
         """
         topic = self._target_of(own_topic)
         if topic is None:
@@ -333,12 +336,13 @@ class BatchBuilder:
 
 
 def finish(draft: Draft, batch: Batch) -> None:
-    """The local side of a committed batch: the same as `apply_fate` for each of its fates, in as few changes as can be.
+    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
+    possible.
 
     REQUIRES: `draft` is the one that the batch was built with.
 
-    `moved` fates need nothing: ingest of their control has moved the entry (rule 3). What is over the rate of its
-    target is parked in the same write.
+    `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
+    their target are parked in the same write.
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
@@ -360,7 +364,7 @@ def finish(draft: Draft, batch: Batch) -> None:
 
 
 def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
-    """True where more must be known of a message than that its target takes messages."""
+    """True if delivering a message depends on more than whether its target accepts messages."""
     return (
         entry.grace_ms >= 0
         or entry.partition >= target.partitions
@@ -372,11 +376,11 @@ def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
 def _rows(
     keys: list[bytes], values: list[bytes], waiting: Sequence[tuple[bytes, bytes]]
 ) -> Iterable[tuple[bytes, bytes]]:
-    """Keys and values in the order of leaving; both kinds are ascending."""
+    """Keys and values merged in delivery order; both inputs are ascending."""
     rows = zip(keys, values, strict=True)
     return merge(rows, waiting, key=_place) if waiting else rows
 
 
 def _place(row: tuple[bytes, bytes]) -> bytes:
-    """Where the entry of a key, parked or not, stands in the order of leaving."""
+    """The sort key of an entry in delivery order, whether or not it is parked."""
     return row[0][-ENTRY_KEY_SIZE_BYTES:]

@@ -1,4 +1,4 @@
-"""What one transaction ends and produces, as `batch` builds it: lists, and no rule about what goes into them.
+"""The content of one transaction while `batch` builds it: plain lists, without rules.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -21,10 +21,10 @@ Refusal = tuple[Reason, str]
 
 @dataclass(slots=True)
 class Choice:
-    """Which messages a transaction takes while some of Postdate's own `topics` are isolated. `of_own`: those that write
-    to one of these and no others, at most `left` of them; else only those that write to none. `acted_on`: requests on
-    which an entry acts that stays under key 0, and which must not end before it (rule 4). `passed`: some were left out
-    that write to one."""
+    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. With `of_own` it takes
+    only messages that write to one of these topics, at most `left` of them; otherwise only messages that write to none.
+    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
+    True once a message was skipped that writes to one of these topics."""
 
     topics: Collection[str]
     of_own: bool
@@ -47,8 +47,8 @@ class Choice:
 
 @dataclass(slots=True)
 class Batch:
-    """One transaction to be. `runs` are, in key order, the keys of the entries that end or are parked, cut where an
-    entry between them stays; those that end from where they were parked are `unparked`, with their sizes."""
+    """A transaction under construction. `runs`: the keys of entries that end or are parked, in key order; a new run
+    begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
 
     messages: list[Message] = field(default_factory=list)
     fates: list[Fate] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Batch:
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
 
     def gone(self) -> set[bytes]:
-        """The keys of all entries that end or are parked, but for those that were parked before. O(entries)."""
+        """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
         return {key for run in self.runs for key in run}
 
     def skip(self) -> None:
@@ -82,7 +82,7 @@ class Batch:
         self.cut()
 
     def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
-        """An entry does not end now; one that is over the rate of its target is parked where it is not yet."""
+        """Keep an entry that does not end now. If it exceeds the rate of its target and is not parked yet, park it."""
         if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
             self.skip()
             return
@@ -93,7 +93,7 @@ class Batch:
             self.kept.add(key)
 
     def cut(self) -> None:
-        """An entry between the ended ones does not end: the next ended one begins a new run."""
+        """End the current run, because an entry stays."""
         if self.runs[-1]:
             self.runs.append([])
             self.sizes.append([])

@@ -1,12 +1,12 @@
-"""How much one transaction may carry: as much as still ends soon, and less once one could not end at all.
+"""Limits the size of one transaction, so that it ends soon; smaller limits apply after a transaction that could not
+end.
 
-An open transaction holds back everybody who reads committed records of a partition that it writes to, its own messages
-and those of others. So a full transaction that took longer than `HELD_BACK_MS_MAX` makes the next ones smaller, and
-one that was quick makes them larger, up to what the configuration allows. A transaction that was given up because the
-brokers did not take its records in time is halved for as long as that goes on: what is tried again unchanged would fail
-again for ever where a link is slow.
+An open transaction blocks every `read_committed` reader of the partitions that it writes to. So a full transaction that
+took longer than `HELD_BACK_MS_MAX` makes the next ones smaller, and a fast one makes them larger, up to the configured
+size. If a transaction was given up because the brokers did not accept its records in time, the limit is halved each
+time: over a slow link, a retry of the same size would fail for ever.
 
-Thread rule: belongs to the shard's thread. Source: the additive and multiplicative steps of congestion control.
+Thread rule: belongs to the shard's thread. Source: additive increase and multiplicative decrease of congestion control.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ class BatchLimit:
     """
 
     def __init__(self, entries_max: int, size_bytes_max: int) -> None:
-        """What the configuration allows at most."""
+        """The arguments are the configured maxima."""
         self._entries_max = entries_max
         self._size_bytes_max = size_bytes_max
         self._share = FIRST_SHARE
 
     @property
     def entries(self) -> int:
-        """Entries of the next transaction at most; at least 1."""
+        """The most entries of the next transaction; at least 1."""
         return max(1, int(self._entries_max * self._share))
 
     @property
     def controls(self) -> int:
-        """Of those that must all leave together so many may gather: as many as a transaction should have, but no fewer
-        than make a large one: while none can be finished, intake goes on."""
+        """The most entries that may gather under key 0, where all must leave in one transaction: the size of the next
+        transaction, but at least that of a large one, since intake continues while none can be committed."""
         return min(max(self.entries, LARGE_TRANSACTION_FATES), CONTROL_ENTRIES_MAX)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of their values at most; an entry that is larger goes alone."""
+        """The most bytes of their values; a larger entry is sent alone."""
         return max(1, int(self._size_bytes_max * self._share))
 
     def committed(self, full: bool, took_ms: float) -> None:
-        """A transaction was committed `took_ms` after its begin. One that was not full says nothing about its size."""
+        """A transaction was committed `took_ms` after its begin. One that was not full does not change the limit."""
         if not full:
             return
         if took_ms > HELD_BACK_MS_MAX:

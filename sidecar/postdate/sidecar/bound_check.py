@@ -1,9 +1,9 @@
-"""Verifies the bound of a recovery: the offset of the first record of a tenure leaves no unread gap behind it.
+"""Verifies the bound of a recovery: the first record of a tenure must directly follow the last record that was read.
 
-The bound comes from a question to the leader that the client knows. A leader that was deposed while it was frozen
-answers with the end that it last knew, and the fates behind that end would be missed. A record that the true leader has
-appended lies behind every older one. So the first transaction of a tenure compares the offset of its dispatch-log
-record with D before it commits (docs/protocol.md, takeover 7).
+The bound is the answer of the broker that the client believes to be the leader. A leader that was deposed while it was
+frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is acknowledged only
+by the true leader and lies after all older records. So before its commit, the first transaction of a tenure compares
+the offset of its dispatch-log record with D (docs/protocol.md, takeover 7).
 
 Thread rule: the shard's thread.
 """
@@ -19,12 +19,13 @@ from postdate.sidecar.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Records may lie between D and the first record of the tenure: abort, drop the tenure and take over again."""
+    """Unread records may exist between D and the first record of the tenure: abort, drop the tenure and take over
+    again."""
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCheck:
-    """What the first record of a tenure verifies: the dispatch log was replayed up to `replayed_to` and ends there."""
+    """The check: the dispatch log was replayed up to `replayed_to` and must end there."""
 
     kafka: Kafka
     log: Partition
@@ -32,8 +33,8 @@ class BoundCheck:
     clock: Clock
 
     def verify(self, offset: int) -> None:
-        """Return if no committed record lies in [replayed_to, offset); `offset`: that of a record of the open
-        transaction, so the last stable offset. Costs nothing if the two are equal, else one reader.
+        """Return if no committed record lies in [replayed_to, offset). `offset` is that of a record of the open
+        transaction, and so the last stable offset. Costs nothing if the two are equal, otherwise one reader.
 
         Raises UnverifiedBound, also if the gap could not be read in time.
         """

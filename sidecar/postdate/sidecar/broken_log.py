@@ -1,8 +1,9 @@
-"""A break in `seq`: a dispatch-log record is missing, was written twice, or was written by somebody else.
+"""Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
 
-Which fates are missing is not known, so to deliver what they may have ended could repeat it. A person may accept to
-give that up: every request that was there when the break was written, and one hour more, except what STORE holds.
-Whoever replays the same break later finds the owner record that names the acceptance, and goes on in the same way.
+It is unknown which fates are missing, so delivering the requests that they may have ended could cause duplicates. An
+operator may accept to give these requests up: all that existed when the record at the break was written, and those of
+one more hour, except what STORE holds. An owner that later replays the same break finds the owner record that names the
+acceptance, and continues in the same way.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -21,7 +22,7 @@ from postdate.sidecar.shard_context import ShardContext
 
 
 class SeqBroken(Exception):
-    """The record at `offset` does not follow on the one before it. Caught by the takeover."""
+    """The record at `offset` does not follow the record before it. Caught by the takeover."""
 
     def __init__(self, offset: int, expected: int) -> None:
         super().__init__(f"offset {offset}: seq {expected} expected")
@@ -31,7 +32,7 @@ class SeqBroken(Exception):
 
 @dataclass(slots=True)
 class _LastBreak:
-    """What reading on from a break finds: the last break, and the acceptance that an owner has noted since."""
+    """The state while reading on from a break: the last break, and a later owner's record that names its acceptance."""
 
     expected: int
     record: Record | None = None
@@ -49,9 +50,9 @@ class _LastBreak:
 
 
 def start_behind(ctx: ShardContext, acceptance: Acceptance, broken: SeqBroken, low: int, end: int) -> Start:
-    """Where to begin behind the last break of the dispatch log below `end`, giving up requests from `low` on.
+    """Where to start after the last break of the dispatch log below `end`, giving up requests from `low` on.
 
-    Raises Halted, unless that was accepted, now or by an earlier owner.
+    Raises Halted, unless this was accepted, now or by an earlier owner.
     """
     found = _LastBreak(broken.expected)
 

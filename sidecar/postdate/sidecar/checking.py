@@ -20,8 +20,8 @@ _TRUNCATED = "was truncated, or an unclean leader election lost its end"
 
 @dataclass(slots=True)
 class Checked:
-    """Step 2 is done: the logs end behind the local offsets, or the index is known to be of no use (`empty`), or a
-    truncation was accepted: then D goes back to `rewind_to`. `behind`: R lies below the first request."""
+    """The result of step 2: the logs reach the local offsets; or the index is unusable (`empty`); or a truncation was
+    accepted, and D goes back to `rewind_to`. `behind`: R lies below the first request of the topic."""
 
     index: TimerIndex
     acceptance: Acceptance
@@ -40,9 +40,8 @@ def check(
 ) -> Checked:
     """Step 2. Compare R and D with the logs.
 
-    `standing`: the loss for which this shard halted before. A log that was truncated grows again, and then nothing but
-    this tells that offsets were used twice. Raises Halted where a log has lost what the index has seen, unless that is
-    accepted.
+    `standing`: the loss for which this shard halted before. A truncated log grows again, and then only this shows that
+    offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless that is accepted.
     """
     index, acceptance = opened.index, acceptance or Acceptance()
     replaceable = standing is None and not acceptance.accepted
@@ -70,7 +69,7 @@ def check(
 
 
 def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
-    """Raises Halted where the dispatch log was truncated and the index that knew the fates from there is not here."""
+    """Raises Halted if the dispatch log was truncated and the index that still had the lost fates is not here."""
     if standing is not None and standing.reason is HaltReason.DISPATCH_LOG_TRUNCATED:
         raise Halted(
             standing.reason,
@@ -84,7 +83,7 @@ def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
 def _truncated(
     reason: HaltReason, part: Partition, ends: dict[Partition, int], seen: int | None, standing: Loss | None
 ) -> Loss | None:
-    """What a log has lost of the offsets below `seen` (None: not known), as found now or when the shard halted."""
+    """The loss of a log below offset `seen` (None: unknown), as found now or when the shard halted."""
     stands = standing is not None and standing.reason is reason and seen in (None, standing.end)
     if seen is not None and seen > ends[part]:
         first = min(ends[part], standing.first) if stands and standing is not None else ends[part]
@@ -93,8 +92,8 @@ def _truncated(
 
 
 def _check_refilled(ctx: ShardContext, acceptance: Acceptance, lost: Loss, end: int) -> None:
-    """Requests that come to lie where others were are given up, and the log must have passed them: their origins are
-    taken. Raises Halted until both is so."""
+    """Require that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
+    these offsets, since their origins are ambiguous. Raises Halted otherwise."""
     detail = (
         f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "
         f"that were produced since to the offsets [{lost.first}, {lost.end}) bear the origins of others and are never "

@@ -1,7 +1,7 @@
-"""The processes that the demo and the benchmark start: each known by its process id, its words in a file.
+"""The child processes of the demo and the benchmark, each with its process id and its output in files.
 
-Children get a session of their own, so that Ctrl-C in the terminal reaches the command alone, which then stops them in
-order. Where the system has `setpriv`, the kernel ends them also when the command is killed. Thread rule: main thread.
+Children run in a session of their own, so that Ctrl-C in the terminal reaches only the command, which then stops them
+in order. With `setpriv`, the kernel also ends them if the command is killed. Thread rule: main thread.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Child:
         return self._process.wait(timeout_s)
 
     def shards(self) -> int:
-        """For how many shards a sidecar last said that it may deliver."""
+        """The number of shards that a sidecar last reported as delivering."""
         said = _RUNNING.findall(self.stdout_file.read_text()) if self.stdout_file.exists() else []
         return int(said[-1]) if said else 0
 
@@ -76,13 +76,13 @@ class Child:
         self.exit_code()
 
     def kill_group(self) -> None:
-        """SIGKILL to the process and to those that it started. Nothing happens where it does not run."""
+        """Send SIGKILL to the process and its own children. Does nothing if it is not running."""
         if self.is_running():
             os.killpg(self.pid, signal.SIGKILL)  # it leads a group of its own: its session began with it
             self.exit_code()
 
     def stop(self) -> None:
-        """Ask it to end, and kill it where it does not. Nothing happens where it has ended or was never started."""
+        """Ask it to stop, and kill it if it does not. Does nothing if it has ended or was never started."""
         if self._process is None or not self.is_running():
             return
         self._process.terminate()
@@ -93,7 +93,7 @@ class Child:
             self._process.wait()
 
     def last_words(self) -> str:
-        """The end of its log, for a person."""
+        """The end of its log, for an error message."""
         if not self.log_file.exists():
             return ""
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-_LINES_SHOWN:])
