@@ -1,15 +1,15 @@
-"""Clocks: the machine's own, and the broker's as far as this process can know it.
+"""Clocks: the machine's own, and an estimate of the broker's.
 
-Whether a message may leave is decided by the **broker's** clock, never by ours. Every dispatch-log record comes back
-with the time at which the broker appended it (LogAppendTime). The difference between that time and our own steady
-clock at the delivery report is a sample; the largest sample of the last hour, added to the steady clock now, is an
-estimate of the broker's time that
+The **broker's** clock decides whether a message may leave. Each dispatch-log record is returned with the time at which
+the broker appended it (LogAppendTime). The difference between that time and our own steady clock at the delivery report
+is a sample. The largest sample of the last hour, added to the present steady clock, is an estimate of the broker's
+time. This estimate
 
-- never runs ahead of the broker: a report takes time to arrive, so each sample is too small, never too large;
+- is never ahead of the broker: a report takes time to arrive, so each sample is too small, never too large;
 - ignores every step of the local wall clock: ``CLOCK_BOOTTIME`` only counts forward, also while the machine sleeps;
-- lags by the quickest delivery report of the hour, about a millisecond;
-- is doubted where a request bears a time well ahead of it: then the broker's clock has been set forward, and a record
-  of our own must tell the time anew, or everything would be late by that step until the next one is written.
+- lags by the latency of the fastest delivery report of the hour, about a millisecond;
+- is discarded if a request has a timestamp well ahead of it: then the broker's clock may have been set forward, and
+  without a new record of our own, every message would be late by that step.
 
 Thread rule: a `BrokerClock` belongs to one shard thread. A `Clock` is shared and has no state.
 """
@@ -25,7 +25,7 @@ from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_DOUBT_MS, CLOCK_SA
 
 
 class Clock(Protocol):
-    """The machine's clocks. Injected, so that a simulation decides what time it is."""
+    """The machine's clocks. Injected, so that a simulation controls the time."""
 
     def steady_ms(self) -> float:
         """Milliseconds on a clock that never goes back and never stops, from an arbitrary start."""
@@ -80,8 +80,8 @@ class BrokerClock:
             self._samples.popleft()
 
     def hear(self, record: Record) -> None:
-        """A request was read now. Another broker may have stamped it, by another clock: so its time is no sample, but
-        reason for a new one where it is far ahead. At most one in CLOCK_DOUBT_MS."""
+        """A request was read now. Its timestamp is not a sample, since another broker may have set it. But if it is far
+        ahead of the estimate, a new sample is required. At most one in CLOCK_DOUBT_MS."""
         if not record.log_append or not self._samples or record.timestamp_ms <= self.now_ms() + CLOCK_AHEAD_MS_MAX:
             return
         steady = self._clock.steady_ms()
@@ -89,8 +89,7 @@ class BrokerClock:
             self._doubted, self._doubt_at = True, steady + CLOCK_DOUBT_MS
 
     def known(self) -> bool:
-        """True when a sample of the last hour exists that nothing speaks against: without one nothing may be
-        dispatched."""
+        """True if there is a valid sample of the last hour; without one nothing may be dispatched."""
         self._expire()
         return bool(self._samples) and not self._doubted
 

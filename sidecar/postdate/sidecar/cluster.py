@@ -1,4 +1,4 @@
-"""The Kafka cluster of a configuration: the one place where the sidecar chooses the client behind the seam."""
+"""Creates the Kafka client for a configuration; the only module of the sidecar that chooses an implementation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def kafka_of(config: Config) -> Kafka:
 
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
-    """Returns when the cluster has answered. Raises KafkaFault: it does not. Stderr says why, where that is known."""
+    """Returns when the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
 
     def why(over: Callable[[], bool]) -> str:
         return str(kafka.complaint(over) or "")
@@ -48,8 +48,8 @@ def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
 
 @contextmanager
 def admin_of(kafka: Kafka) -> Iterator[Admin]:
-    """An admin client for the length of a `with` block, which begins when the cluster has answered. Raises KafkaFault:
-    it does not; a person has been told why on stderr, where its addresses say why."""
+    """A context with an admin client, entered once the cluster has answered. Raises KafkaFault if it does not answer;
+    causes that its addresses reveal are printed on stderr."""
     admin = kafka.admin()
     try:
         wait_for_answer(kafka, admin)

@@ -1,7 +1,7 @@
-"""The configuration as text: what is in force (`config show`) and what there is (`config docs`).
+"""The configuration as text: the effective values (`config show`) and the reference of all options (`config docs`).
 
-Secrets are never in the output: they show as `***`. The text form of `config show` is TOML and can be read back, but
-for the secrets. Pure functions over `config_load.Loaded` and the schema.
+Secrets show as `***`. `config show` prints TOML that can be read back, except for the secrets. Pure functions over
+`config_load.Loaded` and the schema.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:
 
 
 def as_json_tree(config: Config) -> dict[str, Any]:
-    """The configuration as one tree of plain values, secrets masked; what is derived (instance, data_dir) filled in."""
+    """The configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir) filled
+    in."""
     tree: dict[str, Any] = {}
     for path, leaf in leaves().items():
         if path == REQUEST_TOPICS:
@@ -91,7 +92,7 @@ def as_json_tree(config: Config) -> dict[str, Any]:
 
 
 def as_toml(loaded: Loaded) -> str:
-    """The configuration in force as TOML, each line with its source; the bounds follow as comments."""
+    """The effective configuration as TOML, each line with its source; the bounds follow as comments."""
     return "\n".join(_toml_lines(loaded)) + "\n"
 
 

@@ -1,7 +1,7 @@
 """Building the `Config` of a process: defaults < TOML file < properties file < environment < flags.
 
-All problems of all places are gathered and told in one `ConfigError`, so that a person mends them in one go. Nothing
-here asks Kafka: what the live topics say is `topics`' affair.
+All problems from all sources are reported in one `ConfigError`, so that they can be fixed together. Nothing here asks
+Kafka; `topics` checks the live topics.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line says. `values` by option path; `properties` are the -X arguments, as name and value."""
+    """The options of the command line. `values` by option path; `properties` are the -X arguments, as name and
+    value."""
 
     config_file: Path | None = None
     properties_file: Path | None = None
@@ -122,7 +123,7 @@ def _read_flags(flags: Flags) -> Read:
 
 
 def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[str]) -> Config:
-    """Later settings win; a value that cannot be taken is noted and leaves the earlier one."""
+    """Later sources win. An invalid value is reported, and the earlier one stays."""
     values: dict[str, Any] = {path: leaf.default for path, leaf in leaves().items()}
     for path, leaf in leaves().items():
         if leaf.is_properties:
@@ -156,7 +157,7 @@ def _build(settings: Iterable[Setting], sources: dict[str, str], problems: list[
 def _request_topics(
     setting: Setting, earlier: tuple[RequestTopicConfig, ...], problems: list[str]
 ) -> tuple[RequestTopicConfig, ...]:
-    """Tables define topics; names alone (environment, flags) choose among them, or add one with the defaults."""
+    """Tables define topics; names alone (environment, flags) select among them, or add one with the defaults."""
     if isinstance(setting.value, list) and all(isinstance(table, dict) for table in setting.value):
         return tuple(_request_topic(table, setting.source, problems) for table in setting.value)
     names = setting.value.replace(",", " ").split() if isinstance(setting.value, str) else list(setting.value)
@@ -177,7 +178,7 @@ def _request_topic(table: Mapping[str, Any], source: str, problems: list[str]) -
 
 
 def _contradictions(config: Config) -> list[str]:
-    """What each value alone cannot show."""
+    """Problems that appear only in the combination of values."""
     problems = _request_topic_problems(config)
     topics = config.topics
     least_ms = topics.retention_ms + topics.segment_ms + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
@@ -250,9 +251,9 @@ def _request_topic_problems(config: Config) -> list[str]:
 
 
 def _dialect_problems(topic: RequestTopicConfig, own: frozenset[str]) -> list[str]:
-    """What is wrong with the dialects of a request topic, and with the target of those that name none.
+    """Problems with the dialects of a request topic, and with the default target of dialects without one.
 
-    `own`: the topics of Postdate, which are no targets.
+    `own`: the topics of Postdate, which may not be targets.
     """
     place = f"request topic {topic.name}:"
     problems = [

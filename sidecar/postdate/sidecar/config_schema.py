@@ -1,8 +1,8 @@
-"""The options of `config`, as a flat table that the loader, `config show` and `config docs` walk.
+"""The options of `config`, as a flat table for the loader, `config show` and `config docs`.
 
 An option's path is its place in the TOML file (`dispatch.pace_ms`); its environment variable follows from the path
-(`POSTDATE_DISPATCH_PACE_MS`). Options of a request topic have paths of their own, relative to their table.
-Thread rule: immutable after import.
+(`POSTDATE_DISPATCH_PACE_MS`). Options of a request topic have paths relative to their table. Thread rule: immutable
+after import.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Leaf:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The closed set of texts it takes; empty where it takes others."""
+        """The closed set of values of the option; empty if it accepts others."""
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
 

@@ -1,7 +1,7 @@
-"""The places a setting may come from: a TOML file, the environment, a librdkafka properties file.
+"""The sources of settings: a TOML file, the environment, a librdkafka properties file.
 
-Each reader returns `Setting`s and a list of problems, one sentence each, so that a person sees all mistakes of a file
-at once. A key that is not known is a problem, with the nearest known name: a typo must not silently leave a default.
+Each reader returns `Setting`s and a list of problems, one sentence each, so that all mistakes of a file are visible at
+once. An unknown key is a problem, reported with the nearest known name, so that a typo cannot silently keep a default.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _SERVICE_LINK = re.compile(r"POSTDATE_(\w+_)?(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing said about the option `path`, or about the librdkafka property `name` of the table `path`."""
+    """One setting of the option `path`, or of the librdkafka property `name` of the table `path`."""
 
     path: str
     value: Any
@@ -55,14 +55,14 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What one place says: its settings, in order, and what is wrong with it."""
+    """The settings from one source, in order, and its problems."""
 
     settings: list[Setting]
     problems: list[str]
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A clause with the known name that `name` probably means, or with all of them; starts with a semicolon."""
+    """A clause with the known name closest to `name`, or with all known names; starts with a semicolon."""
     names = list(known)
     by_end = [path for path in names if path.rpartition(".")[2] == name]
     close = by_end or difflib.get_close_matches(name, names, n=1, cutoff=0.6)
@@ -87,7 +87,7 @@ def read_secret(path: Path) -> str:
 
 
 def read_toml(path: Path) -> Read:
-    """What a TOML file says. Raises ConfigError: not readable, or no TOML."""
+    """The settings of a TOML file. Raises ConfigError: it cannot be read, or is not TOML."""
     try:
         tree = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -160,7 +160,7 @@ def _toml_request_topics(read: Read, value: object, source: str) -> None:
 
 
 def read_environment(environ: Mapping[str, str]) -> Read:
-    """What the variables `POSTDATE_...` say; those that Kubernetes adds for Services are passed over."""
+    """The settings of the variables `POSTDATE_...`; those that Kubernetes adds for Services are skipped."""
     read = Read([], [])
     known = {environment_name(leaf.path): leaf for leaf in leaves().values()}
     tables = {name: leaf for name, leaf in known.items() if leaf.is_properties}
@@ -182,7 +182,8 @@ def read_environment(environ: Mapping[str, str]) -> Read:
 
 
 def read_properties(path: Path) -> Read:
-    """What a librdkafka properties file (`name=value` lines, `#` comments) says. Raises ConfigError: not readable."""
+    """The settings of a librdkafka properties file (`name=value` lines, `#` comments). Raises ConfigError: not
+    readable."""
     read = Read([], [])
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.strip()

@@ -1,8 +1,8 @@
-"""Turning what a file, the environment or a flag says into the value of an option, and back into text.
+"""Converts a setting from a file, the environment or a flag into the value of an option, and back into text.
 
-Pure functions. A value may come typed (TOML) or as text (environment, flags): both forms of every option are taken, so
-that moving a setting from one place to another changes nothing. Durations (`..._ms`) are integers or `90s`, `2h30m`,
-`P1DT12H`; sizes (`..._bytes...`) integers or `512KiB`, `16MiB`.
+Pure functions. A value may be typed (TOML) or text (environment, flags). Every option accepts both forms, so a setting
+can be moved between sources unchanged. Durations (`..._ms`) are integers or `90s`, `2h30m`, `P1DT12H`; sizes
+(`..._bytes...`) are integers or `512KiB`, `16MiB`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _USER_INFO = re.compile(r"(?<=://)[^/\s,]+@|[^/\s,:@]+:[^/\s,@]+@")
 
 
 def is_secret(name: str) -> bool:
-    """True if the librdkafka property `name` holds something that must never be shown, or seems to: a misspelt name is
-    known to the client library alone, which refuses it only when a client is made."""
+    """True if the librdkafka property `name` holds a secret, or may hold one: a misspelt name is known only to the
+    client library, which refuses it when a client is created."""
     if _SECRET.search(name) is not None:
         return True
     if _NO_SECRETS.fullmatch(name):
@@ -42,7 +42,8 @@ def without_user_info(text: str) -> str:
 
 
 def property_text(name: str, raw: object) -> str:
-    """The text librdkafka wants for a property; a `Secret` where it is one. Raises ValueError: of no simple type."""
+    """The text that librdkafka expects for a property; a `Secret` if it is one. Raises ValueError: not a simple
+    type."""
     if isinstance(raw, SecretFile):
         return raw
     if isinstance(raw, bool):
@@ -55,7 +56,7 @@ def property_text(name: str, raw: object) -> str:
 
 
 def convert(leaf: Leaf, raw: object) -> Any:
-    """The value of option `leaf` that `raw` means, within its bounds. Raises ValueError: says what it takes."""
+    """The value of option `leaf` for `raw`, within its bounds. Raises ValueError: names the accepted values."""
     if leaf.choices:
         if raw not in leaf.choices:
             raise ValueError(f"takes one of {', '.join(leaf.choices)}")

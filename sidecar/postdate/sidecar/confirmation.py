@@ -1,8 +1,8 @@
-"""Confirms a halt before the shard halts: what was found of a log or a topic must stand, asked of a new client.
+"""Confirms a halt before the shard halts: new clients must find the same problem of a log or a topic again.
 
-Offsets and metadata come from the broker that the client knows, and one that was deposed while it was frozen answers
-with what it last knew. So a halt that rests on such answers is found again and again, by an admin client that was made
-for it, for longer than a broker's session lasts; only then does it stand. Meanwhile the shard retries with backoff.
+Offsets and metadata come from the broker that the client knows. A broker that was deposed while it was frozen returns
+old values. So if a halt depends on such an answer, admin clients that were created for this purpose repeat the check
+for longer than a broker's session lasts. The shard halts only if all of them agree; until then it retries with backoff.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -20,7 +20,7 @@ from postdate.sidecar.shard_context import ShardContext
 
 
 class Confirmation:
-    """What the takeovers of one shard have found and not yet confirmed."""
+    """The unconfirmed findings of the takeovers of one shard."""
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
@@ -31,7 +31,7 @@ class Confirmation:
 
     @contextmanager
     def asking(self) -> Iterator[ShardContext]:
-        """The context of the next takeover: with an admin client of its own while an answer is in doubt."""
+        """The context of the next takeover; with a new admin client while an answer is in doubt."""
         if not self._in_doubt:
             yield self._ctx
             return
@@ -42,7 +42,7 @@ class Confirmation:
             admin.close()
 
     def doubt(self) -> None:
-        """An answer was wrong: the next takeover asks with a new client."""
+        """An answer was wrong: the next takeover uses a new client."""
         self._in_doubt = True
 
     def clear(self) -> None:
@@ -52,7 +52,7 @@ class Confirmation:
     def confirm(self, halt: Halted, standing: HaltReason | None) -> None:
         """Return if the shard must halt. `standing`: the reason for which it halted before, also in another process.
 
-        Raises Retriable while the finding is not confirmed: take over again, later.
+        Raises Retriable while the finding is unconfirmed: take over again later.
         """
         if halt.reason in EVIDENT or halt.reason is standing:
             return

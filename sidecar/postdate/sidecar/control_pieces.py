@@ -1,12 +1,12 @@
-"""Pieces of the work under key 0: what leaves first, if Postdate's own topics do not take all of it at once.
+"""Cuts the work under key 0 into pieces, if Postdate's own topics cannot accept all of it at once.
 
-Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or through others, are a group: an entry
-that a control ends or stores again, with all its controls, and an entry with the one that replaced it. A piece is made
-of whole groups, in the order of their last entries, so that no entry stays behind one that it acts on. An entry that
-stays keeps the message on which it acts from leaving, too.
+Rules 1 and 4 of docs/protocol.md. Entries that act on one another, directly or through others, form a group: an entry
+that a control ends or stores again, with all its controls; and an entry with the one that replaced it. A piece consists
+of whole groups, in the order of their last entries, so that no entry leaves before one that acts on it. While an entry
+stays, the message on which it acts stays as well.
 
-Example: entries at offsets 3, 5, 7, 9, where the control at 7 acts on 3. The groups are 5, then 3 with 7, then 9. A
-careless cut behind 3 would let a successor find 3 gone, and take the cancel at 7 for one that came too late.
+Example: entries at offsets 3, 5, 7, 9, where the control at 7 acts on 3. The groups are 5, then 3 with 7, then 9. If
+the cut were after 3, a successor would find 3 gone, and answer the cancel at 7 as too late.
 
 Thread rule: pure functions.
 """
@@ -20,8 +20,8 @@ from postdate.wheel.keys import split_key
 
 
 def first_piece(offsets: Sequence[int], acts_on: Sequence[int], most: int) -> list[int]:
-    """The indices of the entries that leave first, ascending: groups of together at most `most` entries, but one group
-    at least. Practically O(entries).
+    """The indices of the entries that leave first, ascending: groups of at most `most` entries together, but at least
+    one group. Practically O(entries).
 
     `offsets`: of the entries under key 0, ascending; `acts_on`: for each the request that it acts on, -1 for none.
     """

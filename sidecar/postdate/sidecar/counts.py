@@ -1,13 +1,12 @@
-"""What one shard has done, in plain numbers: counted in its thread, read by whoever serves metrics.
+"""The counters of one shard as plain numbers: written by its thread, read for metrics.
 
-The hot path must not pay for metrics: per message there is at most one comparison at ingest and one append at dispatch;
-everything else is per batch or per transaction. Names, units and meaning of the metrics made of this are in
-`http.metrics`.
+The hot path must not pay for metrics. Per message there is at most one comparison at ingest and one append at dispatch;
+everything else is per batch or per transaction. `http.metrics` defines names, units and meaning of the metrics.
 
-One `ShardCounts` lives as long as the process, also while the shard is with another member and comes back: what it
-counts never goes back.
+A `ShardCounts` lives as long as the process, even if the shard moves to another member and returns, so its counters
+never decrease.
 
-Thread rule: written by the shard's thread alone; read by any. A reader may see a transaction half counted.
+Thread rule: written only by the shard's thread; read by any. A reader may see a transaction half counted.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ _FATE_NAME = itemgetter(2)
 
 
 class Histogram:
-    """Counts of values by class. `buckets` has one class more than there are bounds: what lies above them all."""
+    """Counts of values by class. `buckets` has one class more than there are bounds, for the values above all of
+    them."""
 
     def __init__(self, bounds: Sequence[int]) -> None:
         self.bounds = bounds
@@ -92,14 +92,15 @@ class ShardCounts:
         """Local clock minus the broker's, at the last transaction with fates; None before the first."""
 
     def read(self, requests: int, others: list[str]) -> None:
-        """So many requests were read and applied; `others`: the outcome of each that schedules nothing. Per batch."""
+        """Count read requests: their number, and in `others` the outcome of each one that schedules nothing. Per
+        batch."""
         self.requests[SCHEDULE] += requests - len(others)
         for outcome in others:
             self.requests[outcome] += 1
 
     @contextmanager
     def transaction(self, clock: Clock) -> Iterator[None]:
-        """Time the transaction that is run inside, and count how it ended; its error passes on."""
+        """A context that times a transaction and counts its outcome; errors propagate."""
         began, outcome = clock.steady_ms(), FAILED
         try:
             yield
@@ -120,8 +121,8 @@ class ShardCounts:
     def committed(self, fates: list[Fate], dues_ms: list[int], dead: Iterable[str], clock: BrokerClock) -> None:
         """A transaction with these fates has just been committed. REQUIRES: `clock` is known.
 
-        `dues_ms`: since when each delivered message could have left, as many as there are `delivered` fates. `dead`:
-        the reason of each dead letter.
+        `dues_ms`: for each `delivered` fate the time from which its message could have left. `dead`: the reason of each
+        dead letter.
         """
         if len(fates) == len(dues_ms):
             self.fates[DELIVERED] += len(fates)

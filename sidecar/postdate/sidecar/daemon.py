@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 
 
 def run(config: Config) -> int:
-    """Serve until SIGTERM or SIGINT; returns the exit code. Waits for brokers that are away. Raises ConfigError if it
-    must not start, and ClientFailed."""
+    """Serve until SIGTERM or SIGINT; returns the exit code. Waits for unavailable brokers. Raises ConfigError if the
+    process must not start, and ClientFailed."""
     forbid_core_dumps()
     prepare_data_directory(config.data_path)
     kafka = kafka_of(config)
@@ -87,7 +87,7 @@ def run(config: Config) -> int:
 
 
 def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:
-    """A client for the group; the group learns the address of this process only if it has got its port."""
+    """A client for the group. It advertises the address of this process only if the process has got its port."""
     address = advertised_address(config) if is_reachable else ""
     return kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
 
@@ -97,20 +97,20 @@ def _in_background(work: Callable[[], None]) -> None:
 
 
 def announce(shards: int) -> None:
-    """Tell scripts, on stdout, for how many shards this process may deliver now."""
+    """Print on stdout, for scripts, the number of shards that this process delivers for now."""
     sys.stdout.write(f"running: {shards} shards\n")
     sys.stdout.flush()
 
 
 class Checked(NamedTuple):
-    """The request topics may be served: the retention of each in ms (-1: without end), and what is to be warned of."""
+    """The request topics may be served: the retention of each in ms (-1: unlimited), and warnings about them."""
 
     retentions: dict[str, int]
     warnings: list[str]
 
 
 def check_topics(config: Config, admin: Admin) -> Checked:
-    """Look at the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
+    """Check the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
     retentions: dict[str, int] = {}
     warnings: list[str] = []
     for topic in config.request_topics:
@@ -134,7 +134,7 @@ def check_topics(config: Config, admin: Admin) -> Checked:
 
 
 def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
-    """Look at the live topics every ten minutes until `ended`: anybody may change their settings at any time."""
+    """Check the live topics every ten minutes until `ended`: their settings can change at any time."""
     while not ended.wait(TOPIC_CHECK_INTERVAL_MS / 1000):
         for topic in config.request_topics:
             try:
@@ -145,8 +145,9 @@ def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
 
 
 def _beat_interval_ms(retention_ms: int) -> int:
-    """How often an idle shard writes: its dispatch log, kept longer than its requests, must never run empty, and must
-    say that stored requests are no longer needed before they are deleted."""
+    """The interval of the records that an idle shard writes. Its dispatch log, which is kept longer than its requests,
+    must never become empty, and must show that stored requests are not needed any more before retention deletes them.
+    """
     return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
 
 

@@ -1,8 +1,8 @@
-"""Where a shard and the people who run it meet: the status that it lays out, and what they ask of it.
+"""The interface between a shard and its operators: the status that it writes, and the instructions that it reads.
 
-Everything passes through two small files in the shard's directory (`shard_status`, `instructions`), so it works with no
-port open, and also while no process serves the shard. Writing is bounded: every STATUS_INTERVAL_MS where something has
-changed, every STATUS_AGE_MS_MAX where nothing has. A disk that refuses costs a line in the log and nothing else.
+Both are small files in the shard's directory (`shard_status`, `instructions`), so no port is needed, and they work
+while no process serves the shard. Writes are bounded: every STATUS_INTERVAL_MS after a change, otherwise every
+STATUS_AGE_MS_MAX. If the disk refuses a write, the only effect is a line in the log.
 
 Thread rule: the shard's thread.
 """
@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 
 class Desk:
-    """What is known of a shard beyond its present state: why it halted, here or in an earlier process, what a person
-    has accepted since, and the status as last written. `directory`: where the index lies, which is the shard's own
-    unless another process held that."""
+    """The operator's view of a shard: why it halted, here or in an earlier process, which losses were accepted since,
+    and the status as last written. `directory`: the location of the index. That is the shard's own directory unless
+    another process held it."""
 
     def __init__(self, ctx: ShardContext) -> None:
         self._ctx = ctx
@@ -52,32 +52,33 @@ class Desk:
         self.loss: Loss | None = None
 
     def halted(self, halt: Halted) -> None:
-        """The shard has halted: its reason and its loss stand until it has taken over again."""
+        """The shard has halted. Reason and loss are kept until it has taken over again."""
         self.reason, self.loss = halt.reason, halt.loss
 
     def recovered(self) -> None:
-        """The shard has taken over: whatever it had halted for is past, and what was accepted for it with it."""
+        """The shard has taken over: the reason of its last halt and the accepted losses no longer apply."""
         self.reason = self.loss = None
         self._accepted = ()
 
     def set_aside(self) -> None:
-        """The index was moved aside on purpose: what it had halted for is forgotten."""
+        """The index was moved aside on request: forget the reason of the halt."""
         self.recovered()
         self._told = None
 
     def acceptance(self) -> Acceptance:
-        """What was accepted for the next takeover."""
+        """The accepted losses for the next takeover."""
         self._open()
         return Acceptance(self._accepted)
 
     @property
     def standing(self) -> Loss | None:
-        """The loss for which the shard halted last, where it has not taken over since; also an earlier process."""
+        """The loss of the last halt, here or in an earlier process, unless the shard has taken over since."""
         self._open()
         return self.loss
 
     def may_rebuild(self) -> bool:
-        """False where nobody but this index knows fates that Kafka has lost: a rebuild would deliver them again."""
+        """False if only this index has fates that Kafka has lost: after a rebuild their messages would be delivered
+        again."""
         if self.reason not in IRREPLACEABLE:
             return True
         log.error("shard %s: not rebuilt: halted as %s, only its index knows what is done", self._ctx.name, self.reason)
@@ -86,7 +87,7 @@ class Desk:
     # ---- what people ask -------------------------------------------------------------------------------------------
 
     def asked(self, steady_ms: float) -> str:
-        """`resume`, `rebuild`, or empty: nothing is asked. A loss that is accepted is noted. Looks once a second."""
+        """The pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a second."""
         if steady_ms < self._look_at:
             return ""
         self._look_at = steady_ms + INSTRUCTION_INTERVAL_MS
@@ -108,7 +109,7 @@ class Desk:
         return instruction.do
 
     def _open(self) -> None:
-        """Learn, once, what an earlier process halted for."""
+        """Load, once, the halt of an earlier process."""
         if self._opened:
             return
         self._opened = True
@@ -122,9 +123,9 @@ class Desk:
     def tell(
         self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
     ) -> None:
-        """Lay out the status where that is due. `index` None: what is known of it stays as it was told last.
+        """Write the status if it is due. `index` None: its figures stay as last written.
 
-        Costs a comparison where it is not. Raises WheelError where the index fails.
+        Costs a comparison if nothing is due. Raises WheelError if the index fails.
         """
         steady = self._ctx.clock.steady_ms()
         told = self._told
@@ -149,7 +150,7 @@ class Desk:
         return (told.next_request, told.next_dispatch) != (index.next_request, index.next_dispatch)
 
     def _ask_lag(self, index: TimerIndex | None) -> int | None:
-        """How many offsets of the request topic lie behind R; one question to Kafka, and no answer is an answer."""
+        """The number of offsets of the request topic after R. One request to Kafka; None if there is no answer."""
         read = index.next_request if index is not None else self._told.next_request if self._told else None
         if read is None:
             return None

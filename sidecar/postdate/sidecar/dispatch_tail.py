@@ -1,6 +1,6 @@
-"""Reading a log of a shard up to an offset, and the dispatch log backwards for its last committed record.
+"""Reads a log of a shard up to an offset, and finds the last committed record of the dispatch log.
 
-Thread rule: functions; each makes and closes a reader of its own.
+Thread rule: functions; each creates and closes its own reader.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from postdate.sidecar.shard_context import ShardContext
 
 
 class Stopped(Fenced):
-    """The shard was told to let go in the middle of a takeover: drop everything, nothing was lost."""
+    """The shard was released in the middle of a takeover: drop everything; nothing is lost."""
 
 
 def read_log(ctx: ShardContext, part: Partition, start: int, end: int, take: Callable[[list[Record]], None]) -> None:
-    """Hand every committed record of `part` in [start, end) to `take`, in order and in batches.
+    """Pass every committed record of `part` in [start, end) to `take`, in order and in batches.
 
     Returns when the reader's position has reached `end`: not a count and not an end-of-partition event, since markers
-    and aborted records occupy offsets too. Raises Retriable if nothing moves for a while: try again later, since time
-    resolves it (the leader is away, a foreign transaction is open). Raises Stopped, and what `LogReader.read` raises.
+    and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example without a
+    leader or behind a foreign open transaction: try again later. Raises Stopped, and what `LogReader.read` raises.
     """
     for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
         take(records)
@@ -75,7 +75,7 @@ def last_committed(
 ) -> DispatchRecord | None:
     """The last committed record of the dispatch log in [start, end), or None if there is none.
 
-    Reads from the end in windows that double. Raises Halted for a record that is not ours, unless that was accepted,
+    Reads backwards from the end, in windows that double. Raises Halted for a foreign record, unless it was accepted,
     and as `read_log`.
     """
     span, accepted = TAIL_OFFSETS, acceptance or Acceptance()
@@ -97,7 +97,7 @@ def last_committed(
 
 
 def decode(log: Partition, record: Record) -> DispatchRecord:
-    """The dispatch-log record; raises Halted where it is not one: somebody else wrote into the log."""
+    """The decoded dispatch-log record. Raises Halted if it is not one: another program wrote into the log."""
     try:
         return decode_record(record.value)
     except FormatError as error:
@@ -105,7 +105,7 @@ def decode(log: Partition, record: Record) -> DispatchRecord:
 
 
 def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
-    """The halt at a record of one of our own topics that this program cannot read."""
+    """The halt for a record of one of our own topics that this program cannot read."""
     where = f"record {log.topic}/{log.index}/{record.offset}"
     if isinstance(error, NewerFormat):
         return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")

@@ -1,8 +1,8 @@
-"""Dispatch: from what is due in the timer index to committed transactions, one at a time.
+"""Dispatch: turns due entries of the timer index into committed transactions, one at a time.
 
-Steps 1 to 3 of docs/protocol.md, "Running". What may leave is read by `due_reader`, who is to blame for an abort is
-found by `fault_attribution`, and what must wait is moved aside by `parking`. Steps 4 and 5 (unknown outcome, fenced)
-are exceptions that leave `dispatch`: the shard drops the tenure and takes over again.
+Steps 1 to 3 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `fault_attribution` finds
+the cause of an abort, and `parking` moves waiting entries aside. Steps 4 and 5 (unknown outcome, fenced) are exceptions
+that `dispatch` raises: the shard drops the tenure and takes over again.
 
 Thread rule: the shard's thread.
 """
@@ -46,7 +46,7 @@ _LOOKS = 2
 
 
 class Dispatcher:
-    """Dispatches for one tenure-less shard: the tenure is given with each call, the rest lives as long as the shard."""
+    """Dispatches for one shard. The tenure is passed to each call; all other state lives as long as the shard."""
 
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
@@ -66,7 +66,7 @@ class Dispatcher:
         self._retry_delay_ms = 0.0
 
     def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
-        """Run one transaction with what is due before `before_ms`. Returns (fates committed, whether more may be due).
+        """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
 
         Raises UnknownOutcome, Fenced, FatalClient: drop the tenure. Raises Unreachable: nothing was begun; try later.
         """
@@ -109,7 +109,7 @@ class Dispatcher:
         return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
 
     def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
-        """What has left and what has been parked, each in the write that has just been made."""
+        """Update the rates after a write: messages that were sent, and messages that were parked."""
         rates.spend(batch.rated)
         for key, _, entry in batch.over:
             rates.parked(entry.target, key)
@@ -118,12 +118,12 @@ class Dispatcher:
 
     @property
     def controls_max(self) -> int:
-        """How many entries may wait under key 0, where they must all fit one transaction (rule 1)."""
+        """The most entries that may wait under key 0; all of them must fit into one transaction (rule 1)."""
         return self._limit.controls
 
     def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
-        """Commit a record without fates: it keeps the log alive and samples the broker's clock. False where it was
-        aborted, or must wait after another abort. Raises as `dispatch`."""
+        """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
+        it was aborted, or must wait after another abort. Raises as `dispatch`."""
         if self._ctx.clock.steady_ms() < self._retry_at:
             return False
         try:
@@ -137,8 +137,8 @@ class Dispatcher:
         return True
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
-        """Look after what waits: look up targets, move back what may go on, and store what has waited for long. True
-        if entries moved. Waits for no answer from Kafka for longer than a first look-up may take."""
+        """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
+        have waited for long. True if entries moved. Waits for Kafka no longer than a first look-up may take."""
         moved = self._sweep.step(index, now_ms) > 0
         self._targets.refresh()
         if self._rates is not None:
@@ -146,13 +146,13 @@ class Dispatcher:
         return self._parking.tend(index, now_ms) or moved
 
     def must_tend(self, index: TimerIndex) -> bool:
-        """True if `tend` should come at its interval: something is parked, or a target fails or is isolated."""
+        """True if `tend` must run at its interval: something is parked, or a target fails or is isolated."""
         return index.parked_count > 0 or self._faults.any or not self._targets.all_work()
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 
     def _build(self, index: TimerIndex, due: Due) -> tuple[Draft, Batch]:
-        """A transaction, and the draft that it has begun to change: another attempt needs another one."""
+        """A transaction, and the draft that contains its changes. Each attempt needs a new draft."""
         draft = Draft(index, self._ctx.clock.wall_ms())
         trial = due.trial.name or None if due.trial is not None else None
         choice = replace(due.choice) if due.choice is not None else None
@@ -164,8 +164,8 @@ class Dispatcher:
         return draft, batch
 
     def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, held: Holds) -> bool:
-        """Run the transaction of a batch; False where nothing was committed. What a person holds while it waits for its
-        turn, so that no longer only `held` is, does not leave, nor does anything once the shard should let go."""
+        """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
+        from `held` while the batch waited for its turn, or if the shard is being released."""
         low_water = tenure.low_water_of(index)
         said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
@@ -192,7 +192,7 @@ class Dispatcher:
         return True
 
     def _write(self, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
-        """Step 2 of Running: the local side follows the known commit, in one WriteBatch."""
+        """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
         draft.changes.seq, draft.changes.next_dispatch = tenure.seq, log_offset + 1
         index.write(draft.changes)
         failpoints.reached("dispatch.written")
@@ -200,8 +200,8 @@ class Dispatcher:
     # ---- aborts ----------------------------------------------------------------------------------------------------
 
     def _missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """Looks up the targets of a transaction whose records stay unacknowledged; returns True once one is gone. Else
-        the client would wait until message.timeout.ms, and everybody with it."""
+        """A function that returns True once a target of the transaction is gone; its first call requests their
+        metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
         is_asked = False
 
         def is_missing() -> bool:
@@ -215,7 +215,7 @@ class Dispatcher:
         return is_missing
 
     def _aborted(self, tenure: Tenure, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Step 3. Find who is to blame: a target, an entry, or nobody; then wait, and try again with less."""
+        """Step 3. Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
         if isinstance(fault, GivenUp):  # its target counts as failing from now on
             log.info("shard %s: %s", self._ctx.name, fault)
             return
@@ -237,7 +237,8 @@ class Dispatcher:
         self._back_off(fault)
 
     def _limit_own(self, attempt: Attempt, batch: Batch) -> None:
-        """Note the size of a record of ours that its topic refused, if it was the only one: limits are on batches."""
+        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
+        transaction: size limits apply to batches."""
         for _, topic, _, key, value, headers in batch.messages if attempt.outcomes else ():
             if topic not in self._ctx.own.names() or attempt.counts[topic] > 1:
                 continue
@@ -253,14 +254,15 @@ class Dispatcher:
         self._retry_delay_ms = min(max(self._retry_delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
 
     def retry_at(self) -> float | None:
-        """The steady time in ms before which nothing needs to be tried, or None: nothing is waiting for a retry."""
+        """The steady time in ms of the next retry; None if no retry is pending."""
         steady = self._ctx.clock.steady_ms()
         if self._retry_at > steady:
             return self._retry_at
         return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
 
     def parked_in_ms(self) -> float:
-        """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite: none may."""
+        """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite if none
+        may."""
         if self._ctx.held.now.delivery:
             return inf
         rated_at = self._rates.next_at() if self._rates is not None else None
@@ -268,14 +270,14 @@ class Dispatcher:
         return max(at - self._ctx.clock.steady_ms(), 0.0)
 
     def _forbidden(self, target: str) -> Refusal | None:
-        """The allow-list at dispatch: it may have been narrowed since the request was accepted."""
+        """Check the allow-list at dispatch: it may have been narrowed since the request was accepted."""
         if self._ctx.rules.permits(target):
             return None
         return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
 
 
 def _attempt(tenure: Tenure, batch: Batch, due: Due) -> Attempt:
-    """The transaction that has just ended; messages are counted only if some of them reported."""
+    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
     trial, outcomes, took_ms = due.trial, tenure.outcomes, tenure.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]

@@ -1,7 +1,7 @@
-"""The state of a shard as it will be after one WriteBatch: the timer index with the changes made so far laid over it.
+"""The state of a shard as it will be after one WriteBatch: the timer index, overlaid with the changes made so far.
 
-`apply` asks and changes a `Draft` only, so live ingest, recovery and the write after an own commit see one and the same
-state, and each of their steps becomes durable whole or not at all.
+`apply` reads and changes only a `Draft`. So live ingest, recovery and the write after an own commit see the same state,
+and each of their steps becomes durable as a whole or not at all.
 
 Thread rule: belongs to the thread that owns the timer index. A draft is written once (`TimerIndex.write`) and dropped.
 """
@@ -45,11 +45,11 @@ class Draft:
         store_after_ms: int = 0,
         replaceable: bool = True,
     ) -> None:
-        """`at_ms`: when these changes happen, epoch ms; it decides only how long the ends of ids are remembered.
+        """`at_ms`: the time of these changes, epoch ms. It only decides how long the ends of ids are remembered.
 
-        `horizon_ms`: how far behind its request an entry may be due, where none is stored. `store_after_ms`: a delay
-        that is longer is stored; 0: none is. `control_count` and `control_bytes` are those of the index as these
-        changes leave it. `replaceable`: the topics hold all that a rebuild of the index needs.
+        `horizon_ms`: the longest delay of an entry after its request, if nothing is stored. `store_after_ms`: longer
+        delays are stored; 0: none is. `control_count` and `control_bytes` describe key 0 after these changes.
+        `replaceable`: the topics hold everything that a rebuild of the index needs.
         """
         self.index = index
         self._replaceable = replaceable
@@ -70,7 +70,7 @@ class Draft:
     # ---- reads -----------------------------------------------------------------------------------------------------
 
     def mark(self, offset: int) -> Mark | None:
-        """The fates already read for a request that is not ingested yet; O(1) where no marks exist."""
+        """The fates already read for a request that is not ingested yet; O(1) if there are no marks."""
         marks = self.changes.marks
         if marks and offset in marks:
             return marks[offset]
@@ -121,7 +121,7 @@ class Draft:
         return self._id[1]
 
     def ending(self, caller_id: bytes) -> Ending | None:
-        """How the last request of an id ended, where that was within the window; None: not known."""
+        """How the last request of an id ended, if that was within the window; otherwise None."""
         for key in self.index.endings.keys(caller_id, self.at_ms):
             raw = self.changes.ended[key] if key in self.changes.ended else self.index.ended(key)
             if raw is not None:
@@ -129,7 +129,7 @@ class Draft:
         return None
 
     def was_sent(self, offset: int) -> bool:
-        """True where a request that is not pending was delivered or dead-lettered; False also where it is forgotten."""
+        """True if a request that is not pending was delivered or dead-lettered; False also if its end is forgotten."""
         first_due = self._first_due(offset)
         if first_due is None or first_due == CONTROL_DUE:
             return False
@@ -145,7 +145,7 @@ class Draft:
     # ---- changes ---------------------------------------------------------------------------------------------------
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
-        """Add an entry under (key_due_ms, offset); its place is noted where that is not its first due, or it is
+        """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first due time, or if it is
         stored."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
         self.changes.insert(key, raw, stored=entry.stored)
@@ -157,7 +157,7 @@ class Draft:
         return key
 
     def remove(self, key: bytes, stored: bool) -> None:
-        """Take an entry out, wherever it lies; its place and id are the caller's affair."""
+        """Remove an entry, parked or not. The caller must remove its place and id."""
         raw = self.raw(key)
         assert raw is not None, "only a present entry can be removed"
         if len(key) > ENTRY_KEY_SIZE_BYTES:
@@ -169,38 +169,38 @@ class Draft:
                 self.control_bytes -= len(raw)
 
     def is_long(self, delay_ms: int) -> bool:
-        """True for a delay that is stored."""
+        """True if an entry with this delay is stored."""
         return 0 < self.store_after_ms < delay_ms
 
     def claim_id(self, entry: Entry, offset: int) -> None:
-        """Make the id of a pending entry, if it has one, lead to it. REQUIRES: no later request has taken it over."""
+        """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
         if entry.id:
             self.changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
-        """Replace the entry under `key` by `new`, under the key that `new` asks for. Returns that key."""
+        """Replace the entry under `key` by `new`, under the key that follows from `new`. Returns that key."""
         self.remove(key, old.stored)
         self.changes.places[offset] = None
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
         return self.put(offset, due, new)
 
     def contradicted(self, why: str) -> None:
-        """The log decided a control otherwise than ingest carried it out here. Raises Contradicted: rebuild the index.
+        """The log decided a control differently than ingest here. Raises Contradicted: rebuild the index.
 
-        An index that only the disk holds is kept: the log's decision counts from here on.
+        An index that only this disk holds is kept; from here on it follows the log.
         """
         if self._replaceable:
             raise Contradicted(why)
         log.warning("the dispatch log contradicts the index, which cannot be rebuilt: %s", why)
 
     def drop_id(self, caller_id: bytes, offset: int) -> None:
-        """Free an id, but only where it still points at `offset`: a later request may have taken it over."""
+        """Free an id if it still refers to `offset`; a later request may have taken it over."""
         key = self.pending_id(caller_id)
         if key is not None and split_key(key)[1] == offset:
             self.changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
-        """Remember that a request has ended: `sent`, as a delivery or a dead letter, else by a control."""
+        """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
         if not sent and offset >= self.index.first_dues_from:  # else `was_sent` knows nothing of it any more
             self.changes.ended[control_end_key(offset)] = b""
         key = self.index.endings.key(caller_id, self.at_ms) if caller_id else None
@@ -210,9 +210,9 @@ class Draft:
     # ---- first due times of the requests of this batch ---------------------------------------------------------------
 
     def saw_first_due(self, offset: int, first_due_ms: int) -> None:
-        """Note what a request became, so that a control can name it by its offset. Offsets rise.
+        """Record the first due time of a request, so that a control can name the request by its offset. Offsets ascend.
 
-        A small gap is filled; a large one, such as an aborted transaction of millions of records, begins a new row.
+        A small gap is filled; a large one, such as an aborted transaction of millions of records, starts a new row.
         """
         rows = self._first_dues
         if offset != self._firsts_end:
@@ -225,7 +225,7 @@ class Draft:
         self._firsts_end = offset + 1
 
     def note_first_dues(self) -> None:
-        """Make the first due times of this batch part of its changes."""
+        """Add the first due times of this batch to its changes."""
         for base, row in self._first_dues:
             self.changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
 

@@ -1,9 +1,9 @@
-"""What the next transaction of a shard may take from its timer index: a common one, or one trial.
+"""Reads the entries of a shard's next transaction from its timer index: for a common transaction, or for a trial.
 
-A common transaction takes what is due first and, in a backlog, what is due for targets that have nothing in it; parked
-messages whose turn it is at the rate of their target; and condemned entries, from where they are parked. A trial takes
-parked messages of one isolated target, or a piece of the work under key 0. While that is isolated, a common transaction
-takes messages only.
+A common transaction contains the entries that are due first. In a backlog it also contains messages for targets that
+are not part of the backlog. It also contains parked messages that the rate of their target now admits, and condemned
+entries, from where they are parked. A trial contains parked messages of one isolated target, or a piece of the work
+under key 0. While Postdate's own topics are isolated, common transactions contain only messages.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -39,11 +39,11 @@ _BEFORE_MESSAGES_MS = 1
 
 @dataclass(slots=True)
 class Due:
-    """What was read for one transaction: keys and values, ascending; `apart`: keys that follow on one that was not
-    read. `read_to`: all that is due up to this key was read. `full`: a bound ended the scan of the first cursor;
-    `short`: it was lower than it might be. `goes_on`: more may be due. `ordered`: an ordinary scan, of messages alone.
-    `waiting`: parked keys and values. `trial`: the isolated target whose trial this is. `choice`: which messages may
-    leave; None: all. `now_ms`: the broker's time."""
+    """The input of one transaction: keys and values, ascending. `apart`: keys that follow an unread one. `read_to`:
+    everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
+    was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `waiting`: parked
+    keys and values. `trial`: the isolated target of a trial. `choice`: selects the messages that may leave; None: all.
+    `now_ms`: the broker's time."""
 
     keys: list[bytes]
     values: list[bytes]
@@ -64,7 +64,7 @@ class Due:
 
 
 class DueReader:
-    """Reads for one shard, and remembers between transactions how far the second cursor of a backlog has come."""
+    """Reads for one shard, and keeps the position of the second cursor between transactions."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class DueReader:
         self._is_behind = False  # more was due than the last transaction took
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
-        """What the next transaction takes; nothing if nothing may leave now."""
+        """The input of the next transaction; empty if nothing may leave now."""
         for isolated in self._faults.turns(steady_ms):
             due = (
                 self._own(index, isolated, before_ms)
@@ -105,7 +105,8 @@ class DueReader:
         return due
 
     def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
-        """What was read has ended, as far as it is `gone`: whether to look ahead of what is still there."""
+        """After a transaction: `gone` are the keys that have ended. Decides whether the second cursor goes ahead of the
+        rest."""
         if due.trial is not None:
             return
         self._is_behind = due.goes_on
@@ -132,7 +133,7 @@ class DueReader:
         return due
 
     def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
-        """What both cursors take."""
+        """The entries of both cursors."""
         ordered = not (index.control_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
         if ordered:
             ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
@@ -158,9 +159,9 @@ class DueReader:
         return due
 
     def _may_go(self, due: Due, target: str) -> bytes | None:
-        """Up to which key what is parked of a target may leave with what was read; None for a target that is held,
-        fails or is isolated. No message of the target that is not parked lies below that key and was not read: it would
-        be overtaken."""
+        """The highest key up to which parked messages of a target may leave; None if the target is held, fails or is
+        isolated. Below that key there is no unread message of the target outside of the parked ones, which would be
+        overtaken."""
         known = self._targets.get(target)
         if target in self._ctx.held.now.targets or not (known is None or known.works):
             return None
@@ -169,7 +170,7 @@ class DueReader:
         return max(due.read_to, self._ahead.passed(target) if due.ordered else b"")
 
     def _limits(self, index: TimerIndex) -> tuple[int, int]:
-        """Entries and bytes of the next scan. Whatever lies under key 0 must be in it whole (rule 1)."""
+        """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""
         limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
         if index.control_count:
             most = max(index.control_count, limit // 2)
@@ -178,7 +179,8 @@ class DueReader:
         return limit, size_max
 
     def _leave_own(self, index: TimerIndex, due: Due, own: Isolated) -> None:
-        """Take the messages that need no isolated topic of Postdate's own, and on which nothing under key 0 acts."""
+        """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
+        key 0 acts."""
         count = min(index.control_count, len(due.keys))
         _, acts_on = acted_on(due.keys[:count], due.values[:count])
         due.keys, due.values = due.keys[count:], due.values[count:]
@@ -187,7 +189,8 @@ class DueReader:
             self._faults.parked((OWN,))
 
     def _condemned(self, index: TimerIndex, before_ms: int) -> list[tuple[bytes, bytes]]:
-        """Condemned entries where they are parked; what was moved or has ended meanwhile is condemned no longer."""
+        """Condemned entries, from where they are parked. Those that have moved or ended meanwhile are no longer
+        condemned."""
         rows: list[tuple[bytes, bytes]] = []
         for offset in list(self._faults.condemned):
             row = _parked(index, offset)
@@ -235,7 +238,7 @@ class DueReader:
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
     ) -> tuple[bytes, bytes] | None:
-        """A refused entry whose next attempt, alone, is due; those that have ended or moved are forgotten."""
+        """A refused entry that is due for its next attempt, alone. Entries that have ended or moved are forgotten."""
         for offset, refused in list(isolated.refused.items()):
             if refused.next_at > steady_ms or offset in stays:
                 continue
@@ -248,14 +251,15 @@ class DueReader:
         return None
 
     def _acted_on(self, index: TimerIndex) -> Collection[int]:
-        """The requests on which entries under key 0 act: they must not end before those (rule 4)."""
+        """The requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
         if not index.control_count:
             return ()
         rows = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
         return set(acted_on(*rows)[1])
 
     def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
-        """The first piece of the work under key 0; once all of it is in, messages that need an own topic."""
+        """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
+        own topic."""
         keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
         piece = first_piece(*acted_on(keys, values), isolated.window)
         if len(piece) < len(keys):
