@@ -1,8 +1,8 @@
-"""Step 5 of a takeover (docs/protocol.md): where to begin without a local state, from what Kafka holds alone.
+"""Step 5 of a takeover (docs/protocol.md): finds where to start without a local state, from Kafka alone.
 
-The last committed dispatch-log record says which request is the oldest that is still needed. Where Kafka no longer
-holds that request, or the fates since, the shard halts and names the range; a person may accept to lose it. What is
-given up then is not delivered: a request whose fate may have been deleted could have been delivered before.
+The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds that
+request or the later fates, the shard halts and names the range; an operator may accept its loss. Requests that are
+given up are not delivered: if their fate was deleted, they may have been delivered before.
 
 Thread rule: the shard's thread, after the fence.
 """
@@ -31,7 +31,7 @@ SEQ_UNKNOWN = -1
 
 @dataclass(slots=True)
 class Bounds:
-    """What the dispatch log holds, asked after the fence: [start, end)."""
+    """The offsets of the dispatch log, queried after the fence: [start, end)."""
 
     start: int
     end: int
@@ -39,10 +39,10 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where an empty index begins: at request `low`, with the dispatch log from `position` on.
+    """The start of an empty index: request `low`, and the dispatch log from `position` on.
 
-    `seq`: SEQ_UNKNOWN, if that of the first record read counts, or `last_seq`, that of the last record of the log, if
-    none is left to read. `ingested`: requests below this were taken in before, by whoever.
+    `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
+    left to read. `ingested`: earlier owners have ingested the requests below this offset.
     """
 
     low: int
@@ -54,9 +54,9 @@ class Start:
 
 
 def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Start:
-    """Where an empty index begins; changes nothing.
+    """Where an empty index starts; changes nothing.
 
-    Raises Halted if Kafka no longer holds what is needed, naming the range, unless that was accepted.
+    Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
     """
     last = last_committed(ctx, bounds.start, bounds.end, acceptance)
     req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
@@ -69,7 +69,7 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Sta
 
 
 def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: Acceptance) -> None:
-    """Give an empty index what STORE holds of requests below `start.low`, and then its R and D."""
+    """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
     stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
     draft = Draft(index)
     draft.changes.next_request, draft.changes.next_dispatch = start.low, start.position
@@ -81,7 +81,7 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
 
 
 def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, req_start: int) -> int:
-    """A new shard begins at the first request; one that was served before has lost every fate."""
+    """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
     emptied = bounds.start == bounds.end > 0
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
         return req_start
@@ -96,7 +96,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance,
 
 
 def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptance, req_start: int) -> int:
-    """L, the first request that is still needed; where retention was quicker, the first that is still there."""
+    """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
     req_end = _end_of_all(ctx)
     low, read = last.low_water, max(last.low_water, last.next_request)
     if read > req_end:
@@ -120,8 +120,8 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptan
 def _first_dispatch(
     ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, low: int, last_seq: int
 ) -> tuple[int, int]:
-    """The dispatch-log offset before which no fate of a request at or above `low` can lie; and `low`, or what it is
-    raised to where such fates have been deleted and that was accepted."""
+    """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
+    fates were deleted and the loss was accepted."""
     request = first_record(ctx, ctx.requests, low, _end(ctx, low))
     if request is None:
         return low, bounds.end
@@ -138,13 +138,13 @@ def _first_dispatch(
 
 
 def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
-    """The oldest record of the dispatch log where others were deleted before it; None where none was."""
+    """The oldest record of the dispatch log if earlier ones were deleted; otherwise None."""
     oldest = oldest_record(ctx, bounds, acceptance)
     return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
 
 def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
-    """The oldest committed record of the dispatch log that is not passed over; None if there is none."""
+    """The oldest committed record of the dispatch log that is not skipped; None if there is none."""
     start = bounds.start
     while True:
         oldest = first_record(ctx, ctx.log, start, bounds.end)
@@ -154,8 +154,8 @@ def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> 
 
 
 def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: Record, last_seq: int) -> int:
-    """The first request whose fates the dispatch log still holds for certain. Raises Halted, unless it was accepted
-    that those below are given up."""
+    """The first request whose fates the dispatch log certainly still holds. Raises Halted, unless the loss of the
+    requests below it was accepted."""
     end = certain_request(ctx, oldest, low)
     loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
     return acceptance.take(
@@ -169,8 +169,8 @@ def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: 
 
 
 def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
-    """The first request at or above `low` that nothing before `record` of the dispatch log can have ended: it came an
-    hour later, or it has not come yet."""
+    """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that was
+    written an hour or more later, or the end of the topic."""
     certain = None
     if record.log_append:
         certain = ctx.admin.offset_for_time(ctx.requests, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)

@@ -1,11 +1,11 @@
-"""What can go wrong, by consequence: the class says what the one who catches it does next.
+"""The errors of the sidecar, grouped by consequence: the class determines what the caller does next.
 
     PostdateError                   exit 1
     ├── ConfigError                 exit 2   fix the configuration or the command and start again
     ├── TransientError              exit 1   retry, with a deadline; past the deadline it is a failure
     ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
     ├── ClientFailed                exit 6   the group's client failed again and again; end the process
-    └── Halted                      exit 1   the shard stops; a person must look, and the message says what to do
+    └── Halted                      exit 1   the shard stops; an operator must act, and the message says how
     RequestRefused (connectors.wire)         end the request as a dead letter with its reason; never stops a shard
 
 The errors of the other packages are mapped into this tree where they enter the sidecar:
@@ -43,7 +43,7 @@ class PostdateError(Exception):
 
 
 class ConfigError(PostdateError):
-    """The configuration or the state of the topics forbids to start; fix it and start again."""
+    """The configuration or the state of the topics prevents the start; fix it and start again."""
 
     exit_code = Exit.USAGE
 
@@ -59,17 +59,17 @@ class Fenced(PostdateError):
 
 
 class Contradicted(PostdateError):
-    """The dispatch log decided a control otherwise than the index carried it out: rebuild the index from the topics."""
+    """The dispatch log decided a control differently than this index: rebuild the index from the topics."""
 
 
 class ClientFailed(PostdateError):
-    """One client of the group after the other failed; the process ends, and the message names the remedy."""
+    """The client in the group failed several times in a row; the process ends, and the message names the remedy."""
 
     exit_code = Exit.CLIENT_FAILED
 
 
 class HaltReason(StrEnum):
-    """Why a shard stopped for good. Closed: each has an entry in the runbook."""
+    """Why a shard stopped permanently. Closed: each has an entry in the runbook."""
 
     TOPIC_RECREATED = "topic-recreated"
     REQUESTS_TRUNCATED = "requests-truncated"
@@ -95,10 +95,10 @@ EVIDENT = frozenset({HaltReason.SEQ_BROKEN, HaltReason.NEWER_FORMAT, HaltReason.
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What a shard would give up if it went on: the records at offsets [first, end) of its partition of `topic`.
+    """The loss that a shard must accept to continue: the records at offsets [first, end) of its partition of `topic`.
 
-    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. What was
-    accepted holds only as long as nobody has written another, and no older one has been deleted.
+    `seq`: that of the last dispatch-log record when the loss was found; `since`: the offset of the oldest one. An
+    acceptance is valid only until a newer record is written or an older one is deleted.
     """
 
     reason: HaltReason
@@ -115,9 +115,9 @@ class Loss:
 
 
 class Halted(PostdateError):
-    """The shard cannot go on without risking a loss or a repeat; its index is kept, and a person must decide.
+    """The shard cannot continue without risking a loss or a duplicate. Its index is kept, and an operator must decide.
 
-    `loss`: what they would have to accept for it to go on; None where no acceptance makes that safe.
+    `loss`: what the operator must accept to let it continue; None if no acceptance makes that safe.
     """
 
     def __init__(self, reason: HaltReason, detail: str, loss: Loss | None = None) -> None:
@@ -128,7 +128,7 @@ class Halted(PostdateError):
 
 
 def consequence_of(fault: kafka_errors.KafkaFault) -> PostdateError:
-    """The error of this tree that a fault of Kafka amounts to for a whole process or command, with the same text.
+    """The error of this tree for a Kafka fault in a whole process or command, with the same text.
 
     A shard does not use it for its own transactions: it reacts to the fault itself.
     """

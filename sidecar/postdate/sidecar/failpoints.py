@@ -64,6 +64,6 @@ _active = parse(os.environ.get("POSTDATE_FAILPOINTS", ""))
 
 
 def reached(name: str) -> None:
-    """Tell that the step `name` of the protocol has been reached."""
+    """The step `name` of the protocol has been reached: run its action, if any."""
     if _active and name in _active:
         _active[name].reached()

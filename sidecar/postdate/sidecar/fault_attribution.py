@@ -1,27 +1,27 @@
-"""Fault attribution: which target is to blame for a transaction that failed or was slow, and how much it is sent.
+"""Fault attribution: which target caused a failed or slow transaction, and how many messages it gets from then on.
 
-A target that is to blame becomes *isolated*: its entries are parked, and leave in transactions of their own, called
-trials, so that no other target's transaction aborts or waits because of it. One state for each isolated target replaces
-all special cases:
+A target that is to blame becomes *isolated*: its entries are parked and sent in transactions of their own, called
+trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
+special cases:
 
-- `window`: how many messages one trial may carry. A trial that fails halves it, down to one message at a time; one
-  that was acknowledged quickly doubles it. So a slow target gets what it takes, and the window at one is the open
-  circuit breaker of a target that refuses: probes pass one at a time.
-- `acknowledged_at`, `failed_at`: a message ends as a dead letter for an unavailable target only if trials went on to
-  fail for the retry budget after the last acknowledgement of any record, and its own budget is used up as well. A
-  refusal is an acknowledgement; `accepted_at` leaves it out.
-- `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are tried
-  again alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. It
-  does so at once if time does not resolve the refusal (`classification.is_final`), else once the entry was refused for
-  its retry budget, or is late by it and the target has accepted nothing for as long.
+- `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one doubles it. So a
+  slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses: probes are
+  sent one at a time.
+- `acknowledged_at`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
+  for the retry budget after the last acknowledgement of any record, and the message's own budget is used up as well. A
+  refusal is an acknowledgement; `accepted_at` does not count it.
+- `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
+  alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
+  cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
+  was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
-An isolated target returns to the common transactions once its window is that of a large transaction, or once it has
-had no fault for PROBATION_MS and nothing of it is parked. Trials have a quarter of a shard's time, in rounds.
+An isolated target returns to the common transactions once its window is that of a large transaction, or once it has had
+no fault for PROBATION_MS and nothing of it is parked. Trials get a quarter of a shard's time, in rounds.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
 
-No Kafka and no index here: the state and what reports do to it. Thread rule: belongs to the shard's thread. Source of
-the idea: the circuit breaker, and the window of TCP's congestion control.
+This module uses neither Kafka nor the index: it holds only state, which reports update. Thread rule: belongs to the
+shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAV
 
 
 class Finding(Enum):
-    """What to do after an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
+    """The result of attributing an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
 
     GO_ON = auto()
     BACK_OFF = auto()
@@ -92,7 +92,7 @@ class Finding(Enum):
 
 @dataclass(slots=True)
 class Refused:
-    """An entry that was refused: since when, when it is tried alone next, and how long after that. Steady ms."""
+    """An entry that was refused: since when, when it is next retried alone, and the pause after that. Steady ms."""
 
     since: float
     next_at: float
@@ -124,8 +124,8 @@ class Isolated:
 
 @dataclass(slots=True)
 class Attempt:
-    """One transaction as it ended. `size`: messages of the target of a trial, else entries. `counts`: messages for each
-    topic, if some reported. `due_ms`: of the entries of a trial, by offset."""
+    """One finished transaction. `size`: the messages of a trial's target, otherwise all entries. `counts`: messages for
+    each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
 
     trial: Isolated | None
     size: int
@@ -168,7 +168,7 @@ class RecentLeast:
 
 
 class FaultAttribution:
-    """The isolated targets of one shard, and what is suspected of the others."""
+    """The isolated targets of one shard, and the suspicion against the others."""
 
     def __init__(self, clock: Clock, budget_ms: int, own_topics: Collection[str]) -> None:
         self._clock = clock
@@ -202,15 +202,15 @@ class FaultAttribution:
         return self._entries_max < inf
 
     def entries_max(self, limit: int) -> int:
-        """How many entries the next common transaction may have, of at most `limit`."""
+        """The most entries of the next common transaction, at most `limit`."""
         return int(min(limit, self._entries_max))
 
     def must_report(self, trial: Isolated | None, size: int) -> bool:
-        """True if each message of the next transaction, of `size` entries, must report for itself."""
+        """True if each message of the next transaction, of `size` entries, needs its own delivery report."""
         return trial is not None or self.is_attributing or size < LARGE_TRANSACTION_FATES
 
     def turns(self, steady_ms: float) -> list[Isolated]:
-        """Isolated targets that may be tried now, the one that waits longest first. O(isolated log isolated)."""
+        """Isolated targets that may be tried now, in order of waiting time. O(isolated log isolated)."""
         if not self._isolated or steady_ms < self._rests_until:
             return []
         ready = [each for each in self._isolated.values() if each.waits and each.retry_at <= steady_ms]
@@ -245,7 +245,7 @@ class FaultAttribution:
                 self.condemned.pop(offset, None)
 
     def nothing_waits(self, isolated: Isolated) -> None:
-        """Nothing of an isolated target is parked; one that had no fault for long is isolated no longer."""
+        """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
         isolated.waits = False
         now = self._clock.steady_ms()
         if isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS:
@@ -255,7 +255,7 @@ class FaultAttribution:
 
     def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
         """A transaction was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
-        acknowledgement, and for its log record alone."""
+        acknowledgement, and for that of its log record."""
         now = self._committed_at = self._clock.steady_ms()
         trial = attempt.trial
         if trial is not None:
@@ -317,7 +317,7 @@ class FaultAttribution:
             self._return(trial)
 
     def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
-        """A trial was aborted: nothing but its target was in it."""
+        """A trial, which contains only messages of its target, was aborted."""
         count = attempt.size
         topics = self._own_topics if trial.name == OWN else (trial.name,)
         faults = {offset: why for topic in topics for offset, why in blamed.get(topic, {}).items()}
@@ -362,7 +362,7 @@ class FaultAttribution:
         return Finding.GO_ON
 
     def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
-        """True if the entries are to blame, and not their target: they are refused, and a few among many."""
+        """True if entries are to blame and not their target: they are refused, and a few among many."""
         return len(faults) * _FEW <= count and not any(blame(why) in _OF_THE_TARGET for why in faults.values())
 
     def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
@@ -400,16 +400,16 @@ class FaultAttribution:
             log.info("%s with all others again", f"target {isolated.name} leaves" if isolated.name else "key 0 leaves")
 
     def _rest(self, trial: Isolated, took_ms: float, now: float) -> None:
-        """The next trial of any target, and behind those of others the next one of this target, come later."""
+        """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
 
     def _watch(self, attempt: Attempt, log_waited_ms: float) -> None:
-        """Isolate a topic once transactions in a row waited longest for it: for SLOW_IN_A_ROW slow records of it, or
-        for two of them and SLOW_WAIT_MS in all.
+        """Isolate a topic if transactions in a row waited longest for it, and either SLOW_IN_A_ROW of its records were
+        slow, or two were and waited for SLOW_WAIT_MS in total.
 
-        Transactions without a record for it, or for it alone, do not count. A broker answers the requests of a
-        connection one after the other, so an acknowledgement took the time since the one before it. A record is slow if
-        that was SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
+        Transactions without a record for it, or only for it, do not count. A broker answers the requests of a
+        connection in order, so the time of an acknowledgement is that since the one before it. A record is slow if that
+        time is at least SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
         """
         if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
             return
@@ -437,5 +437,6 @@ class FaultAttribution:
             self._slowest = ""
 
     def _aim_ms(self) -> float:
-        """How long a trial may take and still be quick: as long as common transactions, if the brokers are far away."""
+        """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far
+        away."""
         return max(HELD_BACK_AIM_MS, 2 * self._usual_ms.value)

@@ -1,6 +1,6 @@
-"""Every halt: what it means, and what a person does. Shown by `postdate shard status`, told in docs/operations.md.
+"""The meaning of every halt and what to do about it. `postdate shard status` and docs/operations.md show it.
 
-A full disk is none, since the shard goes on by itself; what a person does about it stands here all the same.
+A full disk is not a halt, since the shard recovers without help; its advice is here as well.
 
 Thread rule: a constant.
 """
@@ -17,7 +17,7 @@ DISK_FULL: Final = (
 
 
 class Advice(NamedTuple):
-    """`meaning`: what has happened. `action`: what to do, as sentences for the person who runs it."""
+    """`meaning`: what has happened. `action`: what the operator should do."""
 
     meaning: str
     action: str

@@ -1,14 +1,14 @@
-"""What a person has told a shard not to do for now: deliver at all, deliver to some targets, take in requests.
+"""Holds: what operators have paused on a shard (all delivery, delivery to some targets, or intake).
 
-It belongs to the shard and not to a process or a disk, so it lies where Kafka keeps a word for each partition of a
-group: in the metadata of the group's committed offset. Whoever takes the shard over reads it before it delivers. Only
-the member that holds the partition can write there, and every commit of R carries it on.
+A hold belongs to a shard, not to a process or a disk. So it is stored in the metadata of the group's committed offset,
+where Kafka keeps a string for each partition of a group. Every takeover reads it before it delivers. Only the member
+that owns the partition can write it, and every commit of R repeats it.
 
-What is held is never lost, early or repeated: a held shard goes on to read, to end what is cancelled and to write its
-beats, with the hand at rest; entries for a held target are parked, without a budget that could be used up.
+Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
+its beats, but its wheel stands still. Entries for a held target are parked, without a retry budget.
 
-Thread rule: `Held.now` is replaced whole, by the shard's thread before its first takeover and from then on by the poll
-thread alone; all may read it.
+Thread rule: `Held.now` is replaced as a whole, by the shard's thread before its first takeover and after that only by
+the poll thread; all may read it.
 """
 
 from __future__ import annotations
@@ -37,28 +37,28 @@ TARGET: Final = "target"
 
 
 class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """What one shard may not do. Unknown fields are ignored, missing ones have their defaults."""
+    """The holds of one shard. Unknown fields are ignored, missing ones have their defaults."""
 
     delivery: bool = False
     intake: bool = False
     targets: frozenset[str] = frozenset()
 
     def words(self) -> list[str]:
-        """What is held, in the words of the command line; empty where nothing is."""
+        """The holds in the words of the command line; empty if there are none."""
         words = [word for word, held in ((DELIVERY, self.delivery), (INTAKE, self.intake)) if held]
         return words + [f"{TARGET} {name}" for name in sorted(self.targets)]
 
     def encode(self) -> str:
-        """The note beside the group's offset; empty where nothing is held."""
+        """The metadata for the group's offset; empty if nothing is held."""
         return "" if self == NOTHING else msgspec.json.encode(_Note(holds=self)).decode()
 
     def before_ms(self, before_ms: int) -> int:
-        """What is due before this may leave, where it would be `before_ms` without a hold. Due time 0, which is what
-        ends without a delivery, always may."""
+        """Entries due before the result may leave; `before_ms` is the limit without holds. Entries with due time 0,
+        which end without a delivery, always may leave."""
         return min(before_ms, 1) if self.delivery else before_ms
 
     def changed(self, what: str, is_held: bool, target: str = "") -> Holds:
-        """The same with one thing held or released."""
+        """A copy with one thing held or released."""
         if what == DELIVERY:
             return msgspec.structs.replace(self, delivery=is_held)
         if what == INTAKE:
@@ -68,7 +68,7 @@ class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
 
 
 class _Note(msgspec.Struct, kw_only=True, frozen=True):
-    """The note as it lies in Kafka."""
+    """The metadata as stored in Kafka."""
 
     v: Literal[1] = 1
     holds: Holds
@@ -79,15 +79,15 @@ _decoder = msgspec.json.Decoder(_Note)
 
 
 class Held:
-    """What is held of one shard at present."""
+    """The present holds of one shard."""
 
     def __init__(self) -> None:
         self.now = NOTHING
         self._recalled = False
 
     def recall(self, admin: Admin, group_id: str, part: Partition) -> None:
-        """Read what is held from the group, once: later changes come from this process. One question to Kafka; raises
-        KafkaFault: nothing is known, try again."""
+        """Read the holds from the group, once; later changes come from this process. One request to Kafka. Raises
+        KafkaFault: the holds are unknown, try again."""
         if self._recalled:
             return
         note = admin.group_note(group_id, part)
@@ -110,7 +110,7 @@ class _Asked:
 
 
 class HoldRequests:
-    """Changes that people ask for, on their way to the thread that may write to the group."""
+    """A queue of requested changes for the thread that may write to the group."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Asked] = deque(maxlen=HOLD_REQUESTS_MAX)
@@ -118,8 +118,8 @@ class HoldRequests:
     def ask(
         self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
     ) -> dict[Partition, str]:
-        """Change what is held of these shards. Returns why not, for each for which it is not done; where that says that
-        no answer came, it may be done later. From any thread but the poll thread."""
+        """Change the holds of these shards. Returns the reason for each shard whose holds were not changed; after a
+        time-out the change may still happen later. From any thread but the poll thread."""
         asked = _Asked(parts, change)
         self._waiting.append(asked)
         if not asked.done.wait(timeout_s):
@@ -127,7 +127,7 @@ class HoldRequests:
         return asked.why_not
 
     def serve(self, consumer: GroupConsumer, shards: Mapping[Partition, ShardThread]) -> None:
-        """Do what is asked for. From the poll thread; costs a comparison where there is nothing to do."""
+        """Carry out the requested changes. From the poll thread; costs a comparison if there are none."""
         while self._waiting:
             asked = self._waiting.popleft()
             for part in asked.parts:
@@ -140,7 +140,7 @@ class HoldRequests:
 def _hold(
     consumer: GroupConsumer, part: Partition, thread: ShardThread | None, change: Callable[[Holds], Holds]
 ) -> str:
-    """Write what is held, and only then act on it; why not, or empty."""
+    """Write the holds to Kafka, then apply them. Returns the reason if that failed, otherwise an empty text."""
     if thread is None:
         return "this process holds it no more"
     shard = thread.shard

@@ -1,11 +1,11 @@
-"""What a delivering shard does beside taking in and delivering, each at its interval.
+"""The periodic duties of a delivering shard, besides ingest and dispatch.
 
-Sync the timer log, move the wheel and confirm it, raise the low-water mark, look after failing targets, pass the
-markers at the end of the requests, give disk space back. None of it is needed for a delivery to be right, so no duty
-that Kafka fails keeps the shard from delivering.
+They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
+markers at the end of the requests, and release disk space. No delivery depends on them, so a duty that Kafka fails does
+not stop the shard from delivering.
 
-A shard in which nothing changes comes to rest: it has looked after everything some times and found what it knew, so
-the next look would find it again, and comes late. Whatever happens to the shard ends its rest.
+A shard without changes rests: after several checks without a difference, the next check comes late. Every event of the
+shard ends its rest.
 
 Thread rule: the shard's thread.
 """
@@ -55,9 +55,9 @@ class Housekeeping:
         self._rests_until = 0.0  # steady ms
 
     def look_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
-        """Milliseconds until the shard must look after itself, where nothing leaves and nothing comes before.
+        """Milliseconds until the next duty, if nothing leaves and nothing arrives before.
 
-        `committed_at`: when its last transaction ended, steady ms: the next beat is due that much later.
+        `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
         """
         is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
         if not is_quiet or not self._inbox.empty or self._dispatcher.must_tend(index):
@@ -69,7 +69,7 @@ class Housekeeping:
         return look_ms
 
     def tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
-        """Do what is due. `now_ms` is the broker's time, `steady` the local steady clock."""
+        """Run the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
         if steady < self._rests_until:  # woken
             self._quiet_looks, self._rests_until = 0, 0.0
         if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
@@ -96,8 +96,8 @@ class Housekeeping:
             self._gate.read(now_ms)
 
     def _ask_kafka(self, what: str, duty: Callable[[], object]) -> None:
-        """Do what needs an answer from Kafka. Without one dispatch goes on, and the duty comes again after a delay that
-        doubles: each attempt may hold the shard up for as long as an admin request may take."""
+        """Run a duty that needs an answer from Kafka. If there is none, dispatch continues, and the duty is retried
+        after a delay that doubles, since each attempt may block the shard for the time of an admin request."""
         try:
             duty()
         except KafkaFault as fault:
@@ -108,7 +108,7 @@ class Housekeeping:
             self._delays_ms.pop(what, None)
 
     def _is_quiet(self, index: TimerIndex, now_ms: int, for_ms: int) -> bool:
-        """True where nothing waits and nothing will be due for `for_ms`: then nobody is kept waiting."""
+        """True if no request waits and nothing will be due for `for_ms`, so that a slow duty delays nothing."""
         if not self._inbox.empty:
             return False
         next_due = index.next_due_ms()
@@ -122,5 +122,5 @@ class Housekeeping:
 
 
 def reached(index: TimerIndex, inbox: Inbox) -> int:
-    """The offset below which every request has been taken in, markers at the end included."""
+    """The offset below which every request has been ingested, including the markers at the end."""
     return max(read_up_to(index), inbox.position_if_empty())

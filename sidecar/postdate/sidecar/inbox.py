@@ -1,11 +1,11 @@
-"""The bounded queue between the poll thread and one shard: batches of records, and how far the partition has been read.
+"""The bounded queue between the poll thread and one shard: batches of records, and the position of the reader.
 
-The poll thread offers and never waits: a full inbox says so, and the poll thread pauses the partition until the shard
-has made room (down to half: hysteresis, so that a partition is not paused and resumed for every batch). The shard
-waits here, for records, a wake-up or a deadline.
+The poll thread offers batches and never waits. If the inbox is full, `offer` returns False, and the poll thread pauses
+the partition until the shard has emptied half of the inbox (hysteresis, so that a partition is not paused and resumed
+for every batch). The shard waits here for records, a wake-up or a deadline.
 
 Thread rule: `offer`, `note_position`, `started` and `wake` from the poll thread, the others from the shard's; one lock,
-held for some list operations a batch.
+held for a few list operations per batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _encode: Final = msgspec.msgpack.Encoder().encode
 
 
 class Inbox:
-    """Batches of one partition, in offset order. `position` is the offset before which everything has been offered."""
+    """Batches of one partition, in offset order. All records before offset `position` have been offered."""
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
@@ -52,7 +52,7 @@ class Inbox:
             return self._records < INBOX_RECORDS_MAX and self._size_bytes < INBOX_SIZE_BYTES_MAX
 
     def note_position(self, position: int) -> None:
-        """The reader has passed everything below `position`: what lay there are markers and aborted records."""
+        """The reader has passed everything below `position`: only markers and aborted records were there."""
         with self._condition:
             if position > self.position and not self._waiting:
                 self.position = position
@@ -60,7 +60,7 @@ class Inbox:
                 self._condition.notify()
 
     def has_room(self) -> bool:
-        """True where a paused partition may be resumed."""
+        """True if a paused partition may be resumed."""
         return self._records <= INBOX_RECORDS_MAX // 2 and self._size_bytes <= INBOX_SIZE_BYTES_MAX // 2
 
     def take(self) -> list[Record]:
@@ -74,7 +74,7 @@ class Inbox:
             return records
 
     def put_back(self, records: list[Record]) -> None:
-        """Return the unread rest of a batch: it comes first again."""
+        """Return the unread rest of a batch; it is taken first again."""
         size_bytes = _size_bytes(records)
         with self._condition:
             self._batches.appendleft((records, size_bytes))
@@ -82,9 +82,9 @@ class Inbox:
             self._size_bytes += size_bytes
 
     def restart(self, offset: int) -> None:
-        """Forget everything and take nothing until the poll thread has moved the partition to `offset`.
+        """Drop everything, and accept nothing until the poll thread has moved the partition to `offset`.
 
-        What the poll thread still has under way from the old position would otherwise leave a gap in the requests.
+        Otherwise batches from the old position that are still on their way would leave a gap in the requests.
         """
         with self._condition:
             self._batches.clear()
@@ -93,16 +93,16 @@ class Inbox:
             self.start_at, self._waiting = offset, True
 
     def started(self, offset: int) -> None:
-        """The poll thread has moved the partition to `offset`: what it offers from now on follows on from there.
+        """The poll thread has moved the partition to `offset`: later offers follow on from there.
 
-        Nothing happens where another start was asked for meanwhile: the poll thread sees that one next.
+        Does nothing if another restart was requested meanwhile; the poll thread handles that one next.
         """
         with self._condition:
             if self.start_at == offset:
                 self.start_at, self._waiting = -1, False
 
     def position_if_empty(self) -> int:
-        """The position if everything below it has been taken; -1 while records wait, and before anything was read."""
+        """The position if everything below it has been taken; -1 if records wait, or if nothing was read yet."""
         with self._condition:
             return -1 if self._batches else self.position
 
@@ -112,7 +112,7 @@ class Inbox:
 
     @property
     def records(self) -> int:
-        """How many records wait."""
+        """The number of waiting records."""
         return self._records
 
     def wake(self) -> None:
@@ -133,8 +133,8 @@ class Inbox:
 
 
 def _size_bytes(records: list[Record]) -> int:
-    """About what the keys, values and headers of a batch take in memory. One pass; encoding the headers to measure them
-    is several times quicker than a loop over them."""
+    """The approximate memory of the keys, values and headers of a batch. One pass; encoding the headers to measure them
+    is several times faster than a loop over them."""
     size_bytes = 0
     for record in records:
         if record.key:

@@ -1,4 +1,4 @@
-"""Letting go of a shard's timer index: closing it, and moving its directory aside.
+"""Releases a shard's timer index: closes it, and moves its directory aside.
 
 Thread rule: functions, on the shard's thread.
 """
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 def close_index(shard: str, index: TimerIndex, clean: bool = True) -> None:
-    """Close it; a failure is logged, since the index is released all the same and believed only after its checks."""
+    """Close the index. A failure is only logged: the index is released anyway, and checked when it is opened again."""
     try:
         index.close(clean)
     except WheelError as fault:
@@ -25,6 +25,6 @@ def close_index(shard: str, index: TimerIndex, clean: bool = True) -> None:
 
 
 def put_aside(shard: str, directory: Path, why: str) -> None:
-    """Keep the directory of a closed index for a person; the next takeover rebuilds the index from the topics."""
+    """Keep the directory of a closed index for the operator; the next takeover rebuilds the index from the topics."""
     if directory.exists():
         log.warning("shard %s: kept as %s, rebuilding", shard, opening.keep(directory, why))

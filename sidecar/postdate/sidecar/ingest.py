@@ -1,4 +1,4 @@
-"""From a polled batch to one WriteBatch: parse each request, apply it, and move R behind the batch.
+"""Turns a polled batch into one WriteBatch: parse each request, apply it, and move R past the batch.
 
 Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a
 put.
@@ -34,11 +34,10 @@ def ingest(
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
-    Fewer than all are used when entries under key 0 pile up (rule 1: they must all fit one transaction); the caller
-    offers the rest again after a dispatch. `controls_max`: how many may wait there. Records below R are passed over.
-    `at_ms`: the present, epoch ms.
-    `store_after_ms`: what is due later than this after its record's timestamp is stored; 0: nothing is. `counts`: where
-    what was read is counted.
+    Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction). The caller
+    offers the rest again after a dispatch. `controls_max`: the most entries that may wait there. Records below R are
+    skipped. `at_ms`: the present, epoch ms. `store_after_ms`: a request that is due later than this after its record's
+    timestamp is stored; 0: none is. `counts`: the counters to update.
     """
     draft = Draft(index, at_ms, rules.horizon_ms, store_after_ms)
     if quota is not None:
@@ -80,9 +79,9 @@ def ingest(
 
 
 def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
-    """Move R behind what is no request where it stands, and return it: retention deletes that, and nothing is lost.
+    """Move R past offsets without a request and return it. If retention deletes them, nothing is lost.
 
-    Asked of the log itself, from R on: R must never rest on where a consumer was before it was moved.
+    Reads the log itself from R on: R must never depend on the position of a consumer before it was moved.
     """
     offset = read_up_to(index)
     reader = ctx.kafka.log_reader(ctx.requests, offset, Isolation.READ_COMMITTED)

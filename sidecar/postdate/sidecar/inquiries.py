@@ -1,11 +1,11 @@
-"""Questions about a shard's timer index from other threads, answered by the one thread that may touch it.
+"""Queries of a shard's timer index from other threads, answered by the only thread that may use it.
 
-A RocksDB handle and its iterators belong to the shard's thread, so whoever wants to look asks: `ask` hands over a
-function of the index, and the shard runs it between two of its steps, one at a time. A question must be short (some
-milliseconds): what is long is asked in slices, and the shard dispatches between them.
+A RocksDB handle and its iterators belong to the shard's thread. So another thread passes a function of the index to
+`ask`, and the shard runs it between two of its steps, one at a time. A query must be short (a few milliseconds); long
+ones are split into slices, and the shard dispatches between them.
 
-Once a second, or when it wakes from its rest, in which they cannot change, the shard also lays out some `Figures` by
-itself, so that a scrape of metrics asks nothing.
+Once a second the shard also publishes some `Figures`, so that a scrape of metrics needs no query. A resting shard does
+so when it wakes, since its figures cannot change before.
 
 Thread rule: `serve` from the shard's thread; `ask` from any other, `figures` from all.
 """
@@ -30,11 +30,11 @@ Question = Callable[[TimerIndex], Any]
 
 
 class Unanswered(Exception):
-    """The shard did not answer in time: it has no index now, or is busy. Ask again, or another process."""
+    """The shard did not answer in time: it has no index now, or is busy. Ask again, or ask another process."""
 
 
 class Figures(NamedTuple):
-    """What an index held at one moment; counts of entries, offsets of the request topic."""
+    """The content of an index at one moment: counts of entries, offsets of the request topic."""
 
     next_request: int
     low_water: int
@@ -58,7 +58,7 @@ class _Asked:
 
 
 class Inquiries:
-    """The questions to one shard that wait for an answer. `figures` is None until the shard has an index."""
+    """The waiting queries of one shard. `figures` is None until the shard has an index."""
 
     def __init__(self) -> None:
         self.figures: Figures | None = None
@@ -66,7 +66,7 @@ class Inquiries:
         self._figures_at = 0.0
 
     def ask(self, question: Callable[[TimerIndex], Answer], wake: Callable[[], None], timeout_s: float) -> Answer:
-        """What `question` returns, or raises, in the shard's thread. `wake` ends the shard's sleep.
+        """Run `question` in the shard's thread; returns its result or raises its error. `wake` ends the shard's sleep.
 
         Raises Unanswered after `timeout_s`.
         """
@@ -85,12 +85,12 @@ class Inquiries:
 
     @property
     def waits(self) -> bool:
-        """True where a question waits for the shard."""
+        """True if a query waits for the shard."""
         return bool(self._waiting)
 
     def serve(self, index: TimerIndex, steady_ms: float) -> None:
-        """Answer one question, and lay out the figures anew once a second. Costs a comparison or two where there is
-        nothing to do. Raises WheelError where the index itself failed: that is the shard's affair too."""
+        """Answer one query, and update the figures once a second. Costs a comparison or two if there is nothing to do.
+        Raises WheelError if the index itself failed, since the shard must handle that too."""
         if steady_ms >= self._figures_at:
             self._figures_at = steady_ms + FIGURES_INTERVAL_MS
             self.figures = _figures(index, self.figures)
@@ -130,7 +130,7 @@ def _figures(index: TimerIndex, before: Figures | None) -> Figures:
 
 
 def _accepted_ms(index: TimerIndex, offset: int) -> int:
-    """The timestamp of a pending request, -1 where there is none at this offset. Some look-ups."""
+    """The timestamp of the pending request at this offset; -1 if there is none. Some look-ups."""
     key = index.find(offset)
     if key is None:
         return -1

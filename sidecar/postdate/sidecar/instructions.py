@@ -1,7 +1,7 @@
-"""What a person asks of a shard: `instruction.json` in its directory, written by `postdate shard resume|rebuild`.
+"""Instructions of an operator for a shard: `instruction.json` in its directory, from `postdate shard resume|rebuild`.
 
-The process that serves the shard looks for it every second, removes it, and then does what it says; so it is done once
-at most, and where no process serves the shard now, the next one that does begins with it.
+The process that serves the shard checks for the file every second, removes it, and then carries it out. So an
+instruction is carried out at most once. If no process serves the shard, the next one to do so starts with it.
 
 Thread rule: functions. Written by commands, taken by the shard's thread.
 """
@@ -25,7 +25,7 @@ REBUILD: Final = "rebuild"
 
 
 class Instruction(msgspec.Struct, kw_only=True, frozen=True):
-    """`resume`: try the takeover again, in spite of a loss where `accept` names it. `rebuild`: move the index aside."""
+    """`resume`: retry the takeover, accepting the loss in `accept`, if any. `rebuild`: move the index aside."""
 
     v: Literal[1] = 1
     do: Literal["resume", "rebuild"]
@@ -36,21 +36,21 @@ _decoder = msgspec.json.Decoder(Instruction)
 
 
 def instruct(directory: Path, instruction: Instruction) -> Path:
-    """Leave an instruction for the shard of a directory, in place of an earlier one; its file. Raises OSError."""
+    """Write an instruction for the shard of a directory, replacing an earlier one; returns its file. Raises OSError."""
     path = directory / INSTRUCTION_NAME
     write_whole(path, msgspec.json.encode(instruction), durable=True)
     return path
 
 
 def is_instructed(directory: Path) -> bool:
-    """True where an instruction lies there. One system call, some microseconds."""
+    """True if there is an instruction. One system call, some microseconds."""
     return os.access(f"{directory}/{INSTRUCTION_NAME}", os.F_OK)
 
 
 def take_instruction(directory: Path) -> Instruction | None:
-    """The instruction that lies there, which is removed first; None where there is none that can be read.
+    """Remove and return the instruction; None if there is none, or if it cannot be read.
 
-    Costs one system call where there is none.
+    Costs one system call if there is none.
     """
     path = directory / INSTRUCTION_NAME
     data = read_bounded(path)

@@ -1,7 +1,7 @@
-"""Exceptions that nobody expected in a shard: retried with backoff a bounded number of times, then the shard halts.
+"""Unexpected exceptions in a shard: retried with backoff a bounded number of times, then the shard halts.
 
-Most are met by chance, by one interleaving of events, and a takeover leaves them behind; one that is met again and
-again would only fill the log. Either way it is a mistake of Postdate's own, and each is logged with its trace.
+Most depend on one interleaving of events and do not recur after a takeover. One that recurs would only fill the log.
+Both are defects of Postdate, so each is logged with its traceback.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -17,14 +17,14 @@ from postdate.sidecar.limits import (
 
 
 class InternalFailures:
-    """Counts the failures of one shard that follow one another; a long time without one ends the row."""
+    """Counts the consecutive failures of one shard; a long time without a failure resets the count."""
 
     def __init__(self) -> None:
         self.count = 0
         self._last_at = 0.0
 
     def retry_ms(self, steady_ms: float) -> float | None:
-        """Note a failure; returns after how many ms the shard tries again, None if it must halt."""
+        """Record a failure. Returns the pause before the next attempt in ms, or None if the shard must halt."""
         if steady_ms - self._last_at > INTERNAL_CALM_MS:
             self.count = 0
         self._last_at = steady_ms

@@ -1,6 +1,6 @@
-"""Log lines of the daemon: one line an event on stderr, with time, level, shard thread and logger. Never a payload.
+"""Log lines of the daemon: one line per event on stderr, with time, level, shard thread and logger. Never a payload.
 
-Text from outside cannot forge a line: control characters of a message are escaped, and a traceback is indented.
+External text cannot forge a line: control characters of a message are escaped, and a traceback is indented.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class OneLine(logging.Formatter):
 
 
 class Seldom(logging.Filter):
-    """Lets a text through once in a while, however often it is logged, and says how many were left out.
+    """Passes repeated messages only once in a while, with the number of suppressed ones.
 
-    Texts that differ in their numbers alone are one text: a client that cannot reach its broker says so forty times a
-    second. Errors and warnings only; a bounded number of texts is remembered.
+    Messages that differ only in their numbers count as the same: a client that cannot reach its broker logs forty times
+    a second. Errors and warnings only; a bounded number of messages is remembered.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Seldom(logging.Filter):
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """True where the record is to be logged."""
+        """True if the record should be logged."""
         if record.levelno < logging.WARNING or record.exc_info:
             return True
         now = time.monotonic()

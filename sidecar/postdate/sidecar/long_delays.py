@@ -1,4 +1,4 @@
-"""Which entries go to STORE, and when: at ingest those due late, later those that wait for longer than was foreseen.
+"""Decides which entries go to STORE, and when: at ingest those due late; later those that wait longer than expected.
 
 Thread rule: `LongDelays` is immutable; a `Sweep` belongs to the shard's thread.
 """
@@ -33,12 +33,12 @@ class LongDelays:
 
 
 class Sweep:
-    """Stores what is still pending when its request has reached half of its retention: parked, limited, retried.
+    """Stores entries that are still pending at half of their request's retention: parked, rate-limited or retried ones.
 
-    Walks over the requests in their order, each once, and stops at the first pending one that is younger: those behind
-    it are younger still, so nothing is looked at until that one is old enough (or, where a broker's clock went back
-    meanwhile, an eighth of the age has passed). In memory only: a restart begins at the low-water mark again, and what
-    is stored already is passed over in blocks.
+    It visits the requests in order, each once, and stops at the first pending one that is younger; all later ones are
+    younger still. It then rests until that one is old enough. (If a broker's clock may have gone back, it rests for at
+    most an eighth of the age.) Its state is in memory only: after a restart it begins at the low-water mark again, and
+    skips stored entries in blocks.
     """
 
     def __init__(self, age_ms: int) -> None:
@@ -49,9 +49,9 @@ class Sweep:
         self._of: TimerIndex | None = None
 
     def step(self, index: TimerIndex, now_ms: int) -> int:
-        """Look at a bounded number of requests; returns how many entries will be stored by the next transaction.
+        """Visit a bounded number of requests; returns how many entries the next transaction will store.
 
-        They are put under key 0, whose bounds (rule 1) hold here too.
+        They are put under key 0, where the bounds of rule 1 apply.
         """
         if not self._age_ms:
             return 0

@@ -1,14 +1,15 @@
-"""The second cursor of a backlog: what is due for targets of which nothing waits before it.
+"""The second cursor of a backlog: takes due messages for targets that have no earlier message waiting.
 
-When half a million messages are due in the same millisecond, the first cursor needs seconds for them, and whatever else
-is due meanwhile lies behind. So, once much more is due than one transaction takes, and a few targets make up most of
-it, a second cursor goes ahead of the first and takes the messages of all other targets. A target that fills the second
-cursor too is left to the first, until that has come as far. The messages of one target still leave in order of due
-time, then of request offset: while one of them waits below the second cursor, it takes none above.
+If half a million messages are due in the same millisecond, the first cursor needs seconds for them, and all messages
+due after them would wait. So if much more is due than one transaction takes, and a few targets make up most of it, a
+second cursor moves ahead of the first and takes the messages of all other targets. A target that also fills the second
+cursor is left to the first, until the first has come as far. The messages of one target still leave in order of due
+time, then of request offset: while one of them waits below the second cursor, the cursor takes none above.
 
-Invariants, while it is active: each present message below `at` has a target in `waiting`; nothing that was taken is
-below the first cursor. A message that is put below `at` lowers it. What cannot be known (a transaction that did not
-commit, another index, too many targets) ends the look ahead; the next full transaction begins it anew.
+Invariants, while it is active: each present message below `at` has a target in `waiting`; the second cursor has taken
+no message below the first cursor. A message that is put below `at` lowers it. If the state becomes uncertain (a
+transaction that did not commit, another index, too many targets), the look-ahead ends; the next full transaction starts
+it again.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -37,8 +38,8 @@ _LIKE_MAX = 8
 
 @dataclass(slots=True)
 class Ahead:
-    """What one transaction takes from ahead of the backlog: keys and values, ascending; `until`: where the first cursor
-    stops, exclusive, for this transaction; `apart`: the keys that have a passed entry before them."""
+    """The messages that one transaction takes from ahead of the backlog: keys and values, ascending. `until`: the key
+    before which the first cursor stops in this transaction. `apart`: the keys that follow a skipped entry."""
 
     until: bytes
     keys: list[bytes] = field(default_factory=list)
@@ -67,11 +68,11 @@ class LookAhead:
 
     @property
     def active(self) -> bool:
-        """True while there is a second cursor."""
+        """True if there is a second cursor."""
         return self._index is not None
 
     def passed(self, target: str) -> bytes:
-        """A key below which no message of a target is left, but for those of the last `take`; empty: not known."""
+        """A key below which no message of a target is left, except those of the last `take`; empty if unknown."""
         return self._at if self.active and target not in self._waiting else b""
 
     def end(self) -> None:
@@ -80,10 +81,11 @@ class LookAhead:
         self._waiting.clear()
 
     def take(self, index: TimerIndex, before_ms: int, entries_max: int, size_bytes_max: int) -> Ahead | None:
-        """What the next transaction takes from ahead; None where there is no second cursor (any more).
+        """The messages that the next transaction takes from ahead of the backlog; None if there is no second cursor
+        (any more).
 
-        The caller tells by `committed` what became of it; if it never does, the look ahead has ended. O(looked at),
-        about 0.6 us each, at most LOOK_AHEAD_ENTRIES_MAX.
+        The caller reports a commit by `committed`; without this report the look-ahead ends. O(visited), about 0.6 us
+        each, at most LOOK_AHEAD_ENTRIES_MAX.
         """
         if self._undecided or index is not self._index or len(self._waiting) > LOOK_AHEAD_TARGETS_MAX:
             self.end()
@@ -103,10 +105,10 @@ class LookAhead:
         return found
 
     def _pick(self, rows: Range, found: Ahead, entries_max: int, size_bytes_max: int) -> None:
-        """Go over the rows, and take those whose targets do not wait; ends before the first row not looked at.
+        """Visit the rows, and take those whose targets do not wait; stops before the first row that was not visited.
 
-        Most rows are of the few targets that make the backlog, and many of these of one due time: what begins as one
-        of the last that were passed is passed at half the cost.
+        Most rows belong to the few targets of the backlog, and many of these have the same due time. A row with the
+        same first bytes as one of the last skipped rows is skipped at half the cost.
         """
         key, value, step = rows.key, rows.value, rows.next
         left, left_bytes = LOOK_AHEAD_ENTRIES_MAX, LOOK_AHEAD_SIZE_BYTES_MAX
@@ -144,10 +146,10 @@ class LookAhead:
             step()
 
     def begin(self, index: TimerIndex, keys: list[bytes], values: list[bytes], ended: set[bytes], full: int) -> None:
-        """After a transaction of the first cursor in a backlog: go ahead of it, if a few targets make up most of that.
+        """After a transaction of the first cursor in a backlog: move ahead of it, if a few targets make up most of it.
 
-        `ended`: those of the keys that have ended; the others keep their targets waiting. `full`: how many keys a
-        transaction may have, where this one was kept short.
+        `ended`: the keys that have ended; the others keep their targets waiting. `full`: how many keys a transaction
+        may have, if this one was limited to fewer.
         """
         self.end()
         heavy = _heavy(Counter(decode_head(raw).target for raw in values), full)
@@ -159,7 +161,8 @@ class LookAhead:
             index.lowest_put()
 
     def committed(self, keys: list[bytes], values: list[bytes], ended: set[bytes]) -> None:
-        """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as above."""
+        """The transaction of the last `take` was committed, with these entries of both cursors; `ended` as in
+        `begin`."""
         self._undecided = False
         if self._is_full and self._taken.total() >= HEAVY_TAKEN_MIN:
             self._waiting |= _heavy(self._taken, self._taken.total())
@@ -170,11 +173,11 @@ class LookAhead:
 
     @staticmethod
     def wanted(index: TimerIndex, before_ms: int, entries: int) -> bool:
-        """True where the wheel counts much more that is due than the transaction of so many entries took."""
+        """True if the wheel counts much more due entries than a transaction with this number of entries takes."""
         return index.due_load(before_ms).entries > BACKLOG_TRANSACTIONS * entries
 
 
 def _heavy(counts: Counter[str], of: int) -> set[str]:
-    """The targets that make up a good part of so many messages; there are at most 1 / HEAVY_SHARE."""
+    """The targets with a large share of these messages; there are at most 1 / HEAVY_SHARE of them."""
     least = of * HEAVY_SHARE
     return {target for target, count in counts.items() if count >= least}

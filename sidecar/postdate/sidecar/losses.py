@@ -1,10 +1,10 @@
-"""What a person has agreed to lose, so that a halted shard may go on; and what of it was made use of.
+"""Accepted losses: what an operator has agreed to lose so that a halted shard may continue, and which of it was used.
 
-A loss is named by a halt and accepted by `postdate shard resume --accept-loss FIRST-END`. It holds for that halt alone:
-where the takeover that follows finds another loss, or a larger one, the shard halts anew and names that.
+A halt names a loss, and `postdate shard resume --accept-loss FIRST-END` accepts it. The acceptance applies only to that
+halt: if the next takeover finds another or a larger loss, the shard halts again and names that one.
 
-Nothing is ever delivered twice because of an acceptance: what is given up is not delivered, even where it might have
-been right to. Each use is logged as an error and written into the dispatch log, with the next owner record.
+An acceptance never causes a duplicate: requests that are given up are not delivered, even if they had not been
+delivered before. Each use is logged as an error and written into the dispatch log with the next owner record.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -23,10 +23,10 @@ _OPEN_ENDED = frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY
 
 
 class Acceptance:
-    """What was accepted for the takeover under way: one halt may follow another.
+    """The accepted losses for the present takeover; there may be several, since one halt may follow another.
 
-    `used`: what this attempt went on in spite of. The owner record names all that was accepted: an attempt before this
-    one may have made use of it and failed later.
+    `used`: the losses that this attempt has used. The owner record names all accepted losses, since an earlier attempt
+    may have used one and failed later.
     """
 
     def __init__(self, accepted: tuple[Loss, ...] = ()) -> None:
@@ -34,7 +34,7 @@ class Acceptance:
         self.used: list[Loss] = []
 
     def covering(self, loss: Loss) -> Loss | None:
-        """What a person has agreed to lose, where that includes this loss; else None."""
+        """The accepted loss that includes this loss; None if there is none."""
         for accepted in self.accepted:
             if (accepted.reason, accepted.topic) != (loss.reason, loss.topic) or loss.first < accepted.first:
                 continue
@@ -44,7 +44,7 @@ class Acceptance:
         return None
 
     def take(self, shard: str, loss: Loss, detail: str) -> Loss:
-        """The loss as it was accepted, which is noted. Raises Halted with `detail` where it was not."""
+        """Return the accepted loss and record its use. Raises Halted with `detail` if it was not accepted."""
         accepted = self.covering(loss)
         if accepted is None:
             raise Halted(loss.reason, detail, loss)
@@ -54,7 +54,7 @@ class Acceptance:
         return accepted
 
     def skips(self, topic: str, offset: int) -> bool:
-        """True for a record that is nobody's, and that a person has agreed to pass over; the use is noted."""
+        """True for a foreign record that an operator has agreed to skip; records the use."""
         accepted = self.covering(Loss(HaltReason.FOREIGN_RECORD, topic, offset, offset + 1))
         if accepted is not None and accepted not in self.used:
             self.used.append(accepted)
