@@ -1,10 +1,10 @@
-"""Step 1 of a takeover (docs/protocol.md): open the timer index of a shard, whatever lies in its directory.
+"""Step 1 of a takeover (docs/protocol.md): opens the timer index of a shard, whatever its directory contains.
 
-What cannot be used is moved aside for a person to look at, and an empty index is opened: everything in it can be
-rebuilt from Kafka. Only a topic that was created anew is for a person, since then Kafka has lost what was pending.
+An unusable index is moved aside for the operator, and an empty one is opened: all of it can be rebuilt from Kafka. Only
+a re-created topic halts the shard, since then Kafka has lost pending messages.
 
-A directory that another process holds for long is left to it, and another one beside it is used: the newest of those
-that were used so before, so that there is one to go on from and their number stays small.
+If another process holds the directory for long, a directory beside it is used: the newest one that was used like this
+before. So the shard starts from an earlier state, and the number of directories stays small.
 
 Thread rule: the shard's thread.
 """
@@ -40,16 +40,15 @@ _BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
 
 @dataclass(slots=True)
 class Opened:
-    """Step 1 is done: the shard's timer index, possibly an empty one."""
+    """The result of step 1: the shard's timer index, possibly an empty one."""
 
     index: TimerIndex
 
 
 def open_index(ctx: ShardContext) -> Opened:
-    """Step 1. Open the timer index; what cannot be used is moved aside and an empty one is opened.
+    """Step 1. Open the timer index; an unusable one is moved aside, and an empty one is opened.
 
-    Raises Halted for a topic that was created anew or is missing, TransientError's cousins StorageError and DiskFull as
-    they are.
+    Raises Halted for a topic that was re-created or is missing. StorageError and DiskFull propagate.
     """
     topics = ctx.admin.describe(ctx.own.names())
     for name in (ctx.own.requests, ctx.own.dispatch_log, ctx.own.store):
@@ -73,9 +72,9 @@ def open_index(ctx: ShardContext) -> Opened:
 
 
 def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
-    """Give the topics beside the request topic the partition of this shard, where that was added since they were made.
+    """Add the partition of this shard to Postdate's own topics, if the request topic got it after they were created.
 
-    Raises Halted where that is not allowed: the shards that have all their partitions go on.
+    Raises Halted if that is not allowed; shards that have all their partitions continue.
     """
     wanted = len(topics[ctx.own.requests].partitions)
     short = {
@@ -131,7 +130,7 @@ def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
 
 
 def keep(directory: Path, why: str) -> Path:
-    """Move a directory aside for a person to look at, and remove the oldest of those kept before, beyond a few."""
+    """Move a directory aside for the operator, and remove all but the newest few of those kept before."""
     kept = move_aside(directory, why)
     if why in _SAME_SHARD:  # what the shard had halted for, and what was accepted, is as true without this index
         _carry_over(kept, directory)
@@ -141,7 +140,7 @@ def keep(directory: Path, why: str) -> Path:
 
 
 def discard(directory: Path) -> None:
-    """Remove an index that is in the middle of being rebuilt: nothing in it is anywhere else, or of use to anybody."""
+    """Remove an index whose rebuild was interrupted: it contains nothing that the topics do not have."""
     for path in directory.iterdir():
         if path.name not in (STATUS_NAME, INSTRUCTION_NAME):
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
@@ -155,15 +154,16 @@ def _carry_over(kept: Path, directory: Path) -> None:
 
 
 def _beside(directory: Path) -> list[Path]:
-    """Where to go in place of a directory that is held, the last first: those used so before, and a new one."""
+    """Alternatives to a directory that is held by another process, the newest first: those used before, and a new
+    one."""
     used = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if _BESIDE_NAME.fullmatch(path.name)]
     return [directory.with_name(f"{directory.name}{BESIDE}{time.time_ns():x}"), *_by_age(used)]
 
 
 def _forget_beside(directory: Path, opened: Path) -> None:
-    """Remove the directories beside `directory` but the newest: they are old states of what was opened now.
+    """Remove all directories beside `directory` but the newest: they are old states of the opened index.
 
-    One that a process still uses loses it; that process was to let go of the shard, and rebuilds if it should go on.
+    A process that still uses one loses it. That process should have released the shard, and rebuilds if it continues.
     """
     used = directory.parent.glob(f"{directory.name}{BESIDE}*")
     others = [path for path in used if _BESIDE_NAME.fullmatch(path.name) and path != opened]
@@ -173,7 +173,7 @@ def _forget_beside(directory: Path, opened: Path) -> None:
 
 
 def _by_age(paths: list[Path]) -> list[Path]:
-    """The oldest first; what vanishes meanwhile is left out."""
+    """Sorted by age, the oldest first; those that disappear meanwhile are left out."""
     aged: list[tuple[float, Path]] = []
     for path in paths:
         try:

@@ -1,20 +1,21 @@
-"""When the next transaction may begin: small ones keep a distance, and all shards of a process share one budget.
+"""Decides when the next transaction may begin: small ones keep a distance, and all shards of a process share one
+budget.
 
-Measured (docs/architecture.md): begun back to back, one transaction in ten to a hundred takes over 20 ms, because the
-broker is still writing the markers of the one before, and the client library then waits a fixed 20 ms. A pause of 1 to
-5 ms avoids that, how long depends on the broker. So the pause adapts: a transaction that was made to wait lengthens it,
-each that was not shortens it a little, which keeps about one in a hundred waiting. A large transaction needs no pause.
+Measured (docs/architecture.md): if transactions follow each other immediately, one in ten to a hundred takes over 20
+ms, because the broker is still writing the markers of the one before, and the client library then waits a fixed 20 ms.
+A pause of 1 to 5 ms, depending on the broker, avoids that. So the pause adapts: a transaction that had to wait
+lengthens it, and each other one shortens it a little. This keeps about one in a hundred waiting. A large transaction
+needs no pause.
 
-A process with many shards may want to run more small transactions than its machine or its brokers bear. Then all of
-them take long, and more of them at a time make none of them quicker; fewer with more messages each do. So the budget
-has a window: so many may run at a time, on average. It grows while transactions take hardly longer than the quickest
-did, and shrinks to a few when they take twice as long. Source: TCP Vegas, and BBR for measuring the quickest anew.
+A process with many shards may start more small transactions than its machine or its brokers can handle. Then all of
+them take long, and running more of them in parallel does not help, but fewer and larger ones do. So the budget has a
+window: the average number of transactions in progress. It grows while transactions take hardly longer than the fastest
+one, and shrinks to a few if they take twice as long. Source: TCP Vegas, and BBR for measuring the fastest again.
 
-An open transaction holds back whoever reads committed records of its partitions. Shards that all have much to deliver
-share the one core of their process, so large transactions take turns: as many messages a second, and each
-transaction is open for a shorter time.
+An open transaction blocks `read_committed` readers of its partitions, and the shards of a process share one core. So
+large transactions take turns: throughput stays the same, and each transaction is open for a shorter time.
 
-Thread rule: `TransactionBudget` and `LargeTurns` are shared and take a lock once a transaction; `TransactionPace`
+Thread rule: `TransactionBudget` and `LargeTurns` are shared and take a lock once per transaction; `TransactionPace`
 belongs to one shard.
 """
 
@@ -49,8 +50,8 @@ _SLOW: Final = 2.0
 
 
 class TransactionBudget:
-    """So many transactions a second for all shards of a process, and of small ones so many at a time as run as quickly
-    as a few do: each takes the next free slot in time."""
+    """Limits the transactions per second of all shards of a process, and the number of small ones in progress to as
+    many as run as fast as a few do. Each transaction takes the next free slot in time."""
 
     def __init__(self, per_second: int) -> None:
         self._interval_ms = 1000.0 / per_second
@@ -67,7 +68,7 @@ class TransactionBudget:
     def take(self, now_ms: float, took_ms: float = 0.0) -> float:
         """The earliest steady time in ms at which a transaction after this one may begin.
 
-        `took_ms`: how long this one took, if it was a small one; 0 where it was not, and says nothing of the others.
+        `took_ms`: the duration of this one if it was small; 0 for a large one, which says nothing about the others.
         """
         with self._lock:
             if took_ms > 0:
@@ -94,10 +95,10 @@ class TransactionBudget:
 
 
 class TransactionPace:
-    """The distance that one shard keeps between its transactions."""
+    """The pause that one shard keeps between its transactions."""
 
     def __init__(self, budget: TransactionBudget, pace_ms: float) -> None:
-        """`pace_ms`: the pause to begin with; 0 for none, ever."""
+        """`pace_ms`: the initial pause; with 0 there is never a pause."""
         self._budget = budget
         self.pace_ms = pace_ms
         self._next_ms = 0.0
@@ -107,7 +108,7 @@ class TransactionPace:
         return self._next_ms - now_ms
 
     def note(self, now_ms: float, fates: int, took_ms: float) -> None:
-        """A transaction with so many fates has just been committed; its records were acknowledged after `took_ms`."""
+        """A transaction with this number of fates was committed; its records were acknowledged after `took_ms`."""
         pause = 0.0
         if fates < LARGE_TRANSACTION_FATES and self.pace_ms > 0:
             if took_ms >= MADE_TO_WAIT_MS:
@@ -119,18 +120,18 @@ class TransactionPace:
 
 
 class LargeTurns:
-    """Lets few large transactions of a process be open at once; small ones go as they come."""
+    """Limits the large transactions of a process that are open at once; small ones do not wait."""
 
     def __init__(self, at_once: int = LARGE_TRANSACTIONS_AT_ONCE) -> None:
         self._free = threading.BoundedSemaphore(at_once)
 
     @contextmanager
     def turn(self, fates: int, timeout_s: float = TURN_TIMEOUT_S) -> Iterator[bool]:
-        """A transaction of so many fates, which runs inside: waits until it is its turn, or until the time is over;
-        gives whether it has one.
+        """A context for a transaction with this number of fates. Waits for a turn or until the time-out; yields whether
+        it has one.
 
-        A turn is only the quicker way, so whose turn does not come goes all the same: a transaction may hang for as
-        long as its brokers do not answer.
+        A turn only improves speed, so a transaction without one runs anyway: another transaction may hang for as long
+        as its brokers do not answer.
         """
         has_turn = fates >= LARGE_TRANSACTION_FATES and self._free.acquire(timeout=timeout_s)
         try:

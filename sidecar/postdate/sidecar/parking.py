@@ -1,8 +1,8 @@
-"""Entries that wait apart because of their target: it fails or is isolated, a person holds it, or it has a rate.
+"""Parks entries whose target fails, is isolated or held, or has a rate limit.
 
-They lie under parked keys, by target and then as they would leave, so that they hold nobody up. Moving them there and
-back is a local change only: nothing is said in the dispatch log, and an owner that starts from the topics finds them
-due and parks them again.
+They are moved under parked keys, ordered by target and then by delivery order, so that they delay nothing else. Parking
+is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the entries due,
+and parks them again.
 
 Thread rule: the shard's thread.
 """
@@ -22,7 +22,7 @@ from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_park
 
 
 class Parking:
-    """What one shard has parked."""
+    """The parked entries of one shard."""
 
     def __init__(
         self, ctx: ShardContext, targets: Targets, faults: FaultAttribution, rates: TargetRates | None
@@ -34,7 +34,7 @@ class Parking:
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
-        """Move entries of held, failing and isolated targets aside."""
+        """Move entries of held, failing and isolated targets under parked keys."""
         draft = Draft(index)
         for key, entry in batch.park:
             _rekey(draft, key, entry, parked=True)
@@ -46,7 +46,7 @@ class Parking:
                 self._rates.parked(name)
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
-        """Look at the targets of what is parked, and move back what may go on; True if entries moved."""
+        """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
         moved = False
         names = [name for name in _parked_targets(index) if name not in self._ctx.held.now.targets]
         self._targets.learn(names)
@@ -105,7 +105,7 @@ def _rekey(draft: Draft, key: bytes, entry: Entry, parked: bool) -> None:
 
 
 def _parked_targets(index: TimerIndex) -> list[str]:
-    """The targets that have parked entries, by one seek each."""
+    """The targets with parked entries; one seek each."""
     names: list[str] = []
     start = b""
     while keys := index.scan_parked_keys(start, 1):

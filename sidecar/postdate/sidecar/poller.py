@@ -1,10 +1,10 @@
-"""The poll thread: one member of the consumer group, feeding the inboxes of the shards it is assigned.
+"""The poll thread: one member of the consumer group, which feeds the inboxes of its assigned shards.
 
-It alone touches the group consumer. Shards never wait for it, and it never waits for a shard, except while partitions
-are revoked: then all shards concerned get some seconds together to end their transaction and close.
+Only this thread touches the group consumer. Shards never wait for it. It waits for shards only while partitions are
+revoked: then all of them together get some seconds to end their transaction and close.
 
-Its client may fail for good. Then it closes the client, releases all shards, and joins the group again with a new one
-after a pause (`rejoining`).
+The client may fail permanently. Then the thread closes it, releases all shards, and joins the group again with a new
+client after a pause (`rejoining`).
 
 Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
 """
@@ -93,7 +93,7 @@ class Poller:
         self._stopping = True
 
     def drain(self) -> None:
-        """Ask `run` to give everything to the other members and to stay, without shards, until `stop`."""
+        """Ask `run` to hand all shards to the other members, and to stay without shards until `stop`."""
         self._drain_asked = True
 
     @property
@@ -248,7 +248,7 @@ class Poller:
             self._paused.discard(part)
 
     def _note_positions(self, of_resting: bool) -> None:
-        """Tell the inboxes how far their partitions have been read. One call of the client library for all of them."""
+        """Pass the read positions to the inboxes. One call of the client library for all of them."""
         read = [
             part
             for part, thread in self.shards.items()
@@ -268,7 +268,7 @@ class Poller:
             thread.shard.partition_fault(fault)
 
     def _commit_offsets(self) -> None:
-        """Publish R of each shard that has taken over, for lag tools; nobody resumes from it."""
+        """Commit R of each shard that has taken over, for lag tools; no owner resumes from it."""
         offsets: dict[Partition, int] = {}
         for part, thread in self.shards.items():
             read = thread.shard.next_request
@@ -331,5 +331,6 @@ class _Confirmed(NamedTuple):
 
 
 def _fences(thread: ShardThread) -> int:
-    """How often the shard has been fenced in this process: an answer counts only for the fence it was asked about."""
+    """The number of times that the shard was fenced in this process. A coordinator's answer counts only if it is
+    unchanged."""
     return thread.shard.ctx.counts.states.entered[State.FENCED]

@@ -1,7 +1,7 @@
-"""What keeps messages and secrets of a process to its own user: the mode of the data directory, and no core dumps.
+"""Keeps messages and secrets of a process private to its user: the mode of the data directory, and no core dumps.
 
-Timer indexes hold whole messages, and memory holds messages, passwords and keys. So the directory is for its owner
-alone, and a crash leaves no image of the memory behind.
+Timer indexes contain whole messages, and memory contains messages, passwords and keys. So only the owner may access the
+directory, and a crash leaves no image of the memory.
 
 Thread rule: called once, by the main thread, before anything is read.
 """
@@ -28,9 +28,9 @@ _PR_SET_DUMPABLE: Final = 4
 
 
 def prepare_data_directory(path: Path) -> None:
-    """Make the data directory, or take the rights of group and others away from one that is there.
+    """Create the data directory, or revoke the rights of group and others on an existing one.
 
-    Raises ConfigError: it cannot be used, or others may read it and it is not this user's to change.
+    Raises ConfigError: it cannot be used, or others may read it and this user may not change that.
     """
     try:
         os.makedirs(path, mode=_PRIVATE, exist_ok=True)

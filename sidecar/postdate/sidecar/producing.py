@@ -1,7 +1,8 @@
-"""Producing requests as any client would: an idempotent producer, an explicit partition, and the acknowledgement.
+"""Produces requests like any client: an idempotent producer, an explicit partition, and the acknowledgement.
 
-For the command line and the HTTP API. A request is read once by the sidecar's own rules before it is sent. With an id
-the id is the record's key and `postdate-key` carries the message's own, so whoever names the id finds the partition.
+For the command line and the HTTP API. Before it is sent, a request is parsed by the sidecar's own rules. If it has an
+id, the id is the record's key and `postdate-key` carries the message's own key, so that later controls with that id
+reach the same partition.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class LiveTopic:
-    """What the cluster says of a request topic, and which of the other names asked for exist."""
+    """The cluster's metadata of a request topic, and which of the other requested names exist."""
 
     partitions: int
     retention_ms: int
@@ -41,7 +42,7 @@ class LiveTopic:
 
 @dataclass(slots=True)
 class Receipt:
-    """What the broker said of the record; its delivery report, served inside flush, fills it in."""
+    """The broker's acknowledgement of the record, filled in by its delivery report during flush."""
 
     reported: bool = False
     fault: KafkaFault | None = None
@@ -67,7 +68,7 @@ class Receipt:
 
 
 def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[str, ...] = ()) -> LiveTopic:
-    """What exists of the request topic and of `others`. Raises ConfigError: the request topic does not exist."""
+    """Look up the request topic and `others`. Raises ConfigError: the request topic does not exist."""
     live = admin.describe([requests, *others], [RETENTION_MS])
     if requests not in live:
         raise ConfigError(

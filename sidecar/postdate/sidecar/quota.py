@@ -1,10 +1,11 @@
-"""What one shard takes on: entries held, bytes held, requests a second. Beyond it a request is refused, not slowed.
+"""Limits what one shard accepts: pending entries, pending bytes, requests per second. Beyond a limit it refuses
+requests.
 
-A request topic is one tenant's; whoever asks for too much is told by a dead letter (`limit-exceeded`), and nobody else
-waits for it. Only requests to schedule are counted: a cancel frees what is held.
+A request topic belongs to one tenant. A tenant that exceeds a limit gets dead letters (`limit-exceeded`), and delays
+nobody else. Only requests to schedule count: a cancel frees what is pending.
 
-The rate is a token bucket over the requests' own timestamps, filled with a second's worth: catching up after an outage
-refuses nothing that would have been accepted in time. It lives in memory; a restart begins with a full one.
+The rate is a token bucket over the timestamps of the requests, with the capacity of one second. So catching up after an
+outage refuses no request that would have been accepted in time. It is in memory; a restart begins with a full bucket.
 
 Thread rule: belongs to the shard's thread.
 """
@@ -32,17 +33,17 @@ class Quota:
         self._from_offset = 0
 
     def resume(self, offset: int) -> None:
-        """Requests below this offset were accepted before, and are so again when they are read anew."""
+        """Requests below this offset were accepted before, and are accepted again when they are read again."""
         self._from_offset = offset
 
     def begin(self, index: TimerIndex) -> None:
-        """Look at what is held before a batch."""
+        """Read the pending totals of the index before a batch."""
         totals = index.position.totals
         self._pending = index.count
         self._size_bytes = totals.entries_bytes + totals.parked_bytes
 
     def refusal(self, record: Record) -> RequestRefused | None:
-        """None, and the request is counted; or why it cannot be taken."""
+        """None, and the request is counted; or the reason for refusing it."""
         if record.offset < self._from_offset:
             return None
         size_bytes = len(record.key or b"") + len(record.value or b"")

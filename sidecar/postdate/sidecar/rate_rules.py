@@ -1,8 +1,8 @@
-"""How many messages a second one shard sends to a target: the rules of a request topic, as the configuration has them.
+"""Rate limits of a request topic: how many messages per second one shard sends to a target.
 
-A rule is `PATTERN=NUMBER`: a pattern of fnmatch as in the allow-list, and messages a second. The first whose pattern
-matches a target counts for it, and each target has the number to itself: `*=50` gives every target fifty. So the rule
-for all others comes last.
+A rule is `PATTERN=NUMBER`: a pattern of fnmatch as in the allow-list, and messages per second. The first rule whose
+pattern matches a target applies, and each target has its own limit: `*=50` gives every target fifty. So the rule for
+all others comes last.
 
 Thread rule: immutable.
 """
@@ -31,7 +31,7 @@ class RateRules:
 
     @classmethod
     def of(cls, texts: tuple[str, ...]) -> RateRules:
-        """The rules that these texts mean. Raises ValueError: says which text is none, and what one looks like."""
+        """Parse rules. Raises ValueError: names the invalid text and the expected form."""
         if len(texts) > RATE_RULES_MAX:
             raise ValueError(f"{len(texts)} rules: must be at most {RATE_RULES_MAX}")
         return cls(tuple(_rule(text) for text in texts))
@@ -55,10 +55,10 @@ def _rule(text: str) -> tuple[re.Pattern[str], float]:
 
 
 def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Each rule that counts for no target, with the rule before it whose pattern takes whatever its own takes.
+    """Each rule that never applies, with the earlier rule whose pattern covers it.
 
-    What is named is certain. Not found are those that only several rules together take everything from, and a few
-    spellings with sets. O(pairs), of which only those with the same beginning cost more than a comparison.
+    A reported rule certainly never applies. Not reported are rules that only several earlier ones cover together, and
+    some spellings with sets. O(pairs); only those with the same beginning cost more than a comparison.
     """
     patterns = [text.partition("=")[0].strip() for text in texts]
     found: list[tuple[str, str]] = []
@@ -71,7 +71,7 @@ def shadowed(texts: tuple[str, ...]) -> list[tuple[str, str]]:
 
 
 def _takes_all(wide: str, narrow: str) -> bool:
-    """True only where every name that `narrow` matches is matched by `wide`."""
+    """True only if `wide` matches every name that `narrow` matches."""
     literal = _LITERAL.match(wide)
     assert literal is not None, "it may be empty"
     if not narrow.startswith(literal[0]):
@@ -91,7 +91,7 @@ def _takes_all(wide: str, narrow: str) -> bool:
 
 
 def _takes_one(part: str, other: str) -> bool:
-    """True where a part other than `*` takes every character that another part may be."""
+    """True if a part other than `*` matches every character that another part may match."""
     if other == "*" or part == "?" or part == other:
         return other != "*"
     return len(other) == 1 and other != "?" and re.match(translate(part), other) is not None

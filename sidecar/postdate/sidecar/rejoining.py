@@ -1,8 +1,8 @@
-"""When a process whose client in the group failed joins again, and when it gives up.
+"""Decides when a process joins the group again after its client failed, and when it gives up.
 
-A failed client is replaced after a pause, which doubles with each failure in a row: two processes with the same
-`group.instance.id` fence each other, and neither may do so without end. After `CLIENT_FAILURES_MAX` failures in a row
-the process ends. A failure is the first of a row if its client had served for `CLIENT_STABLE_S`.
+A failed client is replaced after a pause, which doubles with each consecutive failure: two processes with the same
+`group.instance.id` fence each other, and this must not go on for ever. After `CLIENT_FAILURES_MAX` consecutive failures
+the process ends. The count starts again if the client had served for `CLIENT_STABLE_S`.
 
 Thread rule: the poll thread alone.
 """

@@ -1,4 +1,4 @@
-"""The rules by which requests of a topic are read, as the configuration has them; for shards and `postdate send`."""
+"""The rules for parsing requests of a topic, from the configuration; for shards and `postdate send`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from postdate.sidecar.config import Config
 
 
 def forbidden_targets(config: Config) -> frozenset[str]:
-    """Every topic of Postdate's own in this deployment: none of them may ever be a target."""
+    """All of Postdate's own topics in this deployment; none of them may be a target."""
     return frozenset().union(*(OwnTopics.of(name).names() for name in config.request_topic_names))
 
 

@@ -1,8 +1,8 @@
-"""What Kafka's ACLs must allow the user of a deployment: one table. The start and `postdate topics check` hold the
-cluster to it, `postdate topics acls` prints it as commands, and docs/security.md shows it.
+"""The ACLs that the user of a deployment needs, as one table. The start and `postdate topics check` verify them,
+`postdate topics acls` prints them as commands, and docs/security.md shows them.
 
-Invariant: the table is minimal. Without one of its rights a sidecar does not start, or does not deliver, and says which
-one it is; with all of them nothing is missing. Read, Write and Alter imply Describe, so that is never in it.
+Invariant: the table is minimal. Without one of these rights a sidecar does not start or does not deliver, and names the
+missing right; with all of them nothing is missing. Read, Write and Alter imply Describe, so Describe is never listed.
 
 Thread rule: functions over their arguments, callable from any thread.
 """
@@ -27,7 +27,7 @@ _GLOB = re.compile(r"[*?\[]")
 
 
 class Right(NamedTuple):
-    """One ACL: an operation on a resource, or on all whose names begin with `name` where it is `prefixed`.
+    """One ACL: an operation on a resource, or if `prefixed`, on all resources whose names begin with `name`.
 
     `of_target`: without it the requests for that target become dead letters, and all others are delivered.
     """
@@ -47,9 +47,9 @@ class Right(NamedTuple):
 
 
 def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
-    """What a deployment needs for one request topic and for those targets that its allow-list names or begins with.
+    """The rights for one request topic, and for the targets that its allow-list names exactly or by prefix.
 
-    A pattern of another form stands for no single ACL: the operator grants Write on each target.
+    No single ACL corresponds to a pattern of another form: the operator grants Write on each target.
     """
     own = OwnTopics.of(topic.name)
     why = {
@@ -71,9 +71,10 @@ def needed(group_id: str, topic: RequestTopicConfig) -> list[Right]:
 
 
 def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Violation]:
-    """Missing rights and broken rules of one request topic, those that forbid to start first; empty: none.
+    """Missing rights and broken rules of one request topic, those that prevent the start first; empty: none.
 
-    Topics that may not be looked at cannot be judged: then only the rights are told. Some five requests to Kafka.
+    Topics that may not be described cannot be checked: then only missing rights are reported. Some five requests to
+    Kafka.
     """
     missing = _missing(config, topic, admin)
     found = [_violation(config, right) for right in missing]
@@ -84,9 +85,10 @@ def violations(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[
 
 
 def transactional_id_violations(config: Config, topic: RequestTopicConfig, kafka: Kafka) -> list[Violation]:
-    """As `violations`, for the transactional ids, of which Kafka tells nothing unasked: takes one beside the shards'.
+    """As `violations`, for the transactional ids. Kafka does not list these rights, so it initializes an id beside
+    those of the shards, which fences nobody.
 
-    Fences nobody. Not for the start of a process: its shards take their own ids at once, and tell what they meet.
+    Not needed at the start of a process: its shards initialize their own ids immediately, and report errors.
     """
     producer = kafka.producer(f"{_transactional_ids(topic.name)}check")
     try:
@@ -105,7 +107,7 @@ def _transactional_ids(requests: str) -> str:
 
 
 def _target_right(pattern: str) -> Right | None:
-    """The ACL that a pattern of an allow-list amounts to: of a name, or of a beginning followed by a single `*`."""
+    """The ACL for a pattern of an allow-list: an exact name, or a prefix followed by a single `*`."""
     stem = pattern.removesuffix("*")
     if not stem or _GLOB.search(stem):
         return None
@@ -113,9 +115,9 @@ def _target_right(pattern: str) -> Right | None:
 
 
 def _missing(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Right]:
-    """What is needed and not there, of what the cluster tells: topics that exist, and the group.
+    """The needed rights that are missing on existing topics and the group.
 
-    Of the targets only those that the allow-list names whole are looked at.
+    Of the targets, only those that the allow-list names exactly are checked.
     """
     wanted = [right for right in needed(config.group_id, topic) if not right.prefixed]
     allowed = admin.topic_rights(right.name for right in wanted if right.resource == TOPIC)
@@ -129,7 +131,7 @@ def _missing(config: Config, topic: RequestTopicConfig, admin: Admin) -> list[Ri
 
 
 def _violation(config: Config, right: Right) -> Violation:
-    """A missing right as `postdate topics check` tells it."""
+    """A missing right in the form that `postdate topics check` prints."""
     principal = f"User:{config.kafka.common.get('sasl.username', 'NAME')}"
     resource = right.name if right.resource == TOPIC else f"{right.resource} {right.name}"
     return Violation(

@@ -1,16 +1,16 @@
-"""A shard: everything about one request partition, acted for by exactly one thread of one process.
+"""A shard: everything about one request partition. Exactly one thread of one process acts for it.
 
 States (docs/protocol.md, "Takeover")::
 
     OPENING -> FENCING -> RECOVERING -> CATCHING_UP -> RUNNING -> DRAINING -> UNASSIGNED
        any doubt about a transaction: back to FENCING, with a new producer
-       a newer owner has committed: FENCED        what a person must look at: HALTED
+       a newer owner has committed: FENCED        an operator must act: HALTED
 
-`turn` does one bounded step and says how long nothing needs to be done; it never sleeps. So one thread can own one
+`turn` does one bounded step and returns how long nothing needs to be done; it never sleeps. So one thread can own one
 shard (`shard_thread`), and a simulation can own many.
 
-Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read
-by others.
+Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read by
+others.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 class Shard(Stateful):
-    """The state machine of one shard; through its inbox it asks the poll thread to read the partition from R."""
+    """The state machine of one shard. Through its inbox it asks the poll thread to read the partition from R."""
 
     def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
         super().__init__(ctx.counts.states, ctx.clock)
@@ -113,7 +113,7 @@ class Shard(Stateful):
             self._recycle()
 
     def partition_fault(self, fault: KafkaFault) -> None:
-        """The poll thread cannot read the partition on: compare with the logs again. From the poll thread."""
+        """The poll thread cannot continue to read the partition: compare with the logs again. From the poll thread."""
         if isinstance(fault, OffsetOutOfRange):
             self._reopen = True
             self.inbox.wake()
@@ -135,7 +135,7 @@ class Shard(Stateful):
         return self._run(self._index, self._tenure)
 
     def _take_over(self) -> None:
-        """Steps 1 to 7. Any failure leaves no tenure behind; an open index is kept for the next attempt."""
+        """Steps 1 to 7. After a failure there is no tenure; an open index is kept for the next attempt."""
         attempt = Attempt(self._index, self._enter)
         self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
         try:
@@ -161,7 +161,7 @@ class Shard(Stateful):
         )
 
     def _enter(self, state: State, index: TimerIndex | None) -> None:
-        """An attempt has come to another step; the status is written if it names the index."""
+        """An attempt has reached another step; the status is written if it names the index."""
         self.state = state
         if index is not None:
             self._desk.tell(state, self.why, index, at_once=True)
@@ -186,7 +186,8 @@ class Shard(Stateful):
         return wait_ms
 
     def _owes_record(self, index: TimerIndex, tenure: Tenure, steady: float) -> bool:
-        """True where the log must not be silent for longer: by its retention, or about what has ended since."""
+        """True if a record must be written now: before retention empties the log, or to publish a new low-water
+        mark."""
         silent_ms = steady - self._last_committed_at
         if silent_ms > self.ctx.beat_interval_ms:
             return True
@@ -235,7 +236,7 @@ class Shard(Stateful):
         return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
 
     def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
-        """Nothing may leave now: how long until something may, bounded by the housekeeping."""
+        """Nothing may leave now: returns how long until something may, bounded by the housekeeping."""
         look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
         if next_due is None or self.ctx.held.now.delivery or self._gate.before_ms(now_ms) < now_ms:
             return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
@@ -246,7 +247,8 @@ class Shard(Stateful):
         self._backoff_ms = 0.0  # what fails after a success is tried again at once, and then with a pause
 
     def _recycle(self) -> None:
-        """Drop a tenure whose last transaction did not settle: a late answer would decide the next (KAFKA-17754)."""
+        """Drop a tenure whose last transaction was not settled: a late response could decide the next one
+        (KAFKA-17754)."""
         if self._tenure is not None and not self._tenure.reusable:
             if self._tenure.is_refuted:
                 self._confirmation.doubt()
@@ -270,7 +272,7 @@ class Shard(Stateful):
         return float(INSTRUCTION_INTERVAL_MS)
 
     def fail(self, error: Exception) -> float:
-        """`turn` has raised what nobody expected: begin again after a while, or halt after too many of these.
+        """`turn` has raised an unexpected error: start again after a pause, or halt after too many of these.
 
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
@@ -286,7 +288,7 @@ class Shard(Stateful):
         return retry_ms
 
     def _attend(self) -> None:
-        """Do what a person asks for, and lay out the status; each at its interval, and cheap in between."""
+        """Carry out instructions and write the status; each at its interval, and cheap in between."""
         asked = self._desk.asked(self.ctx.clock.steady_ms())
         if asked == RESUME:
             self._resume()
@@ -302,7 +304,7 @@ class Shard(Stateful):
             self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _set_aside(self) -> None:
-        """Move the index out of the way, whatever it holds: the next takeover rebuilds it from the topics."""
+        """Move the index aside; the next takeover rebuilds it from the topics."""
         self._drop_tenure()
         self._drop_index()
         put_aside(self.ctx.name, self._desk.directory, "set-aside")
@@ -311,7 +313,8 @@ class Shard(Stateful):
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
     def _fenced(self, fault: Fenced) -> float:
-        """Step 5 of Running: somebody else holds the transactional id. Stop, and look who, before any new init."""
+        """Step 5 of Running: another producer holds the transactional id. Stop, and find out which, before any new
+        init."""
         log.warning(
             "shard %s: fenced: another producer acts for it (%s); nothing more is delivered from here",
             self.ctx.name,
@@ -326,7 +329,7 @@ class Shard(Stateful):
 
     @property
     def foreign(self) -> bool:
-        """True where a deployment of another group has taken over: this process must not come back."""
+        """True if a deployment of another group has taken over: this process must not fence again."""
         return bool(self._after_fence.foreign)
 
     def reassure(self) -> None:
@@ -363,7 +366,7 @@ class Shard(Stateful):
             close_index(self.ctx.name, index, clean)
 
     def _without_index(self, fault: WheelError) -> float:
-        """The timer index failed: let go of it. The next takeover opens it anew, or rebuilds it where it is damaged."""
+        """The timer index failed: release it. The next takeover opens it again, or rebuilds it if it is damaged."""
         release_frames(fault)
         self._drop_tenure()
         if isinstance(fault, Corrupt):
@@ -381,7 +384,7 @@ class Shard(Stateful):
         return self._later(BACKOFF_MS_MAX if full else 0.0)
 
     def close(self) -> None:
-        """Let go in good order: no transaction is open between turns, so the index is synced and closed."""
+        """Release the shard gracefully: no transaction is open between turns, so the index is synced and closed."""
         left = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
         self.state = State.DRAINING
         if self._tenure is not None:

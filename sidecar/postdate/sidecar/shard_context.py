@@ -1,5 +1,5 @@
-"""What a shard is given: its configuration, its names on Kafka, and the means to act. Immutable, but for what it
-counts, what it is asked and what is held of it; shared by its parts."""
+"""The context of a shard: its configuration, its names on Kafka, and its clients. Shared by its parts. Immutable,
+except for counters, queries and holds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from postdate.sidecar.pacing import LargeTurns
 
 @dataclass(frozen=True, slots=True)
 class ShardContext:
-    """One request partition and all that its shard needs. `stopping` says that the shard should let go."""
+    """One request partition and all that its shard needs. `stopping` returns True when the shard should be released."""
 
     config: Config
     topic: RequestTopicConfig
@@ -70,5 +70,5 @@ class ShardContext:
 
     @property
     def name(self) -> str:
-        """How logs and messages call the shard."""
+        """The name of the shard in logs and messages."""
         return f"{self.own.requests}/{self.partition}"

@@ -1,6 +1,6 @@
-"""The shards of a data directory as another process sees them: the status each has laid out, and its mapped wheel.
+"""The shards of a data directory as seen by another process: the status that each has written, and its mapped wheel.
 
-Reads only, and disturbs nobody: no lock is taken, no database opened, nothing asked of Kafka.
+Read-only: takes no lock, opens no database, and asks Kafka nothing.
 
 Thread rule: functions.
 """
@@ -23,7 +23,7 @@ _SHARD_NAME = re.compile(rf"(\d+)(?:{re.escape(BESIDE)}[0-9a-f]+)?")
 
 @dataclass(frozen=True, slots=True)
 class FoundShard:
-    """One shard of a data directory; what is not known is None."""
+    """One shard of a data directory; unknown values are None."""
 
     cluster_id: str
     requests: str
@@ -35,16 +35,16 @@ class FoundShard:
 
     @property
     def name(self) -> str:
-        """As the command line names it."""
+        """Its name on the command line."""
         return f"{self.requests}/{self.partition}"
 
     @property
     def state(self) -> State:
-        """As told last; UNASSIGNED where nothing was ever told."""
+        """Its last written state; UNASSIGNED if there is none."""
         return State.UNASSIGNED if self.status is None else self.status.state
 
     def disk_free_size_bytes(self) -> int | None:
-        """Room that is left on its disk for who may write there; None where the system does not say."""
+        """The free space of its disk for this user; None if the system does not report it."""
         try:
             disk = os.statvfs(self.directory)
         except OSError:
@@ -52,21 +52,21 @@ class FoundShard:
         return disk.f_bavail * disk.f_frsize
 
     def age_ms(self, now_ms: int) -> int | None:
-        """How long ago its process last said anything, by the local clock; None: never."""
+        """The age of its status by the local clock; None if there is none."""
         return None if self.status is None else max(now_ms - self.status.written_ms, 0)
 
 
 def require_directory(data: Path) -> Path:
-    """The data directory. Raises ConfigError where there is none: another one was meant."""
+    """The data directory. Raises ConfigError if it does not exist, since `--data` is wrong then."""
     if not data.is_dir():
         raise ConfigError(f"there is no directory {data}: --data names the one that was given to postdate run")
     return data
 
 
 def find_shards(data: Path) -> list[FoundShard]:
-    """Every shard of a data directory, in the order of their names; empty where there is none.
+    """Every shard of a data directory, sorted by name; empty if there is none.
 
-    A shard with several directories is shown once, as the one told of last has it.
+    A shard with several directories is listed once, with the newest status.
     """
     latest: dict[tuple[str, str, int], FoundShard] = {}
     for directory in _directories(data):

@@ -1,8 +1,8 @@
-"""The status of a shard as others on this machine may read it: `status.json` in its directory.
+"""The status of a shard for other processes on this machine: `status.json` in its directory.
 
-A small file that the shard writes anew, whole, now and then; `postdate shard status` reads it beside the mapped wheel,
-whether the process runs or not. It is for people and tools. One thing in it is read by a shard, too: the loss for which
-it halted, since a log that was truncated and has grown again shows nothing of that by itself.
+The shard replaces this small file from time to time; `postdate shard status` reads it together with the mapped wheel,
+whether the process runs or not. It is for people and tools, with one exception: the shard itself reads the loss for
+which it halted, since a log that was truncated and has grown again no longer shows that loss.
 
 Thread rule: functions; a file has one writer, the shard that acts for the directory.
 """
@@ -26,7 +26,7 @@ BESIDE: Final = ".beside-"
 
 
 class ShardStatus(msgspec.Struct, kw_only=True, frozen=True):
-    """What a shard says of itself. Unknown fields are ignored, missing ones have their defaults."""
+    """The status that a shard writes. Unknown fields are ignored, missing ones have their defaults."""
 
     v: int = 1
     requests: str
@@ -66,15 +66,15 @@ _decoder = msgspec.json.Decoder(ShardStatus)
 
 
 def write_status(directory: Path, status: ShardStatus) -> None:
-    """Replace the file at once: a reader sees the old one or the new one. Raises OSError.
+    """Replace the file atomically: a reader sees the old one or the new one. Raises OSError.
 
-    One that names a loss survives a loss of power: the shard itself relies on it. The others are for people.
+    A status with a loss is synced to disk, since the shard itself relies on it; others are not.
     """
     write_whole(directory / STATUS_NAME, msgspec.json.encode(status), durable=status.loss is not None)
 
 
 def read_status(directory: Path) -> ShardStatus | None:
-    """What the shard of a directory last said; None where there is nothing to read."""
+    """The last written status of a directory; None if there is none."""
     data = read_bounded(directory / STATUS_NAME)
     try:
         return None if data is None else _decoder.decode(data)
@@ -83,8 +83,8 @@ def read_status(directory: Path) -> ShardStatus | None:
 
 
 def write_whole(path: Path, data: bytes, durable: bool) -> None:
-    """Create or replace a small file in one step, in a directory that is made where it is missing; `durable`: so that a
-    loss of power leaves the old one or the new one, and no empty one. Raises OSError."""
+    """Create or replace a small file atomically; creates its directory if it is missing. `durable`: after a power
+    failure there is the old or the new file, and never an empty one. Raises OSError."""
     os.makedirs(path.parent, mode=0o700, exist_ok=True)
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
@@ -102,7 +102,7 @@ def write_whole(path: Path, data: bytes, durable: bool) -> None:
 
 
 def read_bounded(path: Path) -> bytes | None:
-    """The content of a small file; None where there is none, or where it cannot be read or is none of ours."""
+    """The content of a small file; None if it does not exist, cannot be read, or is not one of ours."""
     try:
         with path.open("rb") as file:
             data = file.read(SHARD_FILE_SIZE_BYTES_MAX + 1)

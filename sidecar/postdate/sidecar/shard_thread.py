@@ -1,7 +1,7 @@
-"""The thread of one shard: turns until it is told to let go, and closes the index itself, whenever that is.
+"""The thread of one shard: runs turns until the shard is released, then closes the index itself.
 
-A thread that is stuck in a commit cannot be stopped from outside. It writes nothing more once `release` was called,
-closes its index when it returns, and the next owner's fence decides what its transaction was.
+A thread that is stuck in a commit cannot be stopped from outside. After `release` it writes nothing more, and closes
+its index when the commit returns. The next owner's fence decides the outcome of its transaction.
 
 Thread rule: `release`, `join` and `look` from the poll thread; everything else from this thread.
 """
@@ -41,18 +41,18 @@ class ShardThread:
         self._thread.start()
 
     def release(self) -> None:
-        """Tell the shard to let go; returns at once."""
+        """Ask the shard to release its resources; returns immediately."""
         self._released.set()
         self.inbox.wake()
 
     def join(self, timeout_s: float) -> bool:
-        """Wait until the shard has let go; False where it has not within `timeout_s`."""
+        """Wait until the shard is released; False if it is not within `timeout_s`."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def look(self) -> None:
-        """Wake the shard where it sleeps for long and would have woken up otherwise: for what a person asks of it, and
-        once its time is over. The clock that ends its sleep stands while the machine is suspended. One system call."""
+        """Wake a shard from a long sleep, if there is an instruction or its time is over. The clock of the sleep stops
+        while the machine is suspended. One system call."""
         until = self._rests_until
         if until > 0:
             ctx = self.shard.ctx
@@ -62,7 +62,7 @@ class ShardThread:
 
     @property
     def is_resting(self) -> bool:
-        """True while it sleeps for long."""
+        """True during a long sleep."""
         return self._rests_until > 0
 
     def _run(self) -> None:

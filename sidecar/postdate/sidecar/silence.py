@@ -1,10 +1,10 @@
-"""A word for a person who waits for Kafka: why it does not answer, where the client library knows.
+"""Prints librdkafka's connection errors while a command waits for Kafka.
 
-The library tries for as long as it was given, which is right for a broker that is about to start and looks like
-nothing at all where an address or a password is mistyped. So while a first question waits, another client listens for
-what goes wrong. It decides nothing: the question goes on, and its own error ends it.
+The library retries until its time-out. That is right for a broker that is about to start, but a mistyped address or
+password shows nothing meanwhile. So during the first request, another client listens for connection errors. It decides
+nothing: the request continues, and ends with its own error.
 
-Thread rule: who listens is a thread of its own, which is over when the `with` block has ended.
+Thread rule: the listener is a separate thread, which ends before the `with` block does.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LISTEN_AFTER_S: Final = 1.0
 
 @contextmanager
 def told_of_silence(complaint: Callable[[Callable[[], bool]], str], tell: Callable[[str], None]) -> Iterator[None]:
-    """Tells what `complaint` says where the block takes longer than a moment; that one is given what says whether the
-    block is over."""
+    """Passes the text of `complaint` to `tell` if the block takes longer than a moment. `complaint` is called with a
+    function that returns whether the block is over."""
     over = threading.Event()
 
     def listen() -> None:

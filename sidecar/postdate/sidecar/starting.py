@@ -1,8 +1,8 @@
-"""The start of a process while brokers are away: it waits, alive and not ready, until they answer.
+"""The start of a process while brokers are unavailable: it waits, alive but not ready, until they answer.
 
 Only a refusal ends the wait: credentials or a TLS handshake that a broker does not accept, a missing right, a broken
-topic rule. Each attempt has a client of its own: a client that has talked to a broker which froze sends it requests for
-a while, and a new one never gets a connection to it.
+topic rule. Each attempt uses a new client: a client that was connected to a broker when it froze keeps sending requests
+to it for a while, and a new client never gets a connection to it.
 
 Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt is a thread.
 """
@@ -32,10 +32,10 @@ _TICK_S: Final = 0.1
 
 
 def wait_for_kafka(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> T | None:
-    """What `look` returns once the brokers answer it; None if the process is asked to stop before that.
+    """The result of `look` once the brokers answer; None if the process is asked to stop before that.
 
-    Logs a line for each attempt in vain, which `poller.waits_for` repeats to the probes. Raises ConfigError if a broker
-    refuses this process, and whatever `look` raises but Unreachable.
+    Logs a line for each failed attempt; probes show it from `poller.waits_for`. Raises ConfigError if a broker refuses
+    this process, and whatever `look` raises except Unreachable.
     """
     pause_s, began = START_PAUSE_S_MIN, time.monotonic()
     while not poller.is_stopping:
@@ -62,8 +62,8 @@ def wait_for_kafka(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> 
 
 
 def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
-    """The answer, not done if the process is asked to stop, and what is known of the cause if there was no answer soon.
-    Raises ConfigError: a broker refuses this process."""
+    """The answer, not done if the process is asked to stop; and the known cause if there was no answer soon. Raises
+    ConfigError: a broker refuses this process."""
     answer: Future[T] = Future()
 
     def ask() -> None:

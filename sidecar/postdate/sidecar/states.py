@@ -1,9 +1,9 @@
-"""The states of a shard, and how long it has been in each.
+"""The states of a shard, and the time that it spent in each.
 
-A shard is always in exactly one (docs/protocol.md, "Takeover"). `StateTimes` adds up what metrics and probes ask: how
-long in each state, how often it came there, and since when nothing is delivered.
+A shard is always in exactly one state (docs/protocol.md, "Takeover"). For metrics and probes, `StateTimes` adds up the
+time in each state, how often it was entered, and since when nothing is delivered.
 
-Thread rule: the shard's thread enters states; others read, and may see the numbers of one change apart.
+Thread rule: the shard's thread enters states; others read, and may see a change half applied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postdate.sidecar.clock import Clock
 
 
 class State(StrEnum):
-    """Where a shard is; only CATCHING_UP and RUNNING deliver."""
+    """The state of a shard; only CATCHING_UP and RUNNING deliver."""
 
     UNASSIGNED = "UNASSIGNED"
     OPENING = "OPENING"
@@ -31,9 +31,9 @@ DELIVERING = frozenset({State.CATCHING_UP, State.RUNNING})
 
 
 class StateTimes:
-    """The states of one shard so far, over all times that this process held it.
+    """The states of one shard, over all times that this process owned it.
 
-    A thread that was stuck may outlive its shard's return to this process: only the latest `Stateful` is listened to.
+    A stuck thread may still exist when its shard returns to this process: only changes of the latest `Stateful` count.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class StateTimes:
         self._silent_since_ms = 0.0
 
     def enter(self, state: State, now_ms: float) -> None:
-        """The shard is in `state` from now on. `now_ms`: steady time. The state it is in already: nothing happens."""
+        """The shard enters `state`. `now_ms`: steady time. Does nothing if it is already in that state."""
         before = self.state
         if state is before:
             return
@@ -61,19 +61,19 @@ class StateTimes:
         self.entered[state] += 1
 
     def spent_ms(self, now_ms: float) -> dict[State, float]:
-        """Milliseconds in each state, the present one included; none for UNASSIGNED."""
+        """Milliseconds in each state, including the present one; UNASSIGNED is not counted."""
         spent = dict(self._spent_ms)
         if self.state is not State.UNASSIGNED:
             spent[self.state] += max(now_ms - self._since_ms, 0.0)
         return spent
 
     def silent_ms(self, now_ms: float) -> float:
-        """For how long it has not been delivering; 0 while it is."""
+        """The time since it last delivered; 0 while it delivers."""
         return 0.0 if self.state in DELIVERING else max(now_ms - self._silent_since_ms, 0.0)
 
 
 class Stateful:
-    """Has a `state`; every change of it is counted."""
+    """Has a `state`, and counts every change of it."""
 
     def __init__(self, times: StateTimes, clock: Clock) -> None:
         self._times = times

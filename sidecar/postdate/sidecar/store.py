@@ -1,6 +1,6 @@
-"""Long delays: the records of the store topic (STORE) that keep an entry when its request may be gone.
+"""Long delays: the records of the store topic (STORE), which keep an entry after its request is deleted.
 
-An entry and its STORE record are the same thing in two forms: what is written is what a shard without a disk will hold.
+An entry and its STORE record have the same content: a shard without a disk rebuilds the entry from the record.
 
 Thread rule: `StoreRecords` belongs to the shard's thread; the others are functions.
 """
@@ -14,19 +14,20 @@ from postdate.wheel.entry import Entry, Kind, control_of, pack_control
 
 
 class StoreRecords:
-    """Makes the STORE records of one shard."""
+    """Creates the STORE records of one shard."""
 
     def __init__(self, own: OwnTopics, partition: int) -> None:
         self._topic = own.store
         self._partition = partition
 
     def record(self, entry: Entry, offset: int) -> Message:
-        """The record that keeps the entry of request `offset` as it is now."""
+        """The record that keeps the present entry of request `offset`."""
         key, value, headers = encode_stored(stored_of(entry, offset))
         return offset, self._topic, self._partition, key, value, headers
 
     def rewritten(self, entry: Entry, offset: int) -> Message:
-        """The same for an entry that does not end or begin here, so that a refusal is not held against it."""
+        """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
+        it."""
         return NOBODY, *self.record(entry, offset)[1:]
 
     def tombstone(self, offset: int) -> Message:
@@ -35,7 +36,7 @@ class StoreRecords:
 
 
 def stored_of(entry: Entry, offset: int) -> StoredRequest:
-    """A pending entry as STORE keeps it."""
+    """The STORE form of a pending entry."""
     return StoredRequest(
         offset=offset,
         accepted_ms=entry.accepted_ms,
@@ -54,7 +55,7 @@ def stored_of(entry: Entry, offset: int) -> StoredRequest:
 
 
 def entry_of(request: StoredRequest) -> Entry:
-    """The entry that a STORE record keeps: what it was when `stored_of` was asked, now stored."""
+    """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
     return Entry(
         kind=Kind.DELIVER,
         stored=True,

@@ -1,9 +1,9 @@
-"""Reading STORE: what an empty timer index holds of requests below the low-water mark.
+"""Reads STORE: the entries of an empty timer index for requests below the low-water mark.
 
-Part of step 5 of a takeover (docs/protocol.md). After the fence nobody else can write to STORE, so it is read whole, to
-the bound of step 4.
+Part of step 5 of a takeover (docs/protocol.md). After the fence no other process can write to STORE, so it is read
+completely, up to the bound of step 5.
 
-Thread rule: the shard's thread. Cost: one pass over what compaction has left, some 20 us a pending entry.
+Thread rule: the shard's thread. Cost: one pass over what compaction has left, some 20 us per pending entry.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from postdate.wheel.index import TimerIndex
 def rebuild(
     ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: Acceptance | None = None
 ) -> int:
-    """Put what STORE keeps of requests below `low` into the index; returns how many entries those are.
+    """Put the entries of STORE for requests below `low` into the index; returns their number.
 
-    Only those below: the others come from REQ with the fates of the dispatch log, and taking them here too would
-    deliver them twice. `first`: nor those below it. REQUIRES: the index holds none of these by itself. Raises Halted
-    for a record that is not ours, and as `read_log`.
+    Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
+    them twice. `first`: requests below it are skipped too. REQUIRES: the index contains none of these entries. Raises
+    Halted for a foreign record, and as `read_log`.
     """
     accepted = acceptance or Acceptance()
 
@@ -47,10 +47,10 @@ def rebuild(
 
 
 def write_bound(ctx: ShardContext) -> int:
-    """The offset of a record that is written to STORE now: everything that older owners have committed lies below it.
+    """Write a record to STORE and return its offset: everything that older owners have committed lies below it.
 
-    The question for the end of the log may be answered by a deposed leader; only the true one appends. The record is a
-    tombstone under a key that no request has, and every reader passes over it. REQUIRES: the fence. Raises KafkaFault.
+    A deposed leader may answer a query for the end of the log, but only the true one can append. The record is a
+    tombstone under a key that no request has; every reader skips it. REQUIRES: the fence. Raises KafkaFault.
     """
     try:
         return _write_bound(ctx, created_ms=0)
@@ -77,7 +77,7 @@ def _write_bound(ctx: ShardContext, created_ms: int) -> int:
 
 
 def _is_from(first: int, record: Record) -> bool:
-    """False for the record of a request below `first`; what cannot be read is for `take_stored` to tell."""
+    """False for the record of a request below `first`; `take_stored` handles unreadable records."""
     try:
         return stored_offset(record.key) >= first
     except FormatError:
@@ -85,9 +85,9 @@ def _is_from(first: int, record: Record) -> bool:
 
 
 def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
-    """One local write: of each request below `low` the last record counts, a null value takes its entry out.
+    """One local write. The last record of each request below `low` counts; a null value removes the entry.
 
-    Raises Halted for a record that is not ours.
+    Raises Halted for a foreign record.
     """
     draft = Draft(index)
     last: dict[int, Entry | None] = {}
@@ -108,7 +108,7 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
 
 
 def _put(draft: Draft, offset: int, entry: Entry | None) -> None:
-    """Hold for a request what its STORE record says, and nothing of an earlier one; None: it has ended."""
+    """Replace the entry of a request by that of its STORE record; None: it has ended."""
     key = draft.find(offset)
     if key is not None:
         old = draft.entry(key)

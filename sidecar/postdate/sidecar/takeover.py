@@ -1,7 +1,7 @@
-"""Takeover: what a process does before it may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
+"""Takeover: the steps before a process may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
 
-Each step takes the result of the step before it as its argument, and only `own`, the last, makes a `Tenure`, without
-which nothing can be dispatched. So the order open, check, fence, bound, recover, own cannot be broken by a caller.
+Each step takes the result of the previous step as its argument, and only the last one, `own`, creates a `Tenure`,
+without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound, recover, own.
 
 Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
 """
@@ -58,7 +58,7 @@ class FencedOff:
 
 @dataclass(slots=True)
 class Bounded(Bounds):
-    """Step 4 is done: the end of the dispatch log was asked after the fence; the first transaction verifies it."""
+    """The result of step 4: the end of the dispatch log, queried after the fence. The first transaction verifies it."""
 
     fenced: FencedOff
 
@@ -78,7 +78,7 @@ class Recovered:
 def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
     """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again.
 
-    Raises Stopped where the shard has been taken away meanwhile: a fence now would hit its rightful owner.
+    Raises Stopped if the shard was revoked meanwhile: a fence now would hit its rightful owner.
     """
     if ctx.stopping():
         raise Stopped("told to let go before the fence")
@@ -108,9 +108,9 @@ def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
 
 
 def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
-    """Steps 5 and 6. Bring the index to the bound, from where it is or from nothing.
+    """Steps 5 and 6. Bring the index up to the bound, from its present state or from nothing.
 
-    Raises Halted if Kafka no longer holds what is needed, naming the range; the index that is there stays in place.
+    Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
     """
     checked, start, give_up_to = bounded.fenced.checked, None, -1
     why = "too old to go on from"
@@ -143,14 +143,14 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
 
 
 def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
-    """True if a committed record may have been deleted that the index has not seen. REQUIRES: the index has R and D.
+    """True if a committed record that the index has not seen may have been deleted. REQUIRES: the index has R and D.
 
-    The records from D to the start of the log are gone. None of them was committed if the oldest one that is left is
-    the next by `seq`. If none is left, only their number can show it: D lies behind a record, so the first offset is
-    the marker of its transaction; one aborted transaction more has a record and a marker. A transaction whose commit
-    was asked for has moved D to its own record first, so it looks different; and where another owner has ended
-    anything, it has committed two. That D was not lost with a loss of power shows in the wheel, which is believed only
-    with the last write.
+    The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
+    the next by `seq`. If no record remains, only the number of missing offsets can show it. D lies after a record, so
+    the first missing offset is the marker of that record's transaction. An aborted transaction adds a record and a
+    marker. A transaction whose commit was requested has moved D to its own record before, so it leaves fewer offsets.
+    And another owner that has ended anything has committed two transactions. If a power failure lost the last step of
+    D, the wheel is not trusted, since it is trusted only together with the last write.
     """
     index, seen = checked.index, checked.index.next_dispatch
     if seen is None or seen >= bounded.start or checked.rewind_to >= 0:
@@ -163,7 +163,7 @@ def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
 
 
 def _start_again(ctx: ShardContext, bounded: Bounded, checked: Checked) -> Start | None:
-    """Where an index begins that takes the place of a contradicted one; None if the topics no longer hold what that
+    """Where an index starts that replaces one that contradicts the log; None if the topics no longer hold what that
     needs: then the index is kept and follows the log."""
     try:
         return find_start(ctx, bounded, checked.acceptance)
@@ -173,7 +173,7 @@ def _start_again(ctx: ShardContext, bounded: Bounded, checked: Checked) -> Start
 
 
 def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
-    """Step 5, once it is known that nothing halts it: an empty index with its R and D, in the place of an old one."""
+    """Step 5, after all checks that may halt it: an empty index with its R and D replaces the old one."""
     index = checked.index
     if index.next_request is not None or index.count:
         directory = index.wheel_path.parent
@@ -192,9 +192,9 @@ def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
 
 
 def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
-    """R lies below the first request. -1 where the low-water mark says that nothing down there is needed: the disk is
-    only old. Else requests were deleted before they were read; raises Halted, or returns where to go on instead of R.
-    """
+    """R lies below the first request. Returns -1 if the low-water mark shows that no request below is needed, since the
+    disk is only old. Otherwise requests were deleted before they were read: raises Halted, or returns the offset to
+    continue at."""
     read = read_up_to(checked.index)
     start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
     last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
@@ -211,7 +211,8 @@ def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
 
 
 def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int) -> None:
-    """Move R to `start` over requests that are gone: only what STORE keeps of them is taken in. Their marks go, too."""
+    """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
+    well."""
     read = read_up_to(index)
     rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance)
     draft = Draft(index)
@@ -249,7 +250,7 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
 
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
-    """Apply these records, at least one, in as few local writes as memory allows; returns the last of them."""
+    """Apply these records, at least one, in as few local writes as memory allows; returns the last record."""
     said = None
     for piece in _pieces(ctx, records):
         _apply_piece(ctx, checked, piece)
@@ -259,8 +260,8 @@ def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -
 
 
 def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
-    """The records decoded, in pieces of RECOVERY_FATES_MAX fates. One record alone is never cut, and one that names
-    accepted losses is a piece alone: `_pass_over` writes on top of what came before it."""
+    """The decoded records, in pieces of RECOVERY_FATES_MAX fates. A single record is never split. A record that names
+    accepted losses is a separate piece, since `_pass_over` needs the writes of the records before it."""
     piece: list[tuple[Record, DispatchRecord]] = []
     fates = 0
     for record in records:
@@ -294,9 +295,9 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
 
 
 def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> None:
-    """Mark requests on offsets that were given out twice as ended: it was accepted that they are never read.
+    """Mark requests at offsets that were used twice as ended: an operator has accepted that they are never read.
 
-    The range has no bound, so it takes several writes, all of them before D passes the record: a process that dies
+    The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
     between two of them reads the record again. Raises Stopped.
     """
     ended = Mark(final=True, stored=False, due=-1)
@@ -314,9 +315,10 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> No
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
     """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
 
-    `owned_seq`: the seq of the last owner record of this process. If the log still ends with it, it stands: after a new
-    fence no older transaction can interfere, and if every commit is slow no other record would ever follow. Whichever
-    transaction comes first verifies the bound of the recovery. Raises as `Tenure.run`.
+    `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
+    one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover
+    would be all that is ever written. The first transaction, whichever it is, verifies the bound of the recovery.
+    Raises as `Tenure.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
@@ -336,11 +338,12 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
 
 
 def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
-    """Commit a record behind the gap of a truncated dispatch log, once, before the shard halts.
+    """Commit a record after the gap of a truncated dispatch log, once, before the shard halts.
 
-    Whoever rebuilds this shard elsewhere meets a break of `seq`, and halts instead of delivering again what the lost
-    fates had ended. The index stays as it is. `standing`: the shard halted for this before, and the log may have grown
-    past D since. Raises as `fence` and `own`, and UnverifiedBound if the log was not truncated after all.
+    An owner that rebuilds this shard elsewhere then finds a break of `seq` and halts, instead of delivering again
+    messages whose fates were lost. The index stays as it is. `standing`: the shard halted for this before, and the log
+    may have grown past D since. Raises as `fence` and `own`, and UnverifiedBound if the log was not truncated after
+    all.
     """
     last = last_record(ctx)
     if last is not None and last.seq > index.seq:
@@ -361,8 +364,8 @@ def _verify_truncated(index: TimerIndex, offset: int) -> None:
 
 
 def _note_commit(index: TimerIndex, offset: int) -> None:
-    """Move D to the record that is about to be committed: nothing committed lies between, and `_has_missed` must know
-    afterwards that this commit may have happened."""
+    """Move D to the record that is about to be committed. Nothing committed lies between, and `_has_missed` must be
+    able to see later that this commit may have happened."""
     changes = index.changes()
     changes.next_dispatch = offset
     index.write(changes)
@@ -387,12 +390,12 @@ def _tenure(
 
 
 def last_record(ctx: ShardContext) -> DispatchRecord | None:
-    """What the last committed record of the dispatch log says at present, None where there is none."""
+    """The last committed record of the dispatch log; None if there is none."""
     start = ctx.admin.start_offsets([ctx.log])[ctx.log]
     end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
     return last_committed(ctx, start, end)
 
 
 def end_of_requests(ctx: ShardContext) -> int:
-    """Where the requests that are committed end at present: what the gate of step 8 waits for."""
+    """The present end of the committed requests, for which the gate of step 8 waits."""
     return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]

@@ -1,10 +1,10 @@
-"""Slots that bound how many takeovers of a process read at once, and which of them do.
+"""Limits how many takeovers of a process read at the same time.
 
 A takeover that reads holds records in memory, so a process runs `TAKEOVERS_AT_ONCE_MAX` of them at a time. A takeover
-that waits for a broker holds none: after `TAKEOVER_IDLE_S` without progress its slot goes to the next one that waits,
-in the order in which they came. It may go on with what needs no records. Before it reads on, it drops what its reader
-has fetched ahead, waits for a slot like the others, and continues at its position. So partitions whose leader is away
-delay the others by seconds, and the memory bound holds.
+that waits for a broker holds none: after `TAKEOVER_IDLE_S` without progress its slot passes to the next one in the
+queue. It may continue with steps that read no records. Before it reads on, it drops prefetched records, waits for a
+slot like the others, and continues at its position. So partitions without a leader delay the others by seconds, and the
+memory bound holds.
 
 Thread rule: a `Slot` and its readers belong to the thread of one shard; `TakeoverSlots` is shared by all of them.
 """
@@ -54,7 +54,7 @@ class TakeoverSlots:
                 self._changed.notify_all()
 
     def note(self, slot: Slot, idle_since: float) -> None:
-        """Since when the takeover has made no progress, if its slot is still held."""
+        """Report since when the takeover has made no progress, if it still holds the slot."""
         with self._changed:
             if slot in self._idle_since:
                 self._idle_since[slot] = idle_since
@@ -64,7 +64,7 @@ class TakeoverSlots:
         return slot in self._idle_since
 
     def _has_room(self) -> bool:
-        """Whether there is a free slot, if need be that of the takeover that has been idle for longest."""
+        """Whether there is a free slot; if none is free, takes that of the longest idle takeover."""
         if len(self._idle_since) < self._count:
             return True
         idlest = min(self._idle_since, key=lambda slot: self._idle_since[slot])
@@ -87,7 +87,7 @@ class Slot:
         return self._slots.is_held(self)
 
     def acquire(self) -> bool:
-        """Wait for it; False if the shard is to let go."""
+        """Wait for it; False if the shard is being released."""
         return self.is_held or self._slots.acquire(self, self._stopping)
 
     def release(self) -> None:
@@ -96,7 +96,7 @@ class Slot:
             self._slots.release(self)
 
     def works(self) -> None:
-        """The takeover handles records from now on: its slot stays with it."""
+        """The takeover handles records from now on, so its slot cannot be taken away."""
         self._slots.note(self, inf)
 
     def waits(self) -> None:
@@ -105,7 +105,7 @@ class Slot:
 
 
 class SlottedReader:
-    """LogReader that reads only while its takeover holds a slot. It opens the reader behind it when it has one."""
+    """A LogReader that reads only while its takeover holds a slot. It opens the underlying reader when it has one."""
 
     def __init__(self, open_at: Callable[[int], LogReader], offset: int, slot: Slot) -> None:
         self._open_at = open_at
@@ -115,7 +115,7 @@ class SlottedReader:
         self._is_idle = False
 
     def read(self, records_max: int, timeout_s: float) -> list[Record]:
-        """As LogReader.read, and waits for a slot before; empty if the shard is to let go."""
+        """As LogReader.read, after waiting for a slot; empty if the shard is being released."""
         if not self._slot.is_held:
             self._drop()
             if not self._slot.acquire():
@@ -150,7 +150,7 @@ class SlottedReader:
 
 
 class SlottedKafka:
-    """Kafka of one shard: as it is, but for the readers of a takeover. `takes_over` returns whether one runs."""
+    """The Kafka of one shard, with slotted readers during a takeover. `takes_over` returns whether one runs."""
 
     def __init__(self, kafka: Kafka, slot: Slot, takes_over: Callable[[], bool]) -> None:
         self._kafka = kafka

@@ -1,19 +1,19 @@
-"""Targets that are sent to no faster than so many messages a second from this shard, and what waits because of it.
+"""Rate limits: the messages per second that this shard sends to a target, and the messages that wait for their turn.
 
-A token bucket for each target, filled by the steady clock. A due message that finds its bucket empty is put among the
-parked ones, like that of a failing target: there it holds nobody up. When the bucket has filled for a slice of time,
-`take` reads the next ones from there, in order of due time, straight into a transaction.
+Each target has a token bucket, filled by the steady clock. A due message that finds its bucket empty is parked, like
+that of a failing target, so that it delays no other. When the bucket has filled for a slice of time, `take` reads the
+next messages from where they are parked, in order of due time, directly into a transaction.
 
-What it costs when a million wait for one target: each is read, moved and read once more, when it leaves. Nothing of
-them is in memory. A turn in which none may leave looks at the head of a heap; one in which some may leave reads these
-and one more, from where the last ones left, so that it steps over no tombstones. After a restart one seek tells that
-something waits.
+Cost, even with a million waiting messages: each is read, moved, and read once more when it leaves. None of them is in
+memory. A turn in which none may leave checks the head of a heap. A turn in which some may leave reads these and one
+more, starting where the last ones left, so that it skips no tombstones. After a restart one seek finds waiting
+messages.
 
-Invariants: a message of a limited target leaves only if no parked one of that target comes before it, or that leaves in
-the same transaction; so the order is that of due times, then of request offsets. Over any t seconds a shard takes at
-most `rate * (t + RATE_SAVED_S) + 1` messages for a target into committed transactions, takeovers included: a new shard
-begins with empty buckets. Tokens are spent by the commit, or where nobody knows whether there was one. A message that
-is retried alone counts, but does not wait.
+Invariants: a message of a limited target leaves only if no parked one of that target comes before it, or leaves in the
+same transaction; so the order is that of due times, then of request offsets. Over any t seconds a shard commits
+transactions with at most `rate * (t + RATE_SAVED_S) + 1` messages for a target, including takeovers, since a new shard
+starts with empty buckets. Tokens are spent by a commit, and by a commit with an unknown outcome. A message that is
+retried alone counts, but does not wait.
 
 Thread rule: belongs to the shard's thread. Source of the idea: the token bucket of traffic shaping.
 """
@@ -44,7 +44,7 @@ _NEARLY: Final = 1e-6
 
 @dataclass(slots=True)
 class _Bucket:
-    """What one target may be sent. `waits`: some of its messages are parked, none of them below the key `first`; in the
+    """The state of one target. `waits`: some of its messages are parked, none of them below the key `first`; in the
     present transaction those up to `taken_to` may leave. `queued`: it is in the heap of turns."""
 
     per_second: float
@@ -57,12 +57,12 @@ class _Bucket:
     queued: bool = False
 
     def fill(self, steady_ms: float) -> None:
-        """Add what has come in since the last time. O(1)."""
+        """Add the tokens since the last call. O(1)."""
         filled = self.tokens + (steady_ms - self.filled_at) * self.per_second / 1000
         self.tokens, self.filled_at = min(filled, self.per_second * RATE_SAVED_S + 1), steady_ms
 
     def ready_at(self) -> float:
-        """When it holds a slice, or one message where that is more; steady ms."""
+        """When it holds the tokens of a slice, or of one message if that is more; steady ms."""
         missing = max(1.0, self.per_second * RATE_SLICE_S) - self.tokens
         return self.filled_at + max(missing, 0.0) * 1000 / self.per_second
 
@@ -88,11 +88,12 @@ class TargetRates:
         size_bytes_max: int,
         up_to: Callable[[str], bytes | None],
     ) -> list[tuple[bytes, bytes]]:
-        """What leaves now of what waits: parked keys and values, by due time. What does not end stays where it is.
+        """The waiting messages that may leave now: parked keys and values, by due time. Those that do not end stay
+        parked.
 
-        `before_ms`: what is due before it may leave. `up_to`: up to which key entries of a target may leave, since no
-        other of it lies below that key and is not in the transaction; None for a target that is held or fails.
-        REQUIRES: `begin` for this turn. O(taken), and a seek for each target whose turn it is.
+        `before_ms`: only messages due before it may leave. `up_to`: the key up to which messages of a target may leave,
+        since no other one lies below it outside of the transaction; None for a target that is held or fails. REQUIRES:
+        `begin` for this turn. O(taken), and a seek for each target whose turn it is.
         """
         taken: list[tuple[bytes, bytes]] = []
         while entries_max > 0 and size_bytes_max > 0 and self.is_ready:
@@ -113,7 +114,8 @@ class TargetRates:
         return sorted(taken, key=_place)
 
     def begin(self, index: TimerIndex, steady_ms: float) -> None:
-        """A turn begins: what the last one took has ended or has stayed. O(targets that it took from), a seek each."""
+        """Start a turn. Messages taken in the last turn have either left or stayed. O(targets of that turn), a seek
+        each."""
         self._steady_ms = steady_ms
         if index is not self._index:
             self._index = index
@@ -132,14 +134,14 @@ class TargetRates:
 
     @property
     def is_ready(self) -> bool:
-        """True where the turn of something that waits has come. REQUIRES: `begin` for this turn. O(1)."""
+        """True if waiting messages of some target may leave now. REQUIRES: `begin` for this turn. O(1)."""
         return bool(self._turns) and self._turns[0][0] <= self._steady_ms
 
     def admits(self, target: str, key: bytes, sent: Mapping[str, int]) -> bool:
-        """True where a due message may leave in this transaction, into which `sent` of each target have gone so far.
+        """True if a due message may join this transaction, which contains `sent` messages for each target so far.
 
-        REQUIRES: `begin` for this turn, and that keys of one target are asked for ascending. O(1), but for a seek at
-        the first message of a target.
+        REQUIRES: `begin` for this turn, and ascending keys for each target. O(1), plus a seek at the first message of a
+        target.
         """
         bucket = self._bucket(target)
         if bucket is None:
@@ -152,11 +154,11 @@ class TargetRates:
         return sent.get(target, 0) + 1 <= bucket.tokens + _NEARLY
 
     def limits(self, target: str) -> bool:
-        """True where a target has a rate."""
+        """True if a target has a rate."""
         return self._bucket(target) is not None
 
     def room(self, target: str) -> int:
-        """How many messages of a target may leave now, whatever of it waits. REQUIRES: `begin` for this turn. O(1)."""
+        """How many messages of a target may leave now, waiting or not. REQUIRES: `begin` for this turn. O(1)."""
         bucket = self._bucket(target)
         if bucket is None:
             return RATE_MAX
@@ -164,7 +166,7 @@ class TargetRates:
         return max(int(bucket.tokens + _NEARLY), 0)
 
     def spend(self, sent: Mapping[str, int]) -> None:
-        """A transaction with so many messages for each target was committed."""
+        """A transaction with these numbers of messages for each target was committed."""
         for target, count in sent.items():
             bucket = self._bucket(target)
             if bucket is not None:
@@ -172,14 +174,14 @@ class TargetRates:
                 bucket.tokens -= count
 
     def parked(self, target: str, key: bytes = FIRST_KEY) -> None:
-        """A message of a target was parked, whyever, with a due time and offset at or above those of `key`."""
+        """A message of a target was parked, for any reason; its due time and offset are at or above those of `key`."""
         bucket = self._bucket(target)
         if bucket is not None:
             bucket.first = min(bucket.first, key) if bucket.waits else key
             self.wait(target)
 
     def wait(self, target: str) -> None:
-        """Something of a target is parked."""
+        """A message of a target is parked."""
         bucket = self._bucket(target)
         if bucket is not None:
             bucket.waits = bucket.known = True
@@ -187,7 +189,7 @@ class TargetRates:
                 self._queue(target, bucket, bucket.ready_at())
 
     def next_at(self) -> float | None:
-        """Steady time in ms from which on something that waits may leave; None where nothing waits. O(1)."""
+        """Steady time in ms of the next turn of a waiting message; None if none waits. O(1)."""
         if self._taking:
             return self._steady_ms
         return self._turns[0][0] if self._turns else None
@@ -197,7 +199,7 @@ class TargetRates:
     def _next_of(
         self, index: TimerIndex, target: str, bucket: _Bucket, last: bytes, entries_max: int, size_bytes_max: int
     ) -> list[tuple[bytes, bytes]]:
-        """What one target may send now."""
+        """The messages that one target may get now."""
         bucket.fill(self._steady_ms)
         count = min(int(bucket.tokens + _NEARLY), entries_max)
         if count < 1:
@@ -217,7 +219,7 @@ class TargetRates:
         return rows
 
     def _look(self, index: TimerIndex, target: str, bucket: _Bucket) -> None:
-        """Whether something of a target waits; one seek."""
+        """Check whether messages of a target are parked; one seek."""
         keys = index.scan_parked(target, 1, 1, bucket.first)[0]
         bucket.known, bucket.waits = True, bool(keys)
         if keys:

@@ -1,15 +1,15 @@
-"""Metadata of the topics that messages go to: existence, leaders, size limits.
+"""Metadata of target topics: existence, leaders, size limits.
 
-A message is never produced to a topic that metadata has not shown to exist, since one unknown topic fails the whole
-transaction after seconds. A target that metadata shows as unusable is marked as failing since a moment; the shard
-parks its entries, and the target is looked up again after a growing delay. Faults of produced records are not kept
-here, but in `fault_attribution`.
+A message is produced only to a topic that exists according to metadata, since one unknown topic fails the whole
+transaction after seconds. A target that metadata shows as unusable is marked as failing since that moment; the shard
+parks its entries, and metadata is requested again after a delay that doubles. Faults of produced records are kept in
+`fault_attribution`, not here.
 
-Look-ups never hold the shard up: one request is under way at a time, its answer is polled for, and only the first look
-at a new target waits for it, for at most TARGET_LOOK_WAIT_MS. If look-ups fail, known targets stay as they were, and
-the next one comes after a growing delay.
+Look-ups never block the shard. One request is in progress at a time, and its answer is polled. Only the first look-up
+of a new target waits, for at most TARGET_LOOK_WAIT_MS. If look-ups fail, known targets stay as they were, and the next
+look-up follows after a delay that grows.
 
-Thread rule: one instance a shard, used by its thread alone.
+Thread rule: one instance per shard, used by its thread alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _WAIT_MS_MIN = 0.01
 
 @dataclass(slots=True)
 class Target:
-    """One target topic as last seen. `failing_since` is steady time in ms, -1.0 while metadata shows it as usable."""
+    """The last known metadata of one target topic. `failing_since` is steady time in ms, -1.0 while it is usable."""
 
     name: str
     partitions: int = 0
@@ -60,7 +60,7 @@ class Target:
 
     @property
     def works(self) -> bool:
-        """True if metadata shows nothing against producing to it."""
+        """True if, according to metadata, messages can be produced to it."""
         return self.failing_since < 0
 
 
@@ -85,10 +85,10 @@ class Targets:
         return self._known.get(name)
 
     def learn(self, names: Iterable[str]) -> None:
-        """Look up these targets if they are not known, and wait a little for the answer.
+        """Look up unknown targets among these, and wait a little for the answer.
 
-        Afterwards `get` may still return None: the answer is late, or there was none. Their entries wait then. Nobody
-        waits for a look-up that is late already, or while look-ups fail.
+        Afterwards `get` may still return None, if the answer is late or missing; entries of that target wait then. A
+        late look-up is not waited for again, nor is any while look-ups fail.
         """
         unknown = [name for name in dict.fromkeys(names) if name not in self._known][:TARGETS_KNOWN_MAX]
         if not unknown:
@@ -109,7 +109,7 @@ class Targets:
         self.poll()
 
     def refresh(self) -> None:
-        """Look up what is old, or failing and due for a probe. Never waits."""
+        """Request metadata of targets that are stale, or failing and due for a probe. Never waits."""
         now = self._clock.steady_ms()
         for target in self._known.values():
             if target.probe_at <= now if not target.works else now - target.looked_at > TARGET_LOOK_AGE_MS_MAX:
@@ -117,7 +117,7 @@ class Targets:
         self.poll()
 
     def poll(self, wait_ms: float = 0.0) -> None:
-        """Take the answer that is under way, if it comes within `wait_ms`, and ask for what is wanted next."""
+        """Process the pending answer if it arrives within `wait_ms`, and send the next request."""
         if self._look is None and not self._ask():
             return
         assert self._look is not None, "asked just now"
@@ -134,21 +134,21 @@ class Targets:
             self._ask()
 
     def is_looking_at(self, names: Iterable[str]) -> bool:
-        """True while a look-up of one of these is wanted or under way."""
+        """True while a look-up of one of these is queued or in progress."""
         return any(name in self._wanted or name in self._asked for name in names)
 
     def all_work(self) -> bool:
-        """True if no target fails, as far as is known, and no look-up is wanted. O(known)."""
+        """True if no known target fails, and no look-up is queued. O(known)."""
         return not self._wanted and not self._asked and all(target.works for target in self._known.values())
 
     def limit(self, name: str, size_bytes_max: int) -> None:
-        """Note that a topic refused a record of more than `size_bytes_max`, whatever its settings seemed to be."""
+        """Record that a topic refused a record of more than `size_bytes_max`, in spite of its known settings."""
         target = self._known.get(name)
         if target is not None:
             target.size_bytes_max = min(target.size_bytes_max, size_bytes_max)
 
     def _ask(self) -> bool:
-        """Begin a look-up of what is wanted; False if nothing is, or the last one failed a moment ago."""
+        """Start a look-up of the queued targets; False if there are none, or if the last look-up failed recently."""
         now = self._clock.steady_ms()
         if not self._wanted or now < self._retry_at:
             return False

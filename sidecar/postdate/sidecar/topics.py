@@ -1,8 +1,8 @@
-"""Postdate's topics: which ones a request topic needs, with which settings, and what is wrong with those that exist.
+"""Postdate's topics: which ones a request topic needs, their settings, and problems of the existing ones.
 
-Judged from what `Admin.describe` says, so that `postdate topics`, the start of the daemon and its check every
-ten minutes judge alike. A violation names the rule, and the command that mends it; `refuses` says whether a process may
-start in spite of it. The rules are those of docs/protocol.md, "Rules checked at start".
+The checks use `Admin.describe`, so `postdate topics`, the start of the daemon and its check every ten minutes agree. A
+violation names the rule and the command that corrects it; `refuses` tells whether it prevents the start of a process.
+The rules are those of docs/protocol.md, "Rules for the topics".
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One rule that a live topic breaks: what is wrong, the command that mends it, and whether it forbids to start."""
+    """One rule that a live topic breaks: the problem, the command that corrects it, and whether it prevents the
+    start."""
 
     rule: Rule
     topic: str
@@ -58,12 +59,12 @@ class Violation:
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:
-    """The five names, the request topic first: the order in which people are told of them."""
+    """The five names, the request topic first, in the order in which they are reported."""
     return (own.requests, own.dispatch_log, own.store, own.dead_letters, own.verdicts)
 
 
 def request_topic(name: str, settings: TopicsConfig) -> NewTopic:
-    """The request topic `name` as it is created."""
+    """The definition of the request topic `name`, for creating it."""
     return NewTopic(
         name,
         settings.partitions,
@@ -80,7 +81,7 @@ def request_topic(name: str, settings: TopicsConfig) -> NewTopic:
 
 
 def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
-    """The four topics beside a live request topic: as many partitions, and settings that follow from its own."""
+    """The four own topics of a live request topic, with as many partitions, and settings derived from its settings."""
     own = OwnTopics.of(requests.name)
     fates_ms = max(least_fate_retention_ms(requests), settings.dispatch_log_retention_ms)
     if least_fate_retention_ms(requests) == UNLIMITED:
@@ -101,8 +102,8 @@ def own_topics(requests: TopicInfo, settings: TopicsConfig) -> list[NewTopic]:
 
 
 def least_fate_retention_ms(requests: TopicInfo) -> int:
-    """How long the dispatch log must keep fates, -1 for ever: deletion is by segment, and a request must not
-    outlive its fate."""
+    """How long the dispatch log must keep fates, -1 for ever. Retention deletes whole segments, and a request must not
+    exist longer than its fate."""
     retention_ms = _number(requests, RETENTION_MS)
     if retention_ms == UNLIMITED:
         return UNLIMITED
@@ -110,15 +111,15 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
 
 
 def least_message_bytes(requests: TopicInfo) -> int:
-    """What the topics beside a request topic must take: its largest request with what is added, and what the client
-    packs into one batch, which a topic's limit is on."""
+    """The least `max.message.bytes` of the own topics: the largest request plus the added headers, and the client's
+    batch size, since the limit of a topic applies to batches."""
     return max(_number(requests, MESSAGE_BYTES), limits.CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
 
 
 def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:
-    """Every rule that the live topics of a request topic break, those that forbid to start first; empty: none.
+    """Every rule that the live topics of a request topic break, those that prevent the start first; empty: none.
 
-    `bootstrap_servers` goes into the commands that mend. Raises what `Admin.describe` raises. Two requests to Kafka.
+    `bootstrap_servers` appears in the correcting commands. Raises what `Admin.describe` raises. Two requests to Kafka.
     """
     live = admin.describe(own.names(), SETTINGS_READ)
     hidden = sorted(name for name, info in live.items() if not info.topic_id or not info.config)
@@ -151,7 +152,7 @@ def broken_rules(own: OwnTopics, live: Mapping[str, TopicInfo], bootstrap_server
 def _count_violations(
     own: OwnTopics, requests: TopicInfo, live: Mapping[str, TopicInfo], create: str
 ) -> Iterator[Violation]:
-    """The own topics have a partition for each of the request topic; the shards of the others cannot run."""
+    """Postdate's own topics need a partition for each one of the request topic; shards without theirs cannot run."""
     wanted = len(requests.partitions)
     for name in in_order(own):
         info = live.get(name)
@@ -181,7 +182,7 @@ def _setting_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, al
 
 
 def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change: str) -> Iterator[Violation]:
-    """The rules for what must not lose a record: requests and fates."""
+    """The rules for topics that must not lose a record: requests and fates."""
     name = info.name
     if _number(info, RETENTION_BYTES) != UNLIMITED:
         why = f"{RETENTION_BYTES} is {_number(info, RETENTION_BYTES)}: a burst would delete records before their time"
@@ -203,5 +204,5 @@ def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change
 
 
 def _number(info: TopicInfo, setting: str) -> int:
-    """A setting as a number. Raises KeyError: it was not asked for."""
+    """A setting as a number. Raises KeyError: it was not requested."""
     return int(info.config[setting])

@@ -35,8 +35,8 @@ Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 @dataclass(slots=True)
 class TopicOutcome:
-    """What the delivery reports of one transaction say about one topic: how many records were acknowledged, which of
-    them came SLOW_RECORD_MS or longer after the acknowledgement before (ms), and the faults of refused ones by request
+    """The delivery reports of one transaction for one topic: the number of acknowledged records, the times (ms) of
+    those that came SLOW_RECORD_MS or longer after the acknowledgement before, and the faults of refused ones by request
     offset."""
 
     acknowledged: int = 0
@@ -45,16 +45,16 @@ class TopicOutcome:
 
 
 class GivenUp(AbortRequired):
-    """The transaction was aborted because its caller found out that it waits in vain."""
+    """The transaction was aborted because it could not succeed any more, as its caller has found out."""
 
 
 class AppendedEarly(AbortRequired):
-    """The broker stamped the dispatch-log record before a due time that it names: its clock went back."""
+    """The broker's timestamp of the dispatch-log record is before a due time that it names: its clock went back."""
 
 
 @dataclass(slots=True)
 class Tenure:
-    """The right of this process to act for a shard, from the fence to the first doubt."""
+    """The right of this process to act for a shard, from the fence until an outcome is in doubt."""
 
     producer: TransactionalProducer
     log: Partition
@@ -109,16 +109,17 @@ class Tenure:
     ) -> int:
         """Commit `messages` together with one dispatch-log record; returns the record's offset.
 
-        `due_max_ms` is the latest due time among the messages: a record that the broker stamps before it is aborted
-        (invariant I6). `report_all`: each message reports for itself, in `outcomes`. `must_give_up` is asked while
-        records stay unacknowledged for long: if it returns True, the transaction is aborted at once.
+        `due_max_ms` is the latest due time among the messages: if the broker stamps the record before it, the
+        transaction is aborted (invariant I6). `report_all`: each message gets its own entry in `outcomes`.
+        `must_give_up` is called while records stay unacknowledged for long; if it returns True, the transaction is
+        aborted immediately.
 
-        Requires `reusable`. The end of the transaction is settled before this returns or raises: afterwards, `reusable`
+        Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
         is True only if the next transaction may begin on this producer.
 
-        Raises AbortRequired (the transaction is aborted, nothing of it is visible; see `outcomes` and `log_failed`),
-        as UnverifiedBound if this was the first transaction and the log holds records that recovery has not read,
-        UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
+        Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
+        `log_failed`), as UnverifiedBound if this was the first transaction and the log holds records that recovery has
+        not read. Raises UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable = False
@@ -180,7 +181,7 @@ class Tenure:
 
     @property
     def log_failed(self) -> bool:
-        """True where the dispatch-log record itself was refused: then no entry is to blame."""
+        """True if the dispatch-log record itself was refused: then no entry is to blame."""
         return self._log_fault is not None
 
     def _produce(self, messages: list[Message], report_all: bool) -> None:
@@ -209,7 +210,7 @@ class Tenure:
         return delivered
 
     def _wait_ms(self) -> float:
-        """Milliseconds since the last acknowledgement, at one; 0 at the first one, which no topic is charged with."""
+        """At an acknowledgement: milliseconds since the previous one; 0 at the first one, which counts for no topic."""
         before, self._acknowledged_at = self._acknowledged_at, self.clock.steady_ms()
         if not self.first_wait_ms:
             self.first_wait_ms = max(self._acknowledged_at - before, 0.001)

@@ -1,9 +1,9 @@
-"""`postdate run --workers N`: a parent that starts N processes of this same command, restarts those that die, and
-adds up how many shards they deliver for. Each worker is a member of the consumer group; the group's protocol is the
-distribution. Each serves its own HTTP port: the configured one and those that follow it, in the order of the workers.
-Each is a static member of its own name, if a name is configured.
+"""`postdate run --workers N`: a parent process that starts N workers with the same command, restarts crashed ones, and
+adds up the shards that they deliver for. Each worker is a member of the consumer group, whose protocol distributes the
+shards. Each serves its own HTTP port: the configured one for the first worker, and the following ones for the others.
+If `group_instance_id` is configured, each worker is a static member with its own name.
 
-Thread rule: the main thread waits; one thread a worker reads its stdout.
+Thread rule: the main thread waits; one thread per worker reads its stdout.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _FINAL = (Exit.USAGE, Exit.FENCED)  # how a worker ends that would only end so a
 
 
 class Worker:
-    """One worker process and the number of shards that it last said it delivers for."""
+    """One worker process, and the number of shards that it last reported."""
 
     def __init__(self, number: int, parent: Workers) -> None:
         self.number = number
@@ -49,7 +49,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        """Start the process: this very command line, for one worker."""
+        """Start the process: this command line, for one worker."""
         command = [sys.executable, "-m", "postdate.sidecar.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
@@ -71,7 +71,7 @@ class Worker:
         self._parent.tell()
 
     def schedule_restart(self) -> None:
-        """Start again after a delay that doubles while the worker dies young."""
+        """Restart it after a pause, which doubles if the worker did not run for long."""
         lived = time.monotonic() - self.started_at
         self._delay_s = (
             WORKER_RESTART_S_MIN if lived > WORKER_STABLE_S else min(self._delay_s * 2, WORKER_RESTART_S_MAX)
@@ -82,7 +82,7 @@ class Worker:
         )
 
     def give_up(self) -> None:
-        """Say once that it is not started again: it would end as it did."""
+        """Log once that it is not restarted, since it would end in the same way."""
         if not self.is_given_up:
             self.is_given_up = True
             log.error(
@@ -94,7 +94,7 @@ class Worker:
 
 
 class Workers:
-    """The parent's view: its workers and their sum."""
+    """The workers of a parent process, and the sum of their shards."""
 
     def __init__(self, count: int, http_port: int = 0, instance_id: str = "") -> None:
         self.http_port = http_port
@@ -107,7 +107,7 @@ class Workers:
             self.workers.append(Worker(number, self))
 
     def tell(self) -> None:
-        """Announce the sum where it has changed."""
+        """Announce the sum if it has changed."""
         with self._lock:
             total = sum(worker.shards for worker in self.workers)
             if total != self._told:
@@ -115,7 +115,7 @@ class Workers:
                 announce(total)
 
     def stop(self) -> None:
-        """Ask every worker to end in good order."""
+        """Ask every worker to stop gracefully."""
         self._stopping = True
         for worker in self.workers:
             if worker.process.poll() is None:
