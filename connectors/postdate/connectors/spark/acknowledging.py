@@ -1,4 +1,4 @@
-"""Acknowledging: a person closes the violations that a run of an audit has found."""
+"""Acknowledging: closes the violations that a run of an audit has found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postdate.connectors.spark.progress import Reporter
 
 @dataclass(frozen=True)
 class AcknowledgeOptions(JobOptions):
-    """The violations of `run` in `state` are closed, `by` a person, with a `note` or None. No broker is asked."""
+    """Acknowledge the violations of `run` in `state`: `by` whom, with a `note` or None. Uses no broker."""
 
     run: int
     state: str

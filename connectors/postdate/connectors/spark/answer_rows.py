@@ -1,7 +1,7 @@
-"""Records of verdicts topics to rows: what was answered to which request.
+"""Converts records of verdicts topics to rows: the answers, and the requests that they answer.
 
-A record that is not of the format, or stands where it cannot (the request of another partition, a key that is not the
-id) is `malformed` and says nothing of a request.
+A record that does not have the format, or is in an impossible place (the request of another partition, a key that is
+not the id), is `malformed` and counts for no request.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ ANSWERS = (
 
 
 def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """One row for each verdict record: the origin that it answers, `answer`, `id`, `of`, and where it stands.
+    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, and its place.
 
-    `requests_of` gives the request topic of each verdicts topic. `of` is an offset of the same partition. Where
-    `malformed`, topic and partition are those of the requests that the record's partition belongs to, the rest is null.
+    `requests_of` gives the request topic of each verdicts topic. `of` is an offset of the same partition. If
+    `malformed`, topic and partition are those of the requests that belong to the record's partition, and all other
+    columns are null.
     """
     requests = F.try_element_at(
         F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
@@ -37,7 +38,7 @@ def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
 @remembered
 def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
-    """The columns of each of three steps: what is named in one is worked out once for the next."""
+    """The columns of three steps; columns of one step are computed once for the next."""
     read = [
         F.col("partition"),
         F.concat_ws("/", "topic", "partition", "offset").alias("place"),

@@ -1,17 +1,17 @@
-"""Is every answer true, and given once? Verdict records against requests and fates.
+"""Checks that every answer is true and was given once: compares verdict records with requests and fates.
 
-An answer shares the transaction of the fate that it tells of, so both are visible or neither is:
+An answer is in the same transaction as the fate that it reports, so both are visible or neither is:
 
     cancelled of p      p ended `cancelled` in the dispatch-log record in which this cancel was `applied`
     rescheduled of p    p was `moved` by this control
     replaced of p       p ended `replaced`, and this is a later request of the same id
     too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
     not-found           nothing that the control names was pending when it was applied
-    rejected            this request ended `dead` without ever being held
-    delivered dead cancelled replaced, of nothing: this request to schedule ended so
+    rejected            this request ended `dead` without ever being pending
+    delivered dead cancelled replaced, without p: this request to schedule has this fate
     accepted            this request was `stored`
 
-What open transactions hide, or retention took, is held against no answer.
+No answer is wrong because of records that an open transaction hides or retention has deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from postdate.connectors.spark.known_rows import CONTROLS, is_refused, position_
 
 
 def judged_answers(known: DataFrame) -> DataFrame:
-    """One row for each answer: the origin, and a struct `answer` of what it says, where, and what is wrong with it.
+    """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it.
 
     `known` as in `known_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost: one
     join of the answers with the requests that they, or the controls that they answer, name by origin.
@@ -51,12 +51,12 @@ def _judged_answer() -> Column:
 
 
 def is_about_another(answer: Column) -> Column:
-    """Whether an answer tells of the end of another request: it stands beside that of its own."""
+    """Whether an answer reports the end of another request, in addition to the answer to its own request."""
     return (answer.answer == "replaced") & answer.of.isNotNull()
 
 
 def _wrong() -> Column:
-    """A sentence about what is wrong with an answer, null where nothing is."""
+    """A sentence about what is wrong with an answer; null if it is right."""
     said, of, end = F.col("said"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
@@ -79,7 +79,7 @@ def _wrong() -> Column:
 
 
 def _times() -> Column:
-    """How often the same was answered: the end of a request or a control, an acceptance, that it was replaced."""
+    """The number of equal answers: to the end of a request or a control, to an acceptance, to a replacement."""
     said = F.col("said")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
     replaced = F.size(F.filter("of.told", lambda told: told == "replaced"))
@@ -88,7 +88,7 @@ def _times() -> Column:
 
 
 def _is_true() -> Column:
-    """Whether the dispatch log bears an answer out; null counts as no."""
+    """Whether the dispatch log confirms an answer; null counts as no."""
     said, action, end, of = F.col("said"), F.col("action"), F.col("end"), F.col("of")
     answer, is_of, is_schedule = said.answer, said.of.isNotNull(), action == "schedule"
     is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied")
@@ -119,14 +119,14 @@ def _is_true() -> Column:
 
 
 def _ended_before(end: Column) -> Column:
-    """Whether an end is `delivered` or `dead` and stands before this control's in the dispatch log."""
+    """Whether an end is `delivered` or `dead` and precedes the end of this control in the dispatch log."""
     control = F.col("end")
     is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
     return end.fate_name.isin("delivered", "dead") & is_before
 
 
 def _last_end() -> Column:
-    """How the last request ended that a control names, by its id or by its origin."""
+    """The end of the last request that a control names, by its id or by its origin."""
     named_here = F.when(~is_refused(F.col("of.end")), F.col("of.end"))
     return F.when(F.col("acts_on").isNotNull(), named_here).otherwise(F.col("last_schedule.end"))
 
@@ -143,7 +143,7 @@ def _was_pending() -> Column:
 
 
 def _was_undone() -> Column:
-    """Whether a cancel was applied with the end `cancelled` of what it names, and no answer says so."""
+    """Whether a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
     of = F.col("of")
     here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
     here = here & ~F.array_contains(of.told, "cancelled")
@@ -156,5 +156,5 @@ def _spelled(end: Column) -> Column:
 
 
 def _or_true(condition: Column) -> Column:
-    """Null counts as yes: of a partition without bounds nothing is known."""
+    """Null counts as yes: nothing is known of a partition without bounds."""
     return F.coalesce(condition, F.lit(True))

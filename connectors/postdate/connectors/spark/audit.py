@@ -1,12 +1,12 @@
-"""The batch audit: did every request end exactly once, and does its message agree?
+"""The batch audit: did every request end exactly once, and is its message the requested one?
 
-Reads the topics alone and shares with the sidecar nothing but header names and the format of the dispatch log.
+It reads only the topics, and shares with the sidecar only header names and the formats of dispatch log and verdicts.
 
-1. Fix the ends, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how far the
-   dispatch log is read once more.
-2. Bring together by origin: requests, fates, delivered records, dead letters, answers.
+1. Fix the end offsets, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how
+   far the dispatch log is read a second time.
+2. Group by origin: requests, fates, delivered records, dead letters, answers.
 3. Judge each origin, and the chain of each dispatch log.
-4. Tell: counts, lateness, samples; exit code 0 clean, 4 violations, 1 could not judge, 2 asked amiss.
+4. Report: counts, lateness, samples. Exit code 0: no violation; 4: violations; 1: could not judge; 2: invalid options.
 
 One audit at a time in a process.
 """
@@ -39,8 +39,8 @@ from postdate.connectors.spark.summary import summarise
 def run_audit(options: AuditOptions) -> int:
     """Audits, writes the outcome to standard output and everything else to standard error; returns the exit code.
 
-    With `options.state` what was read is kept only after the outcome was written: whatever ends the program before, the
-    next audit says the same again. Ctrl-C and SIGTERM end it with 1: nothing was judged.
+    With `options.state`, the run is committed only after the outcome was written: if the program ends before, the next
+    audit reports the same again. Ctrl-C and SIGTERM end it with 1: nothing was judged.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -62,7 +62,7 @@ def run_audit(options: AuditOptions) -> int:
 def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
     """Audits with a session that can read Kafka.
 
-    Raises CannotRun where the cluster, Spark or the history does not allow a verdict.
+    Raises CannotRun if the cluster, Spark or the history does not allow a verdict.
     """
     with AuditSteps.begun(spark, options, reporter) as steps:
         return _outcome(steps)
@@ -71,10 +71,10 @@ def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Out
 def audit_with_state(
     spark: SparkSession, options: AuditOptions, reporter: Reporter, after: AuditState | None = None
 ) -> tuple[Outcome, Callable[[], AuditState]]:
-    """The same of what is new since the last audit with `options.state`, and what commits it.
+    """The same for records since the last audit with `options.state`; returns the outcome and a function that commits.
 
-    `after`: the state that this process has committed last, if it is that of the next audit before. Raises as `audit`
-    does, and JobUsageError where another state is needed.
+    `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
+    does, and JobUsageError if another state is needed.
     """
     with AuditSteps.begun(spark, options, reporter) as steps:
         return audit_since(steps, after)

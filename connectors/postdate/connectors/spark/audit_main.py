@@ -3,10 +3,9 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,io.delta:delta-spark_2.13:4.0.0 \\
         …/postdate/connectors/spark/audit_main.py --bootstrap-server HOST:PORT --output json
 
-`spark-submit` merges the two output streams of a Python program: the JSON object is the last line. Executors need no
-Python: nothing of the audit runs there but Spark's own code; with `--dialect` they need Postdate for theirs. Exit codes
-are those of `postdate audit`: 0 no violation, 4 violations, 5 not all was verified (`--strict`), 2 usage, 1 could not
-judge.
+`spark-submit` merges the two output streams of a Python program, so the JSON object is the last line. Executors run
+only Spark's own code and need no Python; with `--dialect` they need Postdate for their Python. Exit codes are those of
+`postdate audit`: 0 no violation, 4 violations, 5 not all was verified (`--strict`), 2 usage, 1 could not judge.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ _GRAVE = ("VIOLATIONS", "cannot judge", "no violation, but")
 
 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
-    """The document of an audit and what it draws."""
+    """The HTML document of an audit, with its charts."""
     summary = outcome.summary
     share = outcome.outcomes.verified_share
     found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]

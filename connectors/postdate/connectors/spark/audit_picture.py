@@ -1,6 +1,6 @@
-"""What an audit draws: how late messages were, and what was accepted, delivered and pending over time.
+"""The data of an audit's charts: lateness, and accepted, delivered and pending messages over time.
 
-DataFrame to small tables, at most `PICTURE_STEPS` rows each: two jobs over judged rows that are kept already.
+DataFrame to small tables, at most `PICTURE_STEPS` rows each: two jobs over judged rows that are already cached.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 1
 
 @dataclass(frozen=True)
 class Moment:
-    """What happened in one step: requests to schedule that were accepted, delivered, ended; and pending at its end."""
+    """The counts of one time step: accepted, delivered and ended requests to schedule, and those pending at its end."""
 
     start_ms: int
     accepted: int
@@ -34,7 +34,7 @@ class Moment:
 
 @dataclass(frozen=True)
 class AuditPicture:
-    """`lateness` counts messages by step of `LATENESS_EDGES_MS`; `moments` follow each other every `step_ms`."""
+    """`lateness` counts messages by step of `LATENESS_EDGES_MS`; `moments` are the steps of `step_ms`, in order."""
 
     lateness: tuple[int, ...]
     step_ms: int
@@ -42,7 +42,7 @@ class AuditPicture:
 
 
 def audit_picture(judged: DataFrame) -> AuditPicture:
-    """The picture of the rows that `judge` gives."""
+    """The chart data of judged rows."""
     edges = F.array(*(F.lit(edge).cast("bigint") for edge in LATENESS_EDGES_MS))
     step = F.size(F.filter(edges, lambda edge: edge <= F.col("lateness_ms"))) - 1
     counted = judged.where("lateness_ms >= 0").groupBy(step.alias("step")).count().collect()

@@ -66,9 +66,10 @@ def _form(columns: str) -> TableForm:
 class AuditState:
     """The state after `run`. Partitions are named `topic/number`; offsets in `next` are the first unread ones.
 
-    `topic_ids` tell a topic from one that was created again under its name. `tails` are the last record of each
-    dispatch log. `counts` of all rows by verdict, expired rows too. `open`: rows that a later run may judge again.
-    `violations`: rows of that table. `versions` of the tables that belong to this state.
+    `topic_ids` detect a topic that was deleted and created again. `tails` are the last record of each dispatch log.
+    `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
+    again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
+    state.
     """
 
     run: int = 0
@@ -85,12 +86,12 @@ class AuditState:
 
 
 def place_of(partition: Partition) -> str:
-    """How a partition is named in a state."""
+    """The name of a partition in a state."""
     return f"{partition.topic}/{partition.number}"
 
 
 class StateStore:
-    """The state under one path, as one audit reads and writes it."""
+    """The state under one path; an instance belongs to one audit."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self._spark = spark
@@ -100,7 +101,7 @@ class StateStore:
         self.path = self._tables.path
 
     def newest(self) -> AuditState:
-        """The state of the last run that committed; an empty one before the first. Raises JobUsageError: an old form.
+        """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
 
         Cost: three jobs.
         """
@@ -128,7 +129,8 @@ class StateStore:
         )
 
     def prepare(self, state: AuditState, origins: TableForm) -> None:
-        """Makes the tables hold what `state` names, and all columns of `origins`, before anything is read or written.
+        """Restores the tables to the versions in `state`, and adds missing columns of `origins`. Before any read or
+        write.
 
         Raises CannotRun: another audit writes at the same time.
         """
@@ -150,7 +152,7 @@ class StateStore:
         self._tables.evolve(ORIGINS, forms[ORIGINS])
 
     def origins(self) -> DataFrame:
-        """The rows of all origins, those that this audit has written too."""
+        """The rows of all origins, including those that this audit has written."""
         return self._tables.read(ORIGINS)
 
     def origins_of(self, state: AuditState) -> DataFrame:
@@ -158,20 +160,20 @@ class StateStore:
         return self._tables.read(ORIGINS, state.versions[ORIGINS])
 
     def add(self, name: str, rows: DataFrame) -> None:
-        """Adds rows to a table. They count from `commit` on."""
+        """Adds rows to a table; they are valid once `commit` has succeeded."""
         self._tables.append(name, rows)
 
     def merge_origins(self, rows: DataFrame, condition: str) -> None:
-        """Replaces the rows of these origins, and adds those that are new; `condition` says which files to look at."""
+        """Replaces the rows of these origins, and adds new ones; `condition` limits the files that are read."""
         same = "old.topic = new.topic AND old.partition = new.partition AND old.offset = new.offset"
         self._tables.merge(ORIGINS, rows, f"{condition} AND {same}")
 
     def known_violations(self, state: AuditState) -> DataFrame:
-        """All violations that `state` knows of."""
+        """All violations of `state`."""
         return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
 
     def open_violations(self, state: AuditState) -> int:
-        """How many violations that `state` knows of nobody has acknowledged. Cost: one job if there are any."""
+        """The number of violations of `state` that nobody has acknowledged. Cost: one job if there are any."""
         if not state.violations:
             return 0
         violations = self.known_violations(state)
@@ -181,7 +183,7 @@ class StateStore:
         return violations.count()
 
     def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
-        """Deletes closed rows that were due before a day and whose requests have left their topic, and old runs' files.
+        """Deletes closed rows that were due before a day and whose requests have left their topic.
 
         `log_starts`: the first offset of each request partition. Removes nothing that a later run could need.
         """
@@ -194,9 +196,10 @@ class StateStore:
             self._tables.delete(ORIGINS, f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
 
     def written(self, rows: DataFrame) -> DataFrame:
-        """The same rows, read from a file that lies beside the tables until this audit ends.
+        """The same rows, written to a temporary file beside the tables and read back; the file is deleted after this
+        audit.
 
-        Spark then forgets how they came about: to plan with that takes longer than to judge them.
+        This cuts the lineage of the rows: planning with it takes longer than judging them.
         """
         self._scratched += 1
         place = f"{self.path}/{_SCRATCH}{self._token}/{self._scratched}"
@@ -204,7 +207,7 @@ class StateStore:
         return self._spark.read.schema(rows.schema).parquet(place)
 
     def tidy(self) -> None:
-        """Removes what this audit, and audits that were killed more than a day ago, have written beside the tables."""
+        """Removes the temporary files of this audit, and those of audits that were killed more than a day ago."""
         place, system = located(self._spark, f"{self.path}/{_SCRATCH}*")
         oldest_ms = time.time_ns() // 1_000_000 - _SCRATCH_MS
         for status in system.globStatus(place) or ():
@@ -212,9 +215,9 @@ class StateStore:
                 system.delete(status.getPath(), True)
 
     def commit(self, state: AuditState, told: Mapping[str, Any]) -> AuditState:
-        """Makes `state` the newest, all of it or nothing; returns it with the versions of its tables.
+        """Commits `state` atomically; returns it with the versions of its tables.
 
-        `told` is what the run's row says besides. Raises CannotRun: another audit has used the path meanwhile.
+        `told`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
         """
         self._tables.replace(OFFSETS, self._offsets(state))
         if state.run % RUNS_BETWEEN_TIDYING == 0:

@@ -1,6 +1,6 @@
-"""The steps that a full audit and one since the last have in common, each by itself; `audit` puts them in order.
+"""The steps that a full and an incremental audit share; `audit` and `incremental` put them in order.
 
-What is named `…_rows` and `judge` are functions of DataFrames alone; the steps here give them what the cluster says.
+Functions named `…_rows` and `judge` take only DataFrames; the steps here supply them with metadata of the cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ NO_ORDER = "the order of messages was not checked, there are too many: a strict 
 
 @dataclass(frozen=True)
 class AuditSteps(Job[AuditOptions]):
-    """One audit under way."""
+    """One running audit."""
 
     could_not = "Spark could not read or compare the topics"
 
@@ -57,24 +57,24 @@ class AuditSteps(Job[AuditOptions]):
         return super().failure(text)
 
     def understood(self, ranges: Iterable[Range]) -> DataFrame:
-        """What is asked there, with the messages themselves."""
+        """The parsed requests there, with the messages themselves."""
         return understood_rows(self.read(ranges), self.options.levels_ms, self.options.dialect_options())
 
     def kept(self, rows: DataFrame) -> DataFrame:
-        """The same rows, worked out once."""
+        """The same rows, cached."""
         return rows.persist(StorageLevel.MEMORY_AND_DISK)
 
     def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
-        """The dispatch-log records there; kept."""
+        """The dispatch-log records there; cached."""
         return self.kept(log_rows(self.read(ranges), partitions))
 
     def answers(self, ranges: Iterable[Range]) -> DataFrame:
-        """The verdict records there; kept."""
+        """The verdict records there; cached."""
         own = {one.verdicts: one.requests for one in self.options.own_topics()}
         return self.kept(answer_rows(self.read(ranges), own))
 
     def messages(self, ranges: Iterable[Range]) -> DataFrame:
-        """The records there, with the origins of those that name a request of ours."""
+        """The records there, with the origins of those that name one of our requests."""
         return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
 
     def letters(self, ranges: Iterable[Range]) -> DataFrame:
@@ -89,7 +89,7 @@ class AuditSteps(Job[AuditOptions]):
         return found if messages is None else found.unionByName(unreadable_records(messages))
 
     def overtaken(self, targets: Iterable[Range], messages: DataFrame, log: DataFrame) -> tuple[DataFrame, ...]:
-        """The messages out of order; nothing if there are more records than an audit sorts that is not strict."""
+        """The messages out of order; empty if there are more records than an audit sorts without `strict`."""
         records = sum(span.end - span.start for span in targets)
         if records > ORDER_RECORDS_MAX and not self.options.strict:
             return ()
@@ -102,7 +102,7 @@ class AuditSteps(Job[AuditOptions]):
         return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
 
     def targets_of(self, asked: DataFrame) -> list[str]:
-        """The targets that requests name and that can be. Raises CannotRun: too many."""
+        """The valid targets that requests name. Raises CannotRun: too many."""
         named = asked.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
         if len(named) > TARGETS_MAX:
             raise CannotRun(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
@@ -111,7 +111,7 @@ class AuditSteps(Job[AuditOptions]):
         return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
 
     def effects(self, targets: Iterable[str]) -> Effects:
-        """Fixes what is read besides causes, with these targets."""
+        """Fixes the ranges of the topics other than causes, with these targets."""
         wanted = list(targets)
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
@@ -120,9 +120,9 @@ class AuditSteps(Job[AuditOptions]):
         return replace(fixed, targets=self._cap_times(fixed.targets), letters=self._cap_times(fixed.letters))
 
     def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
-        """The ranges; those that are capped with the time of the first record behind their end.
+        """The ranges; capped ones with the time of the first record after their end.
 
-        A timestamp in the future, of a producer whose clock is wrong, bounds nothing.
+        A timestamp in the future, from a producer with a wrong clock, is not used as a bound.
         """
         behind = [replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped]
         if not behind:
@@ -137,7 +137,7 @@ class AuditSteps(Job[AuditOptions]):
         }
 
     def has_claims(self, log: DataFrame) -> bool:
-        """Whether there are fates that name a cause; raises CannotRun where the broker's clock did not stamp them."""
+        """Whether there are fates that name a cause. Raises CannotRun if the broker's clock did not stamp them."""
         claims = ~F.col("all_delivered") & F.exists("fates", lambda fate: one_of(fate_name(fate), CLAIMING))
         found = log.agg(
             F.bool_or(F.col("parses") & claims).alias("claims"),
@@ -150,7 +150,7 @@ class AuditSteps(Job[AuditOptions]):
         return bool(found["claims"])
 
     def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
-        """Requests whose fates are gone, where `log` has lost any."""
+        """The requests whose fates are gone, if `log` has lost any."""
         if all(span.lost_before_ms < 0 for span in log):
             return ()
         lost = judged.where("is_fate_lost").groupBy("topic", "partition")
@@ -161,7 +161,7 @@ class AuditSteps(Job[AuditOptions]):
         )
 
     def aborted_copies(self, targets: Iterable[Range]) -> int:
-        """How many records there aborted."""
+        """The number of records of aborted transactions there."""
         names, spans = [one.requests for one in self.options.own_topics()], list(targets)
         settings = self.options.client_settings()
         counts = [
@@ -172,7 +172,7 @@ class AuditSteps(Job[AuditOptions]):
 
 
 def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
-    """What a person should know of what was read: open transactions, topics that do not exist."""
+    """Notes for the reader about the topics that were read: open transactions, topics that do not exist."""
     spans = [
         span
         for some in (causes.requests, effects.log_again, *effects.records())

@@ -1,8 +1,8 @@
-"""Which records an audit reads: beginnings and fixed ends, and what they hide.
+"""The offsets that an audit reads: start and fixed end of each partition, and what they hide.
 
 Ends are fixed once, cause before effect: requests, dispatch log, then targets and dead letters, and at last how far the
-dispatch log is read once more. A read_committed end stands before the oldest open transaction; it is waited for up to
-a bound and then taken as it is, `capped`.
+dispatch log is read a second time. A read_committed end lies before the oldest open transaction. The audit waits a
+bounded time for that transaction; after that it uses the end as it is, `capped`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _POLL_S = 0.1
 
 
 class Offsets(Protocol):
-    """What is asked of the cluster; `Cluster` answers it."""
+    """The offset queries that this module needs; `Cluster` implements them."""
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]: ...
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
@@ -34,13 +34,13 @@ class Offsets(Protocol):
 
 @dataclass(frozen=True)
 class Range:
-    """The offsets of one partition that are read: `start` to `end`, the latter excluded.
+    """The offsets of one partition that are read: [`start`, `end`).
 
-    `log_start` is the first offset that the partition keeps while the audit reads, `high_watermark` its end with open
-    transactions. `capped`: an open transaction hides what lies between. `lost_before_ms`: what was written before that
-    time may have left the partition by retention; -1 if nothing that is read for has. `first_ms`: the time of the first
-    record that the partition still has; -1 if it has none. `capped_from_ms`: the time from which records may lie behind
-    an open transaction; -1 if that time is unknown, NEVER_MS if there is no such transaction.
+    `log_start` is the first offset that the partition keeps during the audit, `high_watermark` its end including open
+    transactions. `capped`: an open transaction hides the records in between. `lost_before_ms`: retention may have
+    deleted records older than this; -1 if none that matters was deleted. `first_ms`: the time of the first remaining
+    record; -1 if there is none. `capped_from_ms`: an open transaction may hide records from this time on; -1 if the
+    time is unknown, NEVER_MS if there is no such transaction.
     """
 
     role: str
@@ -79,11 +79,11 @@ def fixed_ranges(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> dict[Partition, Range]:
-    """The range of each partition as of now.
+    """The present range of each partition.
 
-    `from_ms` and `to_ms` cut it by timestamp. An end that an open transaction hides is waited for up to `settle_ms`:
-    what was written before this call then lies inside, unless the range is `capped`. `now_ms`: the time, if the caller
-    reads the partitions for long: a range then begins behind what retention may delete within the next hour.
+    `from_ms` and `to_ms` limit it by timestamp. If an open transaction hides the end, waits up to `settle_ms`. So
+    everything written before this call lies inside, unless the range is `capped`. `now_ms`: the present time, if the
+    caller reads the partitions for long: a range then skips what retention may delete within the next hour.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
@@ -117,10 +117,10 @@ def fixed_ranges(
 
 @dataclass(frozen=True)
 class _Retained:
-    """What each partition keeps for the time of an audit: the offset at which it begins, and its first record there.
+    """What each partition keeps during an audit: its start offset, and its first record there.
 
-    `since_ms` has, by topic, the time before which retention deletes records; -1 if it deletes none by their age. It is
-    empty if nobody asked: then a partition without records may have lost everything.
+    `since_ms`, by topic: the time before which retention deletes records; -1 if retention does not depend on age. It is
+    empty if it was not queried: then a partition without records may have lost everything.
     """
 
     starts: dict[Partition, int]
@@ -148,9 +148,9 @@ class _Retained:
         return cls(starts, firsts, since_ms, now_ms)
 
     def lost_before_ms(self, partition: Partition) -> int:
-        """The time before which records may have left a partition that has lost some.
+        """The time before which records may be missing from a partition that has lost some.
 
-        A timestamp in the future is that of a producer whose clock is wrong: it says nothing about other records.
+        A timestamp in the future is that of a producer with a wrong clock and bounds nothing.
         """
         first = self.firsts[partition]
         if first is not None and first.timestamp_ms <= self.now_ms:
@@ -159,7 +159,8 @@ class _Retained:
 
 
 def margin_before(from_ms: int | None) -> int | None:
-    """The beginning of what is read for a window of requests: effects follow causes, clocks differ a little."""
+    """The start of the effects that are read for a window of requests: effects follow causes, but clocks differ a
+    little."""
     return None if from_ms is None else max(0, from_ms - CLOCK_MARGIN_MS)
 
 
@@ -174,7 +175,8 @@ def _settled(
     clock: Callable[[], float],
     wait: Callable[[float], None],
 ) -> dict[Partition, int]:
-    """The high watermarks `marks` where every transaction below them has ended in time, else the last stable offset."""
+    """The high watermarks `marks` if every transaction below them has ended in time, otherwise the last stable
+    offset."""
     deadline = clock() + settle_ms / 1000
     ends: dict[Partition, int] = {}
     while True:

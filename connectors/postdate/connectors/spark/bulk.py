@@ -1,11 +1,11 @@
-"""Bulk schedule: every row of a table becomes a request, or nothing does.
+"""Bulk schedule: turns every row of a table into a request, or none.
 
-1. Read the columns as what a request says; rows are kept, so that the input is read once.
-2. Check every row by the reasons that dead letters have. Bad rows go to a table of their own, or stop everything.
-3. With `only_new`: leave out the rows whose id has a request on the topic already.
-4. Send, at a rate if one is given; a dry run tells instead what load it would add.
+1. Parse the columns as parameters of a request; the rows are cached, so that the input is read once.
+2. Check every row, with the reasons of dead letters. Bad rows go to a separate table, or stop everything.
+3. With `only_new`: skip rows whose id already has a request on the topic.
+4. Send, at a rate if one is given. A dry run reports the added load instead.
 
-`schedule` is for other Spark programs, `run_bulk` for the command. Nothing passes through Python row by row.
+`schedule` is for other Spark programs, `run_bulk` for the command. All rows are processed by Spark SQL, not in Python.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _BYTES_MAX = "max.message.bytes"
 def run_bulk(options: BulkOptions, source: Source) -> int:
     """Schedules the rows of `source`, writes the outcome to standard output; returns the exit code.
 
-    0: sent, or with a dry run: would be. 1: bad rows, or Kafka or Spark did not allow it. 2: asked amiss.
+    0: sent (dry run: could be sent). 1: bad rows, or an error of Kafka or Spark. 2: invalid options.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -60,7 +60,7 @@ def run_bulk(options: BulkOptions, source: Source) -> int:
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:
-    """The rows of a source. Raises JobUsageError where there is none."""
+    """The rows of a source. Raises JobUsageError if it does not exist."""
     try:
         if source.form == "table":
             return spark.table(source.path)
@@ -70,10 +70,10 @@ def rows_of(spark: SparkSession, source: Source) -> DataFrame:
 
 
 def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = None) -> BulkOutcome:
-    """Schedules every row of `rows`, which must give the same rows when it is computed twice.
+    """Schedules every row of `rows`, which must be deterministic.
 
-    Raises JobUsageError for columns or options that make no sense, CannotRun where Kafka or Spark did not allow it:
-    then a part of the requests may have been sent, which the message says.
+    Raises JobUsageError for invalid columns or options, CannotRun for errors of Kafka or Spark. In the latter case a
+    part of the requests may have been sent; the message says so.
     """
     spark = rows.sparkSession
     if options.rejects is not None:
@@ -84,7 +84,7 @@ def schedule(rows: DataFrame, options: BulkOptions, reporter: Reporter | None = 
 
 @dataclass(frozen=True)
 class _Bulk(Job[BulkOptions]):
-    """One bulk schedule under way."""
+    """One running bulk schedule."""
 
     could_not = "Spark could not read, check or send the rows"
 
@@ -113,7 +113,7 @@ class _Bulk(Job[BulkOptions]):
         return replace(found, seconds=time.monotonic() - began_s)
 
     def _request_topic(self) -> tuple[int, int]:
-        """Its number of partitions, and the size of a record that it takes."""
+        """Its number of partitions, and its maximum record size."""
         name = self.options.requests
         count = self.cluster.partition_counts([name]).get(name)
         if count is None:
@@ -138,7 +138,7 @@ class _Bulk(Job[BulkOptions]):
         return checked_rows(asked, small_table(self.spark, facts, TARGETS), few if count else None, given)
 
     def _counted(self, checked: DataFrame, now_ms: int, with_ids: bool, unused: list[str]) -> BulkOutcome:
-        """What is to be told before anything is sent, the load aside."""
+        """The outcome before anything is sent, without the load."""
         is_due = F.count_if(F.col("due_ms") <= now_ms).alias("is_due")
         groups = checked.groupBy("reasons").agg(F.count("*").alias("rows"), is_due).collect()
         bad = [row for row in groups if row["reasons"]]
@@ -188,7 +188,7 @@ class _Bulk(Job[BulkOptions]):
         return good.join(asked.persist(StorageLevel.MEMORY_AND_DISK), "id", "left_anti")
 
     def _sent(self, good: DataFrame, found: BulkOutcome, partitions: int, bytes_max: int) -> BulkOutcome:
-        """Sends, unless it is a dry run; the outcome with the load that it adds, and what was left out."""
+        """Sends, unless it is a dry run; returns the outcome with the added load and the skipped rows."""
         options, valid = self.options, found.rows - found.rejected
         due_ms = F.greatest(F.col("due_ms"), F.lit(found.now_ms).cast("bigint"))
         due = good.select("target", due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
@@ -216,7 +216,7 @@ class _Bulk(Job[BulkOptions]):
 
 @dataclass
 class _Progress:
-    """Says each tenth of the slices."""
+    """Reports each tenth of the slices."""
 
     reporter: Reporter
     tenth: int = 0

@@ -1,17 +1,17 @@
-"""The columns of any table as what a request says, of one type each. DataFrame to DataFrame; nothing is judged here.
+"""Parses the columns of any table as request parameters, of one type each. DataFrame to DataFrame; judges nothing.
 
-row                  the whole row as it came, for the reject table
+row                  the whole input row, for the reject table
 target               text
 key value id         bytes; texts become UTF-8
-headers              name and bytes, in their order; null where they cannot be read
-at_ms delay_ms grace_ms partition   bigint; null where they are absent or cannot be read
-has_headers has_at …                whether something was said, so that a mistake is told from an absence
-at_text delay_text …                what was said, cut, for a sentence about it
-due_ms               when it is due if it is sent at `now_ms`; null where that cannot be told
+headers              name and bytes, in their order; null if they cannot be read
+at_ms delay_ms grace_ms partition   bigint; null if they are absent or cannot be read
+has_headers has_at …                whether the value is present, to distinguish a mistake from an absent value
+at_text delay_text …                the value as text, truncated, for messages
+due_ms               the due time if it is sent at `now_ms`; null if it cannot be computed
 
 A time is a `timestamp` (an instant), a whole number of milliseconds or a text as in the header `postdate-at`; delay and
-grace are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date names another instant in every
-time zone and is refused, as is every type that would have to be guessed at.
+grace are whole milliseconds or texts as in `postdate-delay`. A `timestamp_ntz` or a date is a different instant in each
+time zone and is refused, as is every ambiguous type.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _JSON_HEADERS = "map<string,string>"
 def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, now_ms: int) -> DataFrame:
     """One row for each of `rows` with the columns above.
 
-    `columns` gives the column of each field, as `found_columns` does; `target` that of all rows, where it is not None.
-    Raises JobUsageError where a column has a type that says nothing clear.
+    `columns` gives the column of each field, as `found_columns` does; `target`, if not None, applies to all rows.
+    Raises JobUsageError if a column has an ambiguous type.
     """
     given = {name: (_named(column), rows.schema[column].dataType) for name, column in columns.items()}
 
@@ -79,7 +79,7 @@ def asked_rows(rows: DataFrame, columns: Mapping[str, str], target: str | None, 
 
 
 def found_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str, ...]) -> dict[str, str]:
-    """The column of each field that `rows` have: the one that `columns` names, else the one of the field's own name.
+    """The column of each field: the one that `columns` names, otherwise the one with the field's name.
 
     Raises JobUsageError for a name that no column has, or that two have.
     """
@@ -96,7 +96,7 @@ def found_columns(rows: DataFrame, columns: Mapping[str, str], fields: tuple[str
 
 
 def _named(column: str) -> Column:
-    """A column by its name, whatever dots and quotes that has."""
+    """A column by its name, which may contain dots and quotes."""
     return F.col("`" + column.replace("`", "``") + "`")
 
 
@@ -121,7 +121,7 @@ def _as_bytes(name: str, column: Column, kind: DataType) -> Column:
 
 
 def _as_number(name: str, column: Column, kind: DataType) -> Column:
-    """Milliseconds, or the number of a partition; null where it is none or negative."""
+    """Milliseconds, or the number of a partition; null if it is invalid or negative."""
     if isinstance(kind, _WHOLE):
         return F.when(column >= 0, column.cast("bigint"))
     if isinstance(kind, StringType):
@@ -138,7 +138,7 @@ def _as_number(name: str, column: Column, kind: DataType) -> Column:
 
 
 def _as_headers(column: Column, kind: DataType) -> Column:
-    """Names and bytes; none where the column is null, null where it cannot be read."""
+    """Names and bytes; empty if the column is null, null if it cannot be read."""
     none = F.array().cast(EMPTY_HEADERS)
     if isinstance(kind, StringType):
         read = F.from_json(column, _JSON_HEADERS)

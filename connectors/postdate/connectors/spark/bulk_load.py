@@ -1,4 +1,4 @@
-"""How much falls due when: the load that rows add, by second, minute and hour. DataFrame to DataFrame, one shuffle."""
+"""The load that rows add, by second, minute and hour. DataFrame to DataFrame, one shuffle."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAY_MS = 24 * _HOUR_MS
 
 @dataclass(frozen=True)
 class Step:
-    """What falls due from `start_ms` (epoch) on for one step."""
+    """The load of one step that begins at `start_ms` (epoch)."""
 
     start_ms: int
     rows: int
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Load:
-    """Steps of `step_ms` with something due in them, by time; and the busiest second, None where nothing is due."""
+    """Non-empty steps of `step_ms`, by time; and the busiest second, None if nothing is due."""
 
     step_ms: int
     steps: tuple[Step, ...]
@@ -38,9 +38,9 @@ NO_LOAD = Load(_MINUTE_MS, (), None)
 
 
 def load_by(due: DataFrame, step_ms: int) -> DataFrame:
-    """What falls due in each step that has anything: `start_ms`, `rows`, `size_bytes`, and the `busiest` second of it.
+    """The load of each non-empty step: `start_ms`, `rows`, `size_bytes`, and its `busiest` second.
 
-    `due` has `due_ms` and, for each row of it, `rows` and `size_bytes`.
+    `due` has `due_ms` and, for each of its rows, `rows` and `size_bytes`.
     """
     both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
     seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
@@ -50,7 +50,7 @@ def load_by(due: DataFrame, step_ms: int) -> DataFrame:
 
 
 def gathered_load(due: DataFrame) -> Load:
-    """The load of `due` by minute, or by hour or day where that were too many to tell. Cost: one job, rarely more."""
+    """The load of `due` by minute, or by hour or day if there are too many minutes. Cost: one job, rarely more."""
     for step_ms in (_MINUTE_MS, _HOUR_MS, _DAY_MS):
         steps = load_by(due, step_ms).orderBy("start_ms").limit(LOAD_STEPS_MAX + 1).collect()
         if len(steps) <= LOAD_STEPS_MAX:
@@ -68,7 +68,7 @@ def _start(step_ms: int) -> Column:
 
 
 def widened(load: Load, steps_max: int) -> Load:
-    """The same load in so many steps at most, from first to last and empty ones between them too: what is drawn."""
+    """The same load in at most this many steps, from first to last, including empty ones, for drawing."""
     if not load.steps:
         return load
     first_ms, last_ms = load.steps[0].start_ms, load.steps[-1].start_ms

@@ -3,8 +3,8 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/connectors/spark/bulk_main.py --bootstrap-server HOST:PORT reminders.parquet
 
-Executors need no Python: nothing runs there but Spark's own code. Exit codes are those of `postdate bulk`: 0 sent,
-2 usage, 1 bad rows, or Kafka or Spark did not allow it.
+Executors run only Spark's own code and need no Python. Exit codes are those of `postdate bulk`: 0 sent, 2 usage, 1 bad
+rows, or an error of Kafka or Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a bulk schedule is asked to do. Immutable; checked when made."""
+"""The options of a bulk schedule. Immutable; validated on construction."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True)
 class Source:
-    """Where rows come from: a format of Spark's with its `options` at `path`, or a table where `form` is `table`."""
+    """The source of rows: a Spark format with its `options` at `path`, or a table if `form` is `table`."""
 
     path: str
     form: str
@@ -35,7 +35,7 @@ class Source:
 
     @classmethod
     def named(cls, path: str, form: str | None, options: Mapping[str, str]) -> Source:
-        """The source at `path`; without `form` its ending tells. Raises JobUsageError: it does not."""
+        """The source at `path`; without `form`, its suffix decides. Raises JobUsageError: unknown suffix."""
         ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
         found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
         if found is None:
@@ -47,13 +47,13 @@ class Source:
 
 @dataclass(frozen=True)
 class BulkOptions(SendingOptions):
-    """One bulk schedule. Raises JobUsageError where it makes no sense.
+    """One bulk schedule. Raises JobUsageError if the options are invalid.
 
-    `columns` gives the column of each of `FIELDS` that has another name; `target` stands for every row and then needs
-    no column. `rejects`: a new directory or URL for the rows that are refused; None: a single one stops everything
-    before anything is sent, unless with `without_bad` they are left out and told. `only_new`: rows whose id has a
-    request on the topic already are left out; `since_ms` says from which time on the topic is looked through, epoch ms.
-    `unknown_targets`: targets that do not exist yet are no mistake. `dry_run`: check and tell, send nothing.
+    `columns` gives the column of each of `FIELDS` that has another name; `target` applies to all rows and then needs no
+    column. `rejects`: a new directory or URL for refused rows. None: a single refused row stops everything before
+    anything is sent; with `without_bad`, refused rows are skipped and reported instead. `only_new`: skip rows whose id
+    already has a request on the topic; `since_ms`: read the topic only from this time on, epoch ms. `unknown_targets`:
+    accept targets that do not exist yet. `dry_run`: check and report, send nothing.
     """
 
     requests: str = DEFAULT_REQUESTS
@@ -90,9 +90,9 @@ class BulkOptions(SendingOptions):
             raise JobUsageError(f"{error}.") from error
 
     def rules(self) -> RequestRules:
-        """Which targets the request topic allows, by the rules that the sidecar has."""
+        """The targets that the request topic allows, by the sidecar's rules."""
         return RequestRules(topic=self.requests, horizon_ms=self.horizon_ms, allow=self.allow, forbidden=self.forbidden)
 
     def own(self) -> OwnTopics:
-        """The request topic and those that belong to it."""
+        """The request topic and its own topics."""
         return OwnTopics.of(self.requests)

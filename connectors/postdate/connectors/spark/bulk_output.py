@@ -1,6 +1,6 @@
-"""A bulk schedule's result for a person and for a program (one JSON object), with a picture of the load it adds.
+"""The result of a bulk schedule as text and as one JSON object, with a chart of the added load.
 
-The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BAR = 40
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row that was refused: what is wrong with it, and the row itself as JSON, cut."""
+    """A refused row: the problems, and the row itself as JSON, truncated."""
 
     reasons: tuple[str, ...]
     details: tuple[str, ...]
@@ -29,10 +29,10 @@ class BadRow:
 
 @dataclass(frozen=True)
 class BulkOutcome:
-    """All that a bulk schedule has to tell. `rejects`: where the refused rows are, None: they stopped everything, or
-    were left out `without_bad`.
+    """The result of a bulk schedule. `rejects`: the path of the refused rows; None: they stopped everything, or were
+    skipped `without_bad`.
 
-    `skipped` counts rows whose id had a request already. `reasons` counts rows by reason; a row may have several.
+    `skipped` counts rows whose id already had a request. `reasons` counts rows by reason; a row may have several.
     """
 
     requests: str
@@ -54,12 +54,12 @@ class BulkOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 where bad rows have stopped it, or would; else 0."""
+        """1 if bad rows have stopped it, or would; otherwise 0."""
         return 1 if self.rejected and self.rejects is None and not self.without_bad else 0
 
     @property
     def accepted(self) -> int:
-        """How many rows were sent, or would be."""
+        """The number of rows that were sent, or could be."""
         return self.rows - self.rejected - self.skipped
 
 
@@ -103,7 +103,7 @@ def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
 
 
 def load_lines(load: Load, what: str = "load added") -> list[str]:
-    """The picture: a bar for each stretch of time, all of the same length, and the busiest second."""
+    """The chart: a bar for each period, all of the same length, and the busiest second."""
     drawn = widened(load, BARS_MAX)
     if not drawn.steps or load.busiest is None:
         return []

@@ -1,8 +1,8 @@
-"""Rows that may be sent as records of the request topic, with the columns of Spark's Kafka sink.
+"""Converts accepted rows to records of the request topic, with the columns of Spark's Kafka sink.
 
-Where a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys), so
-that a cancel, a reschedule and a repeated run find it; `postdate-key` then carries the key of the message. This is the
-rule of `postdate.client`, in columns. Without an id the key decides, and without either the producer.
+If a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys). So a
+cancel, a reschedule and a repeated run reach the same partition; `postdate-key` contains the key of the message. This
+is the rule of `postdate.client`, in columns. Without an id the key decides, and without either the producer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DUE_BYTES = 19
 
 
 def request_headers() -> Column:
-    """The headers of the request: the message's, then Postdate's own, of the columns of `asked_rows`."""
+    """The headers of the request, from the columns of `asked_rows`: the message's, then Postdate's own."""
     id = F.col("id")
     own = F.array_compact(
         F.array(
@@ -41,7 +41,7 @@ def request_headers() -> Column:
 
 
 def request_size_bytes() -> Column:
-    """An upper bound of the request's size in a batch of its own; null where its headers cannot be read."""
+    """An upper bound of the request's size in a batch of its own; null if its headers cannot be read."""
     key = F.coalesce("id", "key")
     return _RECORD_BYTES + _length(key) + _length(F.col("value")) + _headers_bytes(F.col("request_headers"))
 
@@ -57,7 +57,7 @@ def delivered_size_bytes(requests: str) -> Column:
 def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame:
     """One record for each row of `checked_rows` without reasons: topic, partition, key, value, headers; and `due_ms`.
 
-    `partitions` is the number that the request topic has. A partition is null where neither id nor key decides.
+    `partitions` is the partition count of the request topic. A partition is null if neither id nor key decides.
     """
     key = F.coalesce("id", "key")
     return good.select(
@@ -71,7 +71,7 @@ def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame
 
 
 def asked_ids(records: DataFrame) -> DataFrame:
-    """The ids for which the records of a request topic ask a delivery: one row each, `id`."""
+    """The ids of the schedule requests in the records of a request topic: one row each, `id`."""
     headers = F.col("headers")
     action = first_value(headers, names.ACTION)
     schedules = records.where(F.coalesce(action == F.lit(b"schedule"), F.lit(True)))

@@ -1,8 +1,8 @@
-"""What is wrong with a row, by the closed set of reasons that dead letters have: before anything is sent.
+"""Checks rows before anything is sent, with the reasons of dead letters.
 
-The same rules by which the sidecar would refuse the request later, as column expressions, and two that only somebody
-who sees all rows can know: an id that two rows have (`bad-id`: which of them would be delivered is not defined), and a
-row without one where the others have one (`missing-id`). A row gets every reason that applies.
+These are the rules by which the sidecar would refuse the request later, as column expressions. Two more need all rows:
+an id that two rows share (`bad-id`: it is undefined which one would be delivered), and a missing id if there is an id
+column (`missing-id`). A row gets every reason that applies.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REPEATED = "repeated_id"
 
 @dataclass(frozen=True)
 class Situation:
-    """What the rules need to know beside the rows. `now_ms`: from when on delays and the horizon count."""
+    """The input of the rules besides the rows. `now_ms`: delays and the horizon count from this time."""
 
     requests: str
     request_bytes_max: int
@@ -41,7 +41,7 @@ class Situation:
 
 @dataclass(frozen=True)
 class Rule:
-    """Where the condition `holds`, a row has the reason; the detail is a sentence for a person."""
+    """A row for which the condition `holds` has the reason; the detail is a sentence."""
 
     reason: Reason
     holds: Column
@@ -49,12 +49,12 @@ class Rule:
 
 
 def named_targets(asked: DataFrame) -> DataFrame:
-    """The different targets that could be topics."""
+    """The distinct targets that are valid topic names."""
     return asked.where(_could_be_topic()).select("target").distinct()
 
 
 def repeated_ids(asked: DataFrame) -> DataFrame:
-    """The ids that several rows have, with their number. Cost: a shuffle of the ids alone."""
+    """The ids that several rows share, with their count. Cost: a shuffle of the ids only."""
     counted = asked.where(F.col("id").isNotNull()).groupBy("id").agg(F.count("*").alias(_REPEATED))
     return counted.where(F.col(_REPEATED) > 1)
 
@@ -187,12 +187,13 @@ def _size_rules(given: Situation) -> list[Rule]:
 
 
 def _said(name: str) -> Column:
-    """What a row says of `name`, quoted."""
+    """The value of `name` in a row, quoted."""
     return F.concat(F.lit(f"{name} '"), F.coalesce(F.col(f"{name}_text"), F.lit("")), F.lit("'"))
 
 
 def _without_left_over(headers: Column) -> Column:
-    """Headers without what Postdate added to a delivered record or a dead letter: their table may be the input."""
+    """Headers without those that Postdate added to a delivered record or a dead letter, whose table may be the
+    input."""
     left_over = (ORIGIN, DUE, MOVED, ID)
     return F.filter(
         headers,

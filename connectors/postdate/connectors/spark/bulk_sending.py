@@ -1,10 +1,10 @@
-"""Records to Kafka with Spark's own sink, all at once or at a rate.
+"""Writes records to Kafka with Spark's own sink, all at once or at a rate.
 
-Spark's sink has no rate. So the records are cut into slices by due time, soonest first, and each slice is a job of its
-own that begins no sooner than its turn. A slice is a span of (due time, hash of the record): a function of the record
-alone, so that a row that must be computed again (an executor was lost) is in the same slice as before and none is left
-out. Spark tries a failed task again and then repeats what that had sent: records with an id replace themselves,
-records without one may be there twice.
+Spark's sink has no rate limit. So the records are cut into slices by due time, the soonest first, and each slice is a
+separate job that starts no sooner than its turn. A slice is an interval of (due time, hash of the record). This depends
+only on the record, so if a row is computed again (after the loss of an executor), it is in the same slice, and no row
+is skipped. Spark retries a failed task and then sends its rows again: records with an id replace themselves, records
+without one may be duplicated.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ROW_BITS: Final = 33  # of `monotonically_increasing_id`, below which it counts
 
 
 def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
-    """Sends all records, acknowledged by all replicas in sync; `properties` are those of a Java client.
+    """Sends all records with `acks=all`; `properties` are those of a Java client.
 
-    `record_bytes_max`: what the topic takes. Raises what Spark raises: an unknown part was sent then.
+    `record_bytes_max`: the limit of the topic. Raises what Spark raises: an unknown part was sent then.
     """
     settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
     writer = records.select(*_SINK).write.format("kafka")
@@ -49,9 +49,10 @@ def send_at_rate(
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
 ) -> None:
-    """Sends the `rows` records, no more than `rate` a second on average, those due soonest first.
+    """Sends `rows` records, at most `rate` per second on average, the soonest due first.
 
-    `tell` is given the number of slices done and of all. Cost: a sort of all records, and one Spark job a slice.
+    `tell` is called with the number of finished slices and of all. Cost: a sort of all records, and one Spark job per
+    slice.
     """
     slice_ms = max(SLICE_MS_MIN, -(-rows * 1_000 // (rate * SLICES_MAX)))
     ordered = _ordered(records)
@@ -70,9 +71,10 @@ def send_at_rate(
 
 
 def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
-    """Where each slice of `slice_rows` records begins; the last one may be smaller. Records of one place stay together.
+    """The first key of each slice of `slice_rows` records; the last slice may be smaller. Records with equal keys stay
+    together.
 
-    `ordered` as `_ordered` gives it. Two jobs; what is brought to the driver is one row a slice.
+    `ordered` as from `_ordered`. Two jobs; the driver receives one row per slice.
     """
     number = F.monotonically_increasing_id()
     numbered = ordered.select("due_ms", "hash", number.alias("number")).select(
@@ -94,7 +96,7 @@ def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
 
 
 def is_between(first: Place, after: Place | None) -> Column:
-    """Whether a record lies in the slice from `first` to before `after`, None: to the end."""
+    """Whether a record lies in the slice [`first`, `after`); None: no upper bound."""
 
     def is_before(place: Place) -> Column:
         due_ms, hashed = F.col("due_ms"), F.col("hash")
@@ -106,7 +108,7 @@ def is_between(first: Place, after: Place | None) -> Column:
 
 
 def _ordered(records: DataFrame) -> DataFrame:
-    """The records by due time and hash, kept where they are needed again for each slice."""
+    """The records by due time and hash, cached because each slice reads them."""
     hashed = records.withColumn("hash", F.xxhash64("key", "value", "due_ms", F.to_json("headers")))
     spread = hashed.repartitionByRange("due_ms", "hash").sortWithinPartitions("due_ms", "hash")
     return spread.persist(StorageLevel.MEMORY_AND_DISK)

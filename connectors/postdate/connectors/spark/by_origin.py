@@ -1,8 +1,8 @@
-"""Rows of several kinds brought together by their origin: one row for each, with lists.
+"""Groups rows of several kinds by their origin: one row for each, with lists.
 
-By a window and not by an aggregation: an origin has few rows of each kind, so folding rows before the shuffle saves
-nothing, and Spark folds lists in objects, one row at a time (measured: half the processor time without that). What is
-numerous and plain never comes here: see `sieve`.
+It uses a window instead of an aggregation: an origin has few rows of each kind, so partial aggregation before the
+shuffle saves nothing, and Spark aggregates lists as objects, row by row (measured: half the processor time with a
+window). Plain origins, the great majority, never get here: see `sieve`.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ ORIGIN: Final = (*PARTITION, "offset")
 
 
 def by_origin(rows: DataFrame, request: Column, lists: Mapping[str, Column]) -> DataFrame:
-    """One row for each origin: its `request`, null where no row has one, and of each of `lists` what is not null.
+    """One row for each origin: its `request`, null if no row has one, and the non-null values of each of `lists`.
 
-    Cost: one shuffle and one sort of the rows given.
+    Cost: one shuffle and one sort of the given rows.
     """
     # The offset first: it tells rows apart, and comparing what is equal takes time.
     of_origin = Window.partitionBy(*reversed(ORIGIN)).orderBy(request.isNull())

@@ -1,4 +1,4 @@
-"""The chain of each dispatch log from run to run: what is new of it behind the record that was read last."""
+"""Checks the chain of each dispatch log from run to run: new records must follow the last record that was read."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _TAIL = tuple(column.split()[0] for column in TAIL.split(","))
 
 @dataclass(frozen=True)
 class Chain:
-    """The `breaks` at records that are new and will not be read again, `broken` of them; and the `tails`, the last
-    record of each dispatch log that parses and will not be read again."""
+    """`breaks` at new records that will not be read again, `broken` of them; and `tails`, the last record of each
+    dispatch log that parses and will not be read again."""
 
     breaks: DataFrame
     broken: int
@@ -34,9 +34,9 @@ class Chain:
 
     @classmethod
     def of(cls, log: DataFrame, tails: Sequence[Sequence[Any]]) -> Self:
-        """The chain of `log`, what is new of dispatch logs, behind `tails`. Cost: one job.
+        """The chain of `log`, the new records of dispatch logs, after `tails`. Cost: one job.
 
-        Raises CannotRun where the broker's clock did not stamp a record.
+        Raises CannotRun if the broker's clock did not stamp a record.
         """
         spark = log.sparkSession
         before = small_table(spark, tails, TAIL).withColumn("late", F.lit(False))
@@ -67,7 +67,7 @@ class Chain:
 
 
 def not_stamped(place: str) -> CannotRun:
-    """What is to be said where the broker's clock did not stamp the dispatch-log record at `place`."""
+    """The message if the broker's clock did not stamp the dispatch-log record at `place`."""
     return CannotRun(
         f"The dispatch-log record {place} is not stamped by the broker (LogAppendTime), so nothing can be said of "
         "early or late: run `postdate topics check`."

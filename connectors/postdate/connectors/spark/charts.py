@@ -1,8 +1,8 @@
 """Charts as inline SVG: bars over steps, and lines over time. Pure functions from numbers to text.
 
-Colours are classes, whose values the page gives for light and dark. Every mark carries its numbers as a `<title>`,
-which browsers show when the pointer rests on it; nothing is fetched and no script runs. Cost: linear in the marks,
-which `limits` bounds.
+Colours are CSS classes, whose values the page defines for light and dark mode. Every mark has its numbers as a
+`<title>`, which browsers show as a tooltip. Nothing is fetched and no script runs. Cost: linear in the marks, which
+`limits` bounds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _GAP: Final = 0.2  # of a bar's place, left free beside it
 
 @dataclass(frozen=True)
 class Bar:
-    """One bar: the label of its place, its value (not negative), and what is said of it."""
+    """One bar: its label, its value (not negative), and its tooltip."""
 
     label: str
     value: float
@@ -37,7 +37,7 @@ class Line:
 
 
 def bar_chart(bars: Sequence[Bar], what: str) -> str:
-    """The bars from left to right; `what` names the chart for those who cannot see it."""
+    """The bars from left to right; `what` is the accessible name of the chart."""
     if not bars:
         return _nothing()
     top = _round_top(max(bar.value for bar in bars))

@@ -1,9 +1,10 @@
-"""Fates that name a cause: is there a request that asks for it?
+"""Checks fates that name a cause: is there a request that asks for them?
 
-A `cancelled` needs a later cancel of that id or origin, a `moved` the reschedule that it names, with that due time;
-both controls are `applied` in the same dispatch-log record, since the end of a request and every control on it share a
-transaction. A `replaced` needs a later request to schedule of the same id that was not refused. Judged only where every
-request that the owner had ingested lies in the range that was read; a necessary condition, so nothing true is refused.
+A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
+time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
+it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. Checked
+only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
+valid fate is rejected.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CLAIMING = ("cancelled", "replaced", "moved")
 def unfounded_ends(known: DataFrame) -> DataFrame:
     """One row for each `cancelled` or `replaced` without the request that it needs: the origin, and a sentence `claim`.
 
-    `known` as in `known_rows`. Cost: a join of the cancelled with the cancels that name an origin.
+    `known` as in `known_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
     """
     end = F.col("end")
     claiming = known.where(end.fate_name.isin("cancelled", "replaced") & _is_known(end.next_request))
@@ -43,8 +44,8 @@ def unfounded_ends(known: DataFrame) -> DataFrame:
 
 
 def judged_moves(known: DataFrame) -> DataFrame:
-    """One row for each `moved`: the origin, a sentence `claim` where its control does not ask for it, and the `grace`
-    that the control gives, in log order.
+    """One row for each `moved`, in log order: the origin, the `grace` of its control, and a sentence `claim` if the
+    control does not ask for the move.
 
     `known` as in `known_rows`. Cost: a join of the moves with the reschedules.
     """
@@ -79,7 +80,7 @@ def judged_moves(known: DataFrame) -> DataFrame:
 
 
 def _is_known(next_request: Column) -> Column:
-    """Whether all that the owner had ingested was read, and the request itself."""
+    """Whether everything that the owner had ingested was read, and the request itself."""
     return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
 
 

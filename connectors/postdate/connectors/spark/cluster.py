@@ -1,7 +1,7 @@
-"""Questions to the cluster that Spark's Kafka source cannot answer: which ends, which partitions, which settings.
+"""Queries of the cluster that Spark's Kafka source does not offer: end offsets, partitions, settings.
 
-They go through the admin client of Kafka's Java library, which the connector brings with it, in the driver's JVM: one
-library for questions and reading, so both see the same cluster with the same credentials. One thread at a time.
+They use the admin client of Kafka's Java library, which the connector contains, in the driver's JVM. So queries and
+reads see the same cluster with the same credentials. One thread at a time.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Partition(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An offset, and the timestamp of its record where the question was for a record; -1 otherwise."""
+    """An offset, and the timestamp of its record if the query was for a record; otherwise -1."""
 
     offset: int
     timestamp_ms: int
 
 
 class Cluster:
-    """The cluster behind `properties`, settings of Kafka's Java clients with `bootstrap.servers` among them."""
+    """The cluster behind `properties`, settings of Kafka's Java clients including `bootstrap.servers`."""
 
     def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
         self._jvm: Any = spark.sparkContext._jvm
@@ -53,15 +53,15 @@ class Cluster:
         self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
-        """How many partitions each topic has; topics that do not exist are left out."""
+        """The partition count of each existing topic."""
         return {topic: int(found.partitions().size()) for topic, found in self._described(topics).items()}
 
     def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
-        """The id of each topic that exists: one that is made anew under its name gets another."""
+        """The id of each existing topic; a topic that was created again has a new one."""
         return {topic: str(found.topicId().toString()) for topic, found in self._described(topics).items()}
 
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The first offset that each partition still has."""
+        """The start offset of each partition."""
         spec = self._class("clients.admin.OffsetSpec").earliest()
         return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
 
@@ -71,17 +71,17 @@ class Cluster:
         return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
 
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
-        """The first record of each partition that is stamped `timestamp_ms` or later; None where there is none."""
+        """The first record of each partition with a timestamp of `timestamp_ms` or later; None if there is none."""
         spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
         places = self._places(partitions, spec, False)
         return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
 
     def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
-        """The value of the setting `name` of each topic, all of which exist."""
+        """The value of the setting `name` of each topic; all of them must exist."""
         return {topic: str(config.get(name).value()) for topic, config in self._configured(topics).items()}
 
     def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
-        """How long each topic keeps a record; -1 if it deletes none by its age. All of them exist."""
+        """The retention time of each topic; -1 if retention does not depend on age. All of them must exist."""
         found = {}
         for topic, config in self._configured(topics).items():
             deletes = "delete" in str(config.get("cleanup.policy").value())
@@ -121,7 +121,8 @@ class Cluster:
         }
 
     def _class(self, name: str) -> Any:
-        """A class of Kafka's library. In full, or the JVM looks for each package on the way through all jars."""
+        """A class of Kafka's library. By its full name, since otherwise the JVM searches all jars for each parent
+        package."""
         return getattr(self._jvm, f"org.apache.kafka.{name}")
 
     def _asked(self, question: Callable[[], Any]) -> Any:
