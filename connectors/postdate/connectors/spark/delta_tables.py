@@ -1,8 +1,8 @@
-"""Delta tables under one path: created, read at a version, written, and how far their logs reach.
+"""Delta tables under one path: create, read a version, write, and inspect their logs.
 
 A table's log is `_delta_log/<version>.json`, one file for each commit (the Delta protocol). Every commit of one audit
-carries the audit's token as `userMetadata`, so an audit can prove that nobody else wrote between its own commits. Delta
-commits a table at a time; `audit_state` makes several tables one state. One thread at a time.
+carries the audit's token as `userMetadata`, so an audit can verify that nobody else wrote between its own commits.
+Delta commits one table at a time; `audit_state` combines several tables into one state. One thread at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class TableForm:
 
 
 class DeltaTables:
-    """The tables under `path`, a directory or URL, as one audit reads and writes them."""
+    """The tables under `path`, a directory or URL; an instance belongs to one audit."""
 
     def __init__(self, spark: SparkSession, path: str) -> None:
         self.path = path.rstrip("/")
@@ -59,7 +59,7 @@ class DeltaTables:
         self._sql(f"CREATE TABLE IF NOT EXISTS {self._named(name)} ({columns}) USING delta{partitions}{tail}")
 
     def evolve(self, name: str, form: TableForm) -> None:
-        """Adds the columns that the table lacks, nested ones too."""
+        """Adds missing columns to the table, including nested ones."""
         if _has_all(self.read(name).schema, form.schema):
             return
         columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
@@ -83,7 +83,7 @@ class DeltaTables:
             rows.write.format("delta").mode("overwrite").option("mergeSchema", "true").save(f"{self.path}/{name}")
 
     def merge(self, name: str, rows: DataFrame, condition: str, *, updates: bool = True) -> int:
-        """Inserts the rows that match none of the table, updates those that match one; returns how many it wrote.
+        """Updates the rows that match, inserts the others; returns the number of written rows.
 
         `condition` compares `old`, the table, with `new`, the rows.
         """
@@ -104,7 +104,7 @@ class DeltaTables:
         self._sql(f"DELETE FROM {self._named(name)} WHERE {condition}")  # noqa: S608 - the caller's own words
 
     def restore(self, name: str, version: int) -> None:
-        """Makes the rows those of an earlier version, by a new commit."""
+        """Restores the rows of an earlier version, by a new commit."""
         self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
 
     def tidy(self, name: str) -> None:
@@ -113,7 +113,7 @@ class DeltaTables:
         self._sql(f"VACUUM {self._named(name)}")
 
     def commits_after(self, name: str, version: int) -> list[bool]:
-        """For each commit behind this version whether this object made it, in their order."""
+        """For each commit after this version, in order, whether this object made it."""
         found: list[bool] = []
         while True:
             place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{version + 1 + len(found):020d}.json")
@@ -137,7 +137,7 @@ class DeltaTables:
 
     @contextmanager
     def _marked(self) -> Iterator[None]:
-        """What is written meanwhile carries the token. Raises CannotRun if another writer was faster."""
+        """A context in which writes carry the token. Raises CannotRun if another writer was faster."""
         before: Any = self._spark.conf.get(_METADATA, None)
         self._spark.conf.set(_METADATA, self._token)
         try:
@@ -161,7 +161,7 @@ def overtaken(path: str) -> CannotRun:
 
 
 def _has_all(found: StructType, wanted: StructType) -> bool:
-    """Whether a schema has all fields of another, nested ones too."""
+    """Whether a schema has all fields of another, including nested ones."""
     return _paths(wanted) <= _paths(found)
 
 

@@ -1,9 +1,9 @@
-"""Requests of topics that take the headers of other schedulers too: read by the parser of the wire format, in Python.
+"""Requests of topics with dialects (headers of other schedulers), read by the parser of the wire format, in Python.
 
-The forms of a dozen schedulers as column expressions would be a second table to keep. So, only if a dialect is on, each
-request with other headers than Postdate's own passes through `parse_request` in a Python worker. That is slower, and a
-mistake of that parser shows in no verdict: what is compared is what it read. Workers need Postdate for their Python.
-Rules that refuse (targets, horizon) are left wide open: refusals are not judged with dialects.
+Expressing a dozen dialects as column expressions would duplicate the parser's table. So with a dialect, each request
+that has other headers than Postdate's own passes through `parse_request` in a Python worker. This is slower, and no
+verdict can reveal a defect of that parser, since its result is what the audit compares. Workers need Postdate for their
+Python. Rules that refuse requests (targets, horizon) are disabled here: refusals are not judged with dialects.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WITHOUT_END_MS = 2**63 - 1
 
 @dataclass(frozen=True)
 class DialectOptions:
-    """What requests may say beside Postdate's own headers: as in the configuration of their topic.
+    """The settings of a request topic for reading dialects, as in its configuration.
 
-    `names` of dialects; `default_target` for dialects that name none, "" where there is none.
+    `names` of dialects; `default_target` for dialects that name none, "" if there is none.
     """
 
     names: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class DialectOptions:
 
     @property
     def are_on(self) -> bool:
-        """Whether Python must read the requests."""
+        """Whether requests must be read in Python."""
         return bool(self.names)
 
 
@@ -48,7 +48,7 @@ NO_DIALECTS = DialectOptions()
 
 
 def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
-    """The rules of a request topic as far as they say what a request means. Raises ValueError: an unknown dialect."""
+    """The rules of a request topic that decide what a request means. Raises ValueError: an unknown dialect."""
     return RequestRules(
         topic=topic,
         levels_ms=tuple(levels_ms),
@@ -59,7 +59,7 @@ def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> 
 
 
 def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
-    """One row for each record with what it asks for; the columns of `request_rows` before anything is digested."""
+    """One row for each record with its parsed request; the columns of `request_rows` before anything is digested."""
     rules_for = _Rules(tuple(levels_ms), dialects)
     read = F.udf(rules_for.reader(), _READ)
     headers = present(F.col("headers"))
@@ -80,7 +80,7 @@ def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: D
 
 @dataclass(frozen=True)
 class _Rules:
-    """What a worker makes its rules of; they remember texts, so each worker keeps its own."""
+    """The serializable form of the rules. The rules cache texts, so each worker builds its own."""
 
     levels_ms: tuple[int, ...]
     dialects: DialectOptions
@@ -103,7 +103,7 @@ def _kept_rules(topic: str, levels_ms: tuple[int, ...], dialects: DialectOptions
 def read_request(
     rules: RequestRules, partition: int, request_ms: int, key: Any, headers: Any, is_tombstone: bool
 ) -> tuple[Any, ...]:
-    """One request as a row of `_READ`; of one that is refused only action and id are known, as far as they are said."""
+    """One request as a row of `_READ`. Of a refused request only action and id are known, if they are present."""
     sent: Headers = [(name, None if value is None else bytes(value)) for name, value in headers]
     own_key = None if key is None else bytes(key)
     try:

@@ -1,7 +1,7 @@
-"""Digests of keys, values and headers: what is compared instead of the bytes, so that bodies are never shuffled.
+"""Digests of keys, values and headers. The audit compares them instead of the bytes, so that bodies are never shuffled.
 
-Functions with a body for each element (`filter`, `transform`) are interpreted by Spark, row by row; everything else is
-compiled. So headers are looked up by the position of their name, and few of them are spelled one by one.
+Spark interprets functions with a body for each element (`filter`, `transform`) row by row, and compiles everything
+else. So headers are looked up by the position of their name, and few are processed one by one.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ EMPTY_HEADERS = "array<struct<key:string,value:binary>>"
 
 
 def digest(data: Column) -> Column:
-    """SHA-256 of `data`, 32 bytes; one zero byte for null, which no digest equals."""
+    """SHA-256 of `data`, 32 bytes; for null one zero byte, which no digest equals."""
     return F.coalesce(F.unhex(F.sha2(data, 256)), F.unhex(F.lit("00")))
 
 
 def headers_digest(headers: Column) -> Column:
-    """SHA-256 over names and values in their order; null values, empty values and repeats all count."""
+    """SHA-256 over names and values in their order; null values, empty values and repeats all change it."""
     count = F.size(headers)
     few = F.concat_ws(
         ";", *(F.when(count > place, _spelled(F.get(headers, place))) for place in range(_COMPILED_HEADERS))
@@ -41,14 +41,14 @@ def headers_digest(headers: Column) -> Column:
 
 
 def present(headers: Column) -> Column:
-    """The headers, or none where Spark gives null for none."""
+    """The headers; an empty array if Spark returns null for no headers."""
     return F.coalesce(headers, F.array().cast(EMPTY_HEADERS))
 
 
 def untouched(headers: Column) -> Column:
     """The headers that are not Postdate's own, in their order.
 
-    Nearly everybody puts a few of Postdate's behind or before all others: then cutting is enough, and compiled.
+    Nearly every record has Postdate's headers first or last; then slicing is enough, and Spark compiles it.
     """
     found = F.filter(headers, lambda header: ~is_ours(header))
     for count in reversed(_OWN_COUNTS):
@@ -62,19 +62,19 @@ def untouched(headers: Column) -> Column:
 
 
 def is_ours(header: Column) -> Column:
-    """Whether a header is Postdate's own: by its prefix, whatever the case of the letters."""
+    """Whether a header is Postdate's own: by its prefix, in any case."""
     return F.lower(F.substring(header.key, 1, len(_PREFIX))) == _PREFIX
 
 
 def first_value(headers: Column, name: str) -> Column:
-    """The value of the first header of this name; null where there is none, or its value is null."""
+    """The value of the first header with this name; null if there is none, or if its value is null."""
     return F.get(headers.getField("value"), F.array_position(_names(headers), name).cast("int") - 1)
 
 
 def last_value(headers: Column, name: str) -> Column:
-    """The value of the last header of this name, which is the one that counts in a record that Postdate has written.
+    """The value of the last header with this name, which is the valid one in a record that Postdate has written.
 
-    Postdate writes its own at the end, and few: there it is looked for first.
+    Postdate writes few headers, at the end, so the search starts there.
     """
     place = F.array_position(F.reverse(_names(headers)), name).cast("int")
     found = F.get(headers.getField("value"), F.when(place > 0, F.size(headers) - place))
@@ -86,7 +86,7 @@ def last_value(headers: Column, name: str) -> Column:
 
 
 def has(headers: Column, name: str) -> Column:
-    """Whether there is a header of this name."""
+    """Whether there is a header with this name."""
     return F.array_contains(_names(headers), name)
 
 
@@ -96,7 +96,7 @@ def joined_names(headers: Column) -> Column:
 
 
 def count_of(headers: Column, names: Sequence[str]) -> Column:
-    """How many headers have one of these names."""
+    """The number of headers with one of these names."""
     others = _names(headers)
     for name in names:
         others = F.array_remove(others, name)

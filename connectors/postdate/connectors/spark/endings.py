@@ -1,7 +1,7 @@
-"""The rules about how a request ended, or did not: expressions over the columns of `judge`'s facts.
+"""Rules about the end of a request, or its absence: expressions over the columns of `judge`'s facts.
 
-A fate is `late` when it lies behind the fixed end of the dispatch log: it clears a record that had no fate yet, and is
-held to nothing whose end was fixed before it.
+A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
+is not compared with topics whose end was fixed before it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def unended_problems() -> list[Problem]:
 
 
 def ended_problems() -> list[Problem]:
-    """Requests with a final fate that is not the only one, or that the records do not bear out."""
+    """Requests with several final fates, or with a final fate that the records contradict."""
     names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
     finals = F.array_join(F.transform("finals", named_fate), ", ")
     final, count = F.col("final.fate_name"), F.size("on_target")
@@ -79,12 +79,12 @@ def ended_problems() -> list[Problem]:
 
 
 def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
-    """Whether a commit is later than the grace `grace_ms` allows, and than a transaction takes; null without grace."""
+    """Whether a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
     return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
 
 
 def answer_problems() -> list[Problem]:
-    """Answers that the dispatch log does not bear out, and those that were owed and never given."""
+    """Answers that contradict the dispatch log, and missing answers."""
     wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
     # A request that has left its topic, or lies outside the window, is no ground to judge an answer.
     return [
@@ -95,7 +95,7 @@ def answer_problems() -> list[Problem]:
 
 
 def _order_problems() -> list[Problem]:
-    """Messages that another of their key and target overtook: a violation, unless it left late."""
+    """Messages that another of their key and target overtook: a violation, unless the message left late."""
     late, on_time = (
         F.filter("disorders", lambda each: each.is_late),
         F.filter("disorders", lambda each: ~each.is_late),
@@ -111,7 +111,7 @@ def _order_problems() -> list[Problem]:
 
 
 def named_fate(row: Column) -> Column:
-    """A fate by name, with the place of its dispatch-log record."""
+    """The name of a fate, with the place of its dispatch-log record."""
     return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
 
 
@@ -124,7 +124,7 @@ def ended_state() -> Column:
 
 
 def places() -> Column:
-    """Where the records of a row are: topic, partition, offset."""
+    """The places of a row's records: topic, partition, offset."""
     spelled = F.transform(
         "on_target", lambda record: F.concat_ws("/", record.target, record["partition"], record.offset)
     )
@@ -138,7 +138,8 @@ def _is_early() -> Column:
 
 
 def _is_repeated() -> Column:
-    """More than one committed record of one request; if that has expired, on one topic: its target is not known."""
+    """More than one committed record of one request. If the request has expired, only records on the same topic count,
+    since its target is unknown."""
     count = F.size("on_target")
     return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
 
@@ -157,7 +158,7 @@ def _expired_problem() -> Problem:
 
 
 def _undelivered_problems(holds: Column) -> list[Problem]:
-    """A fate `delivered`, and no record on the request's own target."""
+    """A fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
@@ -191,7 +192,7 @@ def _named_target() -> Column:
 
 
 def _unlettered_problems(holds: Column) -> list[Problem]:
-    """A fate `dead`, and no dead letter."""
+    """A fate `dead` without a dead letter."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
     is_gone = F.coalesce(at_ms <= F.col("letters_lost_before_ms"), F.lit(False))
     is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))

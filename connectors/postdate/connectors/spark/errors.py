@@ -1,8 +1,8 @@
-"""Why a Spark job gives no result, by consequence.
+"""The errors of the Spark jobs, by consequence.
 
 JobError
-├── JobUsageError     what was asked for makes no sense: fix the options (exit 2)
-└── CannotRun         Kafka, Spark or the history did not allow it: the message says what to do (exit 1)
+├── JobUsageError     the options are invalid: fix them (exit 2)
+└── CannotRun         Kafka, Spark or the history prevents a result: the message says what to do (exit 1)
     └── ConnectorMissing   Spark lacks the Kafka connector
 """
 
@@ -16,22 +16,22 @@ class JobError(Exception):
 
 
 class JobUsageError(JobError):
-    """The options contradict each other or name something that cannot be."""
+    """The options contradict each other, or name something that does not exist."""
 
     exit_code = 2
 
 
 class CannotRun(JobError):
-    """No result is possible: a broker that is not reached, a topic that is missing, records that are gone."""
+    """No result is possible: an unreachable broker, a missing topic, deleted records."""
 
 
 class ConnectorMissing(CannotRun):
-    """Spark runs without the Kafka connector; the message names the package and where to give it."""
+    """Spark runs without the Kafka connector; the message names the package and where to specify it."""
 
 
 def first_cause(text: str) -> str:
-    """What Spark says went wrong, in one line: the innermost cause of a Java traceback, else the line that names its
-    error, else the first. The bridge from Python puts a line of its own first, which says nothing."""
+    """The cause of a Spark error, in one line: the innermost cause of a Java traceback, otherwise the line that names
+    its error, otherwise the first line. The first line of a traceback through Py4J carries no information."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith("Caused by:")]
     named = [line.removeprefix(":").strip() for line in lines[1:2] if line.startswith(":")]

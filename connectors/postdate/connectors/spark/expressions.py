@@ -14,10 +14,10 @@ Made = TypeVar("Made")
 
 
 def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
-    """`make`, which makes columns of nothing but its arguments, asked once for each of them.
+    """Memoizes `make`, a function that creates columns only from its arguments.
 
-    A column is a tree in the JVM, and each node of it a question to that: a step of an audit that follows would
-    otherwise take longer to name its columns than to work them out. Few different arguments; one thread at a time.
+    A column is a tree in the JVM, and each node costs a call to it. Without this, a step of a continuous audit spends
+    more time on building its columns than on computing them. Few different arguments; one thread at a time.
     """
     made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
 
@@ -32,10 +32,10 @@ def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
 
 
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
-    """`body(value)` with the value worked out once for each row, however often the body names it.
+    """`body(value)`, where the value is computed once for each row, however often the body names it.
 
-    Spark repeats an expression wherever it is named and finds repeats again only outside of conditions: texts of
-    nested cases grow exponentially, and so do their costs (measured: an instant 22 times slower without this).
+    Spark repeats an expression wherever it is named, and detects repeats only outside of conditions. So nested
+    conditions grow exponentially in code size and cost (measured: parsing an instant is 22 times slower without this).
     """
     return F.get(F.transform(F.array(value), body), 0)
 
@@ -43,20 +43,20 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 def natural(text: Column) -> Column:
     """A non-negative number in at most 19 ASCII digits below 2**63, as bigint; null for anything else.
 
-    A pattern is looked for only where a number is not spelled as one spells it: looking takes a microsecond.
+    A regular expression is used only if the text is not the usual form of a number, since it takes a microsecond.
     """
     number = text.try_cast("bigint")
     return F.when(is_spelled(text, number) | text.rlike(r"\A[0-9]{1,19}\z"), number)
 
 
 def is_spelled(text: Column, number: Column) -> Column:
-    """Whether `text` is how Spark spells this `number`, which is not negative."""
+    """Whether `text` is Spark's own text form of this non-negative `number`."""
     return (number >= 0) & (number.cast("string") == text)
 
 
 def one_of(value: Column, texts: Iterable[str]) -> Column:
     """Whether `value` is one of `texts`, null for null: `isin` for the body of a function of arrays.
 
-    There Spark interprets, and its `In` walks its own tree for each row (measured: a sixth of all judging).
+    Spark interprets such bodies, and its `In` walks its own tree for each row (measured: a sixth of all judging).
     """
     return F.array_contains(F.array(*(F.lit(text) for text in texts)), value)

@@ -1,13 +1,13 @@
-"""Records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
+"""Converts records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
 
-Nearly every record is as the sidecar writes it, its fates last and all of them `delivered`. Whether it is, one pattern
-tells; then the fates are cut out of the text and what is left of the record is read as JSON, at a third of the cost.
-Others are read as JSON to their end: as `array<array<string>>`, cast one by one, since a schema of structs would turn a
-wrong fate into nulls in silence, and so does malformed JSON. Whatever is not of the format counts as a record that does
-not parse.
+Nearly every record has the usual form: its fates come last, and all of them are `delivered`. One regular expression
+detects this. Then the fates are cut out of the text, and only the rest of the record is parsed as JSON, at a third of
+the cost. Other records are parsed completely, as `array<array<string>>`, and each value is cast; with a schema of
+structs, Spark would silently turn a wrong fate, or malformed JSON, into nulls. A record that does not have the format
+counts as one that does not parse.
 
-A fate is kept as a text, `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of
-one that moved is `moved/new_due_ms/control_offset`.
+A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
+moved one is `moved/new_due_ms/control_offset`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
     """One row for each dispatch-log record: place, LogAppendTime, sequence number, fates, and whether it parses.
 
     `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic` and `log_end`, the
-    end that was fixed for its dispatch log; records from there on are `late`: only read to settle doubts.
+    end that was fixed for its dispatch log. Records from there on are `late`: they are read only to settle doubts.
     """
     for columns in _log_steps():
         records = records.select(*columns)
@@ -48,7 +48,7 @@ def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
 
 @remembered
 def _log_steps() -> list[list[Column]]:
-    """The columns of each step before the record is placed: what is named in one is worked out once for the next."""
+    """The columns of each step before the record is placed; columns of one step are computed once for the next."""
     value, head, body, said = (F.col(name) for name in ("value", "head", "body", "delivered"))
     carried = [F.col(name) for name in ("log_topic", "partition", "log_offset", "at_ms", "is_broker_time", "value")]
     read = [
@@ -116,12 +116,12 @@ def fate_rows(log: DataFrame) -> DataFrame:
 
 
 def odd_fate_rows(log: DataFrame) -> DataFrame:
-    """The same of the records that say something else than `delivered`, or are late."""
+    """The same for records that contain other fates than `delivered`, or are late."""
     return fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
 
 
 def fate_name(fate: Column) -> Column:
-    """The name of a fate that is kept as a text, one of a record that says something else than `delivered`."""
+    """The name of a fate in text form, from a record that contains other fates than `delivered`."""
     return F.substring_index(_middle(fate), "/", 1)
 
 
@@ -152,8 +152,8 @@ def _fate_steps() -> list[list[Column]]:
 
 
 def chain_breaks(log: DataFrame) -> DataFrame:
-    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log that begins amiss, a
-    record of another writer than the one that had taken the partition over last.
+    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log with a wrong beginning,
+    or a record of another writer than the last owner of the partition.
 
     Columns: topic and partition of the requests, `log_topic`, `log_offset`, `problem`. Cost: one sort of each
     partition's records, which are transactions, not messages.
@@ -167,7 +167,7 @@ def chain_breaks(log: DataFrame) -> DataFrame:
 
 @remembered
 def _problem() -> Column:
-    """What is wrong with a record behind the `last` one; null where nothing is."""
+    """The problem of a record after the `last` one; null if there is none."""
     last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
     before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
     names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
@@ -186,18 +186,18 @@ def _problem() -> Column:
 
 
 def _middle(fate: Column) -> Column:
-    """What stands between offset and due time."""
+    """The text between offset and due time."""
     return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
 
 
 def _spelled(values: Column) -> Column:
-    """A fate as a text, from its values as JSON has them."""
+    """A fate as a text, from its JSON values."""
     name = F.when(F.size(values) == 5, F.array_join(F.slice(values, 3, 3), "/")).otherwise(F.get(values, 2))
     return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
 
 
 def _is_whole(record: Column) -> Column:
-    """Whether a record is of version 1 in all its parts but its fates; null counts as no."""
+    """Whether all parts of a record except its fates are valid in version 1; null counts as no."""
     names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
     has_numbers = (record.v == 1) & (record.seq >= 1) & (record.low_water >= 0)
     return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)

@@ -1,11 +1,11 @@
-"""Judging rows that hold all that is known of an origin each, as a state of audits keeps them (`sides.folded`).
+"""Judges rows that each contain everything known of an origin, as an audit's state stores them (`sides.folded`).
 
-What the sieve works out of sums, it can see here: whether an origin is plain is one expression over its row, and the
-rules need no shuffle but for what others have caused. So a step of an audit that follows is a few small plans:
+The sieve needs aggregates to find plain origins; here one expression over the row decides. The rules need a shuffle
+only for the effects of other requests. So a step of a continuous audit consists of a few small plans:
 
-1. `placed`: each row beside where it belongs, and whether it is `plain`, in the sense of `sieve`.
-2. `found_of`: how many are not, and what else decides which of the rules have anything to look at. One job.
-3. `judged_folded`: plain rows as they are, the others by the rules.
+1. `placed`: add to each row the columns of its partition and target, and whether it is `plain` (as in `sieve`).
+2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
+3. `judged_folded`: keep plain rows as they are, judge the others by the rules.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ JUDGEMENT = {
 
 @dataclass(frozen=True)
 class Found:
-    """What there is among rows: `rows` of them, `left` of which the rules must judge.
+    """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
     `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
     answer.
@@ -51,9 +51,8 @@ class Found:
 
 
 def placed(rows: DataFrame, how: Sifting) -> DataFrame:
-    """`rows` beside the columns of `how.partitions` and `how.targets`, whether each `is_judged` and is not told of
-    before its request was read, and `plain`, its verdict, null where the rules must judge it.
-    """
+    """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
+    audited range; and `plain`, its verdict, null if the rules must judge it."""
     beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
     beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
     is_request = F.col("facts.request").isNotNull()
@@ -63,7 +62,7 @@ def placed(rows: DataFrame, how: Sifting) -> DataFrame:
 
 
 def found_of(beside: DataFrame) -> Found:
-    """What there is among rows as of `placed`. Cost: one job."""
+    """Counts rows as of `placed`. Cost: one job."""
     found = beside.agg(
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
@@ -77,8 +76,8 @@ def found_of(beside: DataFrame) -> Found:
 def judged_folded(
     beside: DataFrame, found: Found, stored: DataFrame | None, how: Sifting, kept: Sequence[str]
 ) -> tuple[DataFrame, list[DataFrame]]:
-    """The rows of `placed` with the columns of `judge`, all null for what is not judged, and those that are `kept`; and
-    what is cached for that.
+    """The rows of `placed` with the columns of `judge` (null for rows that are not judged) and the columns `kept`; and
+    the DataFrames that were cached for that.
 
     `stored` are all rows of a state.
     """
@@ -101,7 +100,7 @@ def judged_folded(
 
 
 def _around(beside: DataFrame, left: DataFrame, found: Found, how: Sifting) -> DataFrame:
-    """The rows among which causes are looked for."""
+    """The rows in which causes are searched."""
     rows = beside.select(*ORIGIN, "id", "links", "facts")
     if found.rows <= AROUND_ROWS_MAX or found.left > how.sifted_max:
         return rows
@@ -144,7 +143,7 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
 
 @remembered
 def _plain_judgement() -> list[Column]:
-    """The columns of `judge` for a row that is plain; null for one that is not."""
+    """The columns of `judge` for a plain row; null for others."""
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     is_delivered, none = F.col("plain") == "delivered", F.array()
     spelled = F.concat_ws("/", record.target, record["partition"], record.offset)

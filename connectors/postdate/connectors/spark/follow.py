@@ -1,17 +1,17 @@
-"""The audit that goes on: one step after the other, each of what is new since the last, until a signal ends it.
+"""The continuous audit: one step after the other, each for the records since the last step, until a signal ends it.
 
-A step is an audit with a state (`incremental`): it fixes the ends of all topics, cause before effect, reads from where
-the last step stopped, judges that with the rows of the state that it touches, reports, and then commits. So the state
-is the checkpoint: whatever ends the program, the next one begins behind the last step that committed. A step that ended
-between its report and its commit is reported again with the same `run`. A step that reads nothing new and has nothing
-to judge again commits nothing.
+A step is an audit with a state (`incremental`). It fixes the end offsets of all topics, cause before effect, reads from
+where the last step stopped, judges the new records with the stored rows that they affect, reports, and then commits. So
+the state is the checkpoint: after any termination, the next process continues after the last committed step. A step
+that ended between its report and its commit is reported again with the same `run`. A step without new records and
+without rows to judge again commits nothing.
 
 1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
 2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
-3. All verdicts lie in the tables of the state (`audit_state`).
+3. All verdicts are in the tables of the state (`audit_state`).
 
-Why not Structured Streaming: its sources fix the ends of all topics at once, in no order, so an effect could be seen
-before its cause, and its state would be a second one beside the state of the nightly audit.
+Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect could be
+seen before its cause; and its state would be separate from the state of the nightly audit.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _BYTES_MAX = "max.message.bytes"
 
 @dataclass(frozen=True)
 class FollowOptions:
-    """How an audit goes on. Raises JobUsageError where it makes no sense.
+    """The options of a continuous audit. Raises JobUsageError if they are invalid.
 
-    `audit` says what is audited, with a state. `every_ms`: from the beginning of a step to that of the next, if it
-    takes no longer. `steps`: end after so many; None: at a signal. `to_topic`: where violations and figures are told as
-    records too.
+    `audit`: the options of each step, with a state. `every_ms`: the time from the start of a step to that of the next,
+    if it takes no longer. `steps`: end after this many; None: at a signal. `to_topic`: also report violations and
+    figures as records.
     """
 
     audit: AuditOptions
@@ -66,9 +66,9 @@ class FollowOptions:
 
 
 def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
-    """What runs an audit once, or as one that goes on; of `following` those that are None were not given.
+    """A function that runs a single or a continuous audit; values of `following` that are None were not given.
 
-    Raises JobUsageError where they make no sense.
+    Raises JobUsageError if the options are invalid.
     """
     given = {name: value for name, value in following.items() if value is not None}
     if follows:
@@ -82,7 +82,7 @@ def run_follow(options: FollowOptions) -> int:
     """Audits step by step until SIGTERM, Ctrl-C or its last step; returns 0.
 
     It returns 4 after its last step if a violation is open, and 1 if too many steps in a row could not judge
-    (`STEPS_FAILED_MAX`). A step that cannot judge is reported and tried again.
+    (`STEPS_FAILED_MAX`). A step that cannot judge is reported and retried.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -116,7 +116,7 @@ def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell
 
 
 def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
-    """Key and value of what a step tells on a topic: first itself, then each violation that it shows."""
+    """Key and value of the records for a step: first the step itself, then each violation that it shows."""
     said = as_json(outcome)
     run = said["state"]["run"]
     figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
@@ -153,7 +153,7 @@ def _tell(outcome: Outcome, form: str) -> None:
 
 
 def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outcome) -> None:
-    """Tells a step on a topic. Raises CannotRun where there is none."""
+    """Writes the records of a step to a topic. Raises CannotRun if the topic does not exist."""
     with Cluster(spark, options.client_settings()) as cluster:
         if topic not in cluster.partition_counts([topic]):
             raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")

@@ -1,4 +1,4 @@
-"""What of the topics is new since the last audit: ranges cut where that stopped, and what was lost in between."""
+"""The part of each topic that is new since the last audit, and what was deleted before it was read."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ Ranges = dict[Partition, Range]
 
 
 def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
-    """The ranges with what was lost *unread*, and the part of each that the last run has not read.
+    """The ranges, with what was lost *unread*, and the unread part of each.
 
-    What left a topic after it was read is not lost. Raises CannotRun where a partition ends before that.
+    Records that left a topic after they were read are not lost. Raises CannotRun if a partition ends before the last
+    read.
     """
     whole, fresh = {}, {}
     for partition, span in ranges.items():
@@ -39,7 +40,7 @@ def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges,
 
 
 def since_effects(effects: Effects, state: AuditState) -> tuple[Effects, tuple[Ranges, Ranges, Ranges]]:
-    """The same of targets, dead letters and verdicts; the log once more as it is."""
+    """The same for targets, dead letters and verdicts; the second reading of the log is unchanged."""
     pairs = [since(ranges, state) for ranges in effects.records()]
     targets, letters, answers = (whole for whole, _ in pairs)
     fresh = (pairs[0][1], pairs[1][1], pairs[2][1])
@@ -52,9 +53,9 @@ def by_partition(ranges: Iterable[Range]) -> Ranges:
 
 
 def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str]) -> AuditState:
-    """The state without what it says of targets that were made anew; their records are read from the beginning.
+    """The state without targets that were deleted and created again; their records are read from the beginning.
 
-    `ids` are those that topics have now. Raises CannotRun where a topic of Postdate's own, `own`, was made anew.
+    `ids` are the present ids of the topics. Raises CannotRun if one of Postdate's own topics, `own`, was created again.
     """
     renewed = {topic for topic, id in ids.items() if state.topic_ids.get(topic, id) != id}
     broken = sorted(renewed & set(own))

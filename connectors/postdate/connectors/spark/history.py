@@ -1,4 +1,4 @@
-"""What one audit reads: the ranges in the order in which their ends are fixed, and the small tables about them."""
+"""The ranges of one audit, in the order in which their ends are fixed, and the small tables about them."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ class Effects:
     log_again: dict[Partition, Range]
 
     def records(self) -> tuple[dict[Partition, Range], ...]:
-        """What is read besides requests and dispatch logs."""
+        """The ranges other than those of requests and dispatch logs."""
         return self.targets, self.letters, self.answers
 
 
 def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
-    """Fixes what was asked and what became of it; raises CannotRun for topics that do not exist."""
+    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun for topics that do not exist."""
     topics = list(own)
     request_partitions = existing(cluster, [one.requests for one in topics])
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
@@ -84,9 +84,9 @@ def fix_effects(
     options: AuditOptions,
     compacted_targets: Iterable[str] = (),
 ) -> Effects:
-    """Fixes what was delivered and answered, then how far the dispatch logs are read to settle doubts.
+    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time.
 
-    Raises CannotRun where `options` ask for answers and there is no topic for them.
+    Raises CannotRun if `options` require answers and their topic does not exist.
     """
     topics, wanted = list(own), sorted(set(targets))
     since_ms = margin_before(options.from_ms)
@@ -106,7 +106,7 @@ def fix_effects(
 def _fix_answers(
     cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
 ) -> tuple[dict[Partition, Range], tuple[str, ...]]:
-    """What is read of the verdicts topics, and those that do not exist: nobody answers on them."""
+    """The ranges of the existing verdicts topics, and the names of the missing ones."""
     names = [one.verdicts for one in topics]
     present = cluster.partition_counts(names)
     absent = tuple(name for name in names if name not in present)
@@ -130,7 +130,7 @@ def _now_ms() -> int:
 
 
 def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
-    """The dispatch logs from where they were first looked at to where they were looked at again."""
+    """The dispatch logs from the end of the first reading to that of the second."""
     return [
         replace(first, end=max(first.end, effects.log_again[partition].end))
         for partition, first in causes.log.items()
@@ -139,9 +139,9 @@ def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
 
 
 def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
-    """One row for each request partition with all that `judge` asks about it.
+    """One row for each request partition with all columns that `judge` needs.
 
-    Raises CannotRun where a topic of Postdate's has fewer partitions than the requests.
+    Raises CannotRun if one of Postdate's topics has fewer partitions than the requests.
     """
     by_requests = {one.requests: one for one in own}
     rows = []
@@ -166,7 +166,7 @@ def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Cause
 
 
 def _by_topic(effects: Effects) -> dict[str, list[Range]]:
-    """The ranges of each target, in the order of their numbers."""
+    """The ranges of each target, in the order of their partition numbers."""
     found: dict[str, list[Range]] = {}
     for partition, span in sorted(effects.targets.items()):
         found.setdefault(partition.topic, []).append(span)
@@ -174,7 +174,8 @@ def _by_topic(effects: Effects) -> dict[str, list[Range]]:
 
 
 def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
-    """One row for each target with all that `judge` asks about it; one that is gone has lost everything."""
+    """One row for each target with all columns that `judge` needs; a deleted target counts as having lost
+    everything."""
     rows: list[tuple[object, ...]] = [
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
@@ -197,7 +198,7 @@ def known_ms(spans: list[Range]) -> list[int]:
 
 
 def began_ms(spans: list[Range]) -> int:
-    """When a topic got its first record, if it still has all that it ever got; else -1."""
+    """The time of a topic's first record, if the topic has lost none; otherwise -1."""
     firsts = [span.first_ms for span in spans if 0 <= span.first_ms <= _now_ms()]
     return min(firsts) if firsts and all(span.log_start == 0 for span in spans) else -1
 

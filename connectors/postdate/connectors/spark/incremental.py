@@ -1,15 +1,15 @@
-"""The audit since the last one: it reads what is new, and judges that with the rows of its state that it touches.
+"""The incremental audit: reads the records since the last run, and judges them with the stored rows that they affect.
 
-1. Fix the ends as the full audit does; read each partition from where the last run stopped.
-2. Look at whole spans of the new requests, as the full audit does. Their rows are written from the dispatch log.
-3. Fold what is left into one row for each origin. Put beside it the rows of the state that something new names, that
-   are overdue, or that are in doubt.
+1. Fix the end offsets as the full audit does; read each partition from where the last run stopped.
+2. Check spans of the new requests, as the full audit does. The rows of whole spans are written from the dispatch log.
+3. Fold the rest into one row for each origin. Join the stored rows that new records name, that are overdue, or that are
+   in doubt.
 4. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
 5. Write the judged rows and the violations. After the outcome was reported, commit (`audit_state`).
 
-So a run costs what is new and what it touches. If something new has an id or names another origin, it also reads the
-ids of all rows. The last verdict on each origin, over all runs, is that of one full audit; if topics have lost records
-since, this audit knows more, for it has seen them.
+So a run costs as much as the new records and the rows that they affect. If a new record has an id or names another
+origin, the run also reads the ids of all rows. The last verdict on each origin, over all runs, is that of one full
+audit. If topics have lost records since, this audit knows more, because earlier runs have read them.
 """
 
 from __future__ import annotations
@@ -77,11 +77,12 @@ _NO_ORDER = "the order of messages was not checked: an audit without --state doe
 
 @dataclass(frozen=True)
 class Advance:
-    """What one run has found and written; it counts from the commit on.
+    """The result of one run; what it has written is valid once it is committed.
 
-    `fresh` are the rows that are reported now; `plain` what has no row there. `counted` says how many rows of `fresh`
-    have which verdicts. `state` is the next one, but for what was read of the cluster. `closed` rows are judged for
-    good. `has_garbled`: whether the origin of a record may be unreadable. `kept` is to be given back.
+    `fresh` are the rows to report; `plain` are origins without a row there. `told`: the verdicts of the rows in
+    `fresh`, with their counts. `state` is the next state, without what was read from the cluster. `closed`: the number
+    of rows that are final. `has_garbled`: whether the origin of a record may be unreadable. `kept` must be released by
+    `forget`.
     """
 
     chain: Chain
@@ -95,7 +96,7 @@ class Advance:
     kept: list[DataFrame]
 
     def forget(self) -> None:
-        """Gives back what was kept; `fresh` would be worked out again."""
+        """Releases cached rows; after that, `fresh` would be computed again."""
         for one in self.kept:
             one.unpersist()
 
@@ -108,10 +109,10 @@ def advance(
     spans: Spans,
     asked: DataFrame | None,
 ) -> Advance:
-    """Judges `new` with all that `state` holds, and writes the rows; none of them counts yet.
+    """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
 
-    `how` has no claims and answers: this looks for them. `asked` is what the spans have of the requests; None: spans
-    are not worth a look. Raises CannotRun where the broker's clock did not stamp the dispatch log.
+    `how` contains no claims and answers; this function looks for them. `asked` are the spans of the requests; None: too
+    few requests for spans. Raises CannotRun if the broker's clock did not stamp the dispatch log.
     """
     run = state.run + 1
     chain, sides = Chain.of(new.log, state.tails), new.sides()
@@ -165,7 +166,8 @@ def advance(
 
 @dataclass(frozen=True)
 class _Touched:
-    """Rows to judge: `carried` of them are in the table, `open` of those not closed, in partitions of these `days`."""
+    """Rows to judge: `carried` of them are in the table, `open` of those not closed, in the partitions of these
+    `days`."""
 
     rows: DataFrame
     carried: int = 0
@@ -176,7 +178,7 @@ class _Touched:
 def _touched(
     store: StateStore, state: AuditState, new: DataFrame, how: Sifting, facts: StructType, kept: list[DataFrame]
 ) -> _Touched:
-    """The rows `new` with those of the state that they name, that are overdue, or that are in doubt."""
+    """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
     if not state.run:
         return _Touched(new)
     table = store.origins()
@@ -214,7 +216,7 @@ def _touched(
 
 
 def _was_read(state: AuditState) -> Column:
-    """Whether an earlier run has read as far as this origin."""
+    """Whether an earlier run has already read the offset of this origin."""
     if not state.next:
         return F.lit(False)
     read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
@@ -223,7 +225,7 @@ def _was_read(state: AuditState) -> Column:
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
-    """No row, in the form of `folded`."""
+    """An empty DataFrame in the form of `folded`."""
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
         *ORIGIN, "id", "links", "facts", F.col("verdicts").alias("told"), F.lit(False).alias("was_carried")
@@ -231,8 +233,8 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
 
 
 def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, facts: StructType, run: int) -> None:
-    """Writes the rows of whole spans. What was delivered is in the dispatch log; requests are read again for what is
-    pending, and if they have ids or the requests of a span name several targets."""
+    """Writes the rows of whole spans. Delivered messages come from the dispatch log. Requests are read again for
+    pending ones, and if they have ids or the requests of a span name several targets."""
     by_span = found.asked.groupBy(*SPAN, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
     of_span = (
         by_span.where("asked > 0")
@@ -260,7 +262,7 @@ def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, fa
 
 
 def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], touched: _Touched) -> None:
-    """Writes the judged rows, in place of those that the table has of the same origins."""
+    """Writes the judged rows, replacing the rows of the same origins in the table."""
     if not groups:
         return
     rows = table.drop("was_carried", "told", "is_told", "is_fate_lost")
@@ -273,7 +275,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
 
 
 def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Outcome, Callable[[], AuditState]]:
-    """The outcome of what is new since the last run with `options.state`, and what commits it.
+    """The outcome of the records since the last run with `options.state`, and a function that commits it.
 
     `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError.
     """
@@ -337,7 +339,7 @@ def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: f
 
 
 def _idle(read: _Reading, store: StateStore, options: AuditOptions, began_s: float) -> Outcome:
-    """The outcome of a run for which there was nothing to do: it leaves the state as it is."""
+    """The outcome of a run with nothing to do; the state does not change."""
     assert options.state is not None, "without a state there is no last run"
     state, standing = read.state, store.open_violations(read.state)
     return replace(
@@ -349,7 +351,7 @@ def _idle(read: _Reading, store: StateStore, options: AuditOptions, began_s: flo
 def _write_violations(
     store: StateStore, read: _Reading, found: Advance, summary: Summary, unreadable: DataFrame
 ) -> int:
-    """Writes the violations that this run is the first to find; returns how many the table then has."""
+    """Writes the violations that this run is the first to find; returns the new number of rows of the table."""
     state = read.state
     if not summary.violations:
         return state.violations
@@ -393,7 +395,7 @@ def _expire(store: StateStore, read: _Reading, options: AuditOptions) -> None:
 
 
 def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
-    """The verdict on each origin that the state at `path` holds, with the `run` that gave it.
+    """The last verdict on each origin in the state at `path`, with the `run` that gave it.
 
     Raises JobUsageError: there is none yet.
     """
@@ -407,7 +409,7 @@ def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one run reads: whole ranges for the tables about them, the new part of each for the history."""
+    """The input of one run: whole ranges for the tables about them, and the new part of each for the history."""
 
     state: AuditState
     snapshot_ms: int
@@ -426,12 +428,12 @@ class _Reading:
 
     @property
     def has_new(self) -> bool:
-        """Whether there is anything to be read."""
+        """Whether there is anything to read."""
         return any(span.start < span.end for span in self.spans)
 
     @classmethod
     def of(cls, steps: AuditSteps, state: AuditState) -> _Reading:
-        """Fixes the ends, cause before effect, and reads from where `state` stopped."""
+        """Fixes the end offsets, cause before effect; starts where `state` stopped."""
         snapshot_ms, options, reporter = time.time_ns() // 1_000_000, steps.options, steps.reporter
         own = options.own_topics()
         fixed = fix_causes(steps.cluster, own, options)
@@ -473,14 +475,14 @@ class _Reading:
         )
 
     def how(self, spark: SparkSession, options: AuditOptions) -> Sifting:
-        """How this run judges."""
+        """The parameters of judging in this run."""
         return Sifting(
             *(self.partitions, target_table(spark, self.effects), False, False),
             *(options.verdicts, self.snapshot_ms, options.slack_ms),
         )
 
     def grown(self, found: Advance, violations: int) -> AuditState:
-        """The state that makes the next run begin where this one ended."""
+        """The state from which the next run continues."""
         read = {
             place_of(part): span
             for some in (self.causes.requests, self.causes.log, *self.effects.records())
@@ -497,13 +499,13 @@ class _Reading:
         )
 
     def forget(self) -> None:
-        """Gives back what was kept."""
+        """Releases cached rows."""
         for one in (self.asked, self.history.log, self.history.answers):
             one.unpersist()
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:
-    """What says how requests are understood, and which are read; a run's row notes it."""
+    """The options that decide how requests are interpreted, and which are read; stored in the row of the run."""
     return {
         "requests": list(options.requests),
         "levels_ms": list(options.levels_ms),
@@ -514,7 +516,7 @@ def settings_of(options: AuditOptions) -> dict[str, Any]:
 
 
 def _kept(rows: DataFrame, kept: list[DataFrame]) -> DataFrame:
-    """The same rows, worked out once; noted in `kept`."""
+    """The same rows, cached; added to `kept`."""
     kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
     return kept[-1]
 
@@ -525,12 +527,12 @@ def _say(reporter: Reporter, *ranges: Mapping[Partition, Range]) -> None:
 
 
 def _any(ranges: Mapping[Partition, Range]) -> bool:
-    """Whether there is anything to be read."""
+    """Whether there is anything to read."""
     return any(span.start < span.end for span in ranges.values())
 
 
 def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
-    """How many rows have each verdict of this column; it is null where nothing was judged."""
+    """The number of rows for each verdict in this column; it is null if nothing was judged."""
     counts: Counter[str] = Counter()
     for group in groups:
         for verdict in set(group[column] or ()):
@@ -539,5 +541,5 @@ def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
 
 
 def _counts(state: AuditState) -> dict[str, int]:
-    """By verdict, of everything that any run has judged."""
+    """The number of origins by verdict over all runs."""
     return {verdict: state.counts.get(verdict, 0) for verdict in VERDICTS}

@@ -1,10 +1,10 @@
-"""Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, says one sentence and leaves no JVM behind.
+"""Handles Ctrl-C (SIGINT) and SIGTERM while Spark works: the program unwinds, prints one sentence and leaves no JVM.
 
-PySpark's own handler asks the JVM to cancel its jobs from inside the very call that is being interrupted, which fails
-with a traceback of the bridge to it; here the signal only raises, and stopping the session ends its jobs. PySpark's
-clean-up of the call that was cut off uses the same connection once more and may fail with the bridge's own error in
-place of KeyboardInterrupt, or swallow it: what a signal began is therefore remembered. Spark's JVM ignores SIGINT by
-itself and ends when the pipe from this process closes. Requires the main thread, else does nothing.
+PySpark's own handler asks the JVM to cancel its jobs from inside the interrupted call, which fails with a traceback of
+Py4J. Here the signal only raises an exception, and stopping the session ends the jobs. PySpark's clean-up of the
+interrupted call uses the same connection once more, and may raise a Py4J error instead of KeyboardInterrupt, or
+suppress it. So this module remembers that there was a signal. Spark's JVM ignores SIGINT and ends when the pipe from
+this process closes. Requires the main thread, otherwise does nothing.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def arm() -> None:
-    """Makes the signals raise KeyboardInterrupt; again after a session has started, which sets a handler of its own."""
+    """Makes the signals raise KeyboardInterrupt. Must be called again after a session has started, which sets its own
+    handler."""
     if threading.current_thread() is threading.main_thread():
         for number in _SIGNALS:
             signal.signal(number, _interrupt)
 
 
 def is_interrupted() -> bool:
-    """Whether a signal came in the context of `interruptible` that is open now."""
+    """Whether a signal arrived in the present context of `interruptible`."""
     return _asked.is_set()
 
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """A context that a signal ends with KeyboardInterrupt, and after which everything is as it was."""
+    """A context that a signal ends with KeyboardInterrupt; afterwards the previous handlers are restored."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -65,7 +66,7 @@ def interruptible() -> Iterator[None]:
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """A context in which the signals change nothing: what was started is being stopped already."""
+    """A context in which the signals are ignored, since resources are already being released."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -78,7 +79,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def children() -> frozenset[int]:
-    """The process ids of this process's children; none on a system that does not tell."""
+    """The process ids of this process's children; empty on a system that does not list them."""
     lists = Path("/proc/self/task").glob("*/children")
     found: set[int] = set()
     for path in lists:
@@ -88,7 +89,8 @@ def children() -> frozenset[int]:
 
 
 def end_children_since(earlier: frozenset[int]) -> None:
-    """Ends the children that are not among `earlier`: a JVM that was still starting notices no closed pipe yet."""
+    """Ends the children that are not among `earlier`: a JVM that is still starting does not notice the closed pipe
+    yet."""
     for pid in children() - earlier:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGTERM)

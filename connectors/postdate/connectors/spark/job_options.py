@@ -1,6 +1,6 @@
-"""What the jobs are asked in the same words: whom to reach, how to read requests, what may be sent.
+"""Options that several jobs share: the cluster, how to read requests, what may be sent.
 
-Each job has a class of its own that inherits what it needs of these. Immutable; checked when made.
+Each job has its own class that inherits the options it needs. Immutable; validated on construction.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LEVELS_MS_DEFAULT: Final = (
 
 @dataclass(frozen=True)
 class JobOptions:
-    """Of every job. Raises JobUsageError where it makes no sense.
+    """Options of every job. Raises JobUsageError if they are invalid.
 
     `properties` are settings of Kafka's Java clients (`security.protocol`, `sasl.jaas.config` and so on; see
-    `kafka_properties` for those of librdkafka). `master` None: what `spark-submit` says, else all cores of this
-    machine.
+    `kafka_properties` for those of librdkafka). `master` None: the master of `spark-submit`, otherwise all cores of
+    this machine.
     """
 
     bootstrap_servers: str
@@ -50,13 +50,13 @@ class JobOptions:
         return False
 
     def client_settings(self) -> dict[str, str]:
-        """Settings of Kafka's Java clients with whom they reach."""
+        """Settings of Kafka's Java clients, including the bootstrap servers."""
         return {**self.properties, "bootstrap.servers": self.bootstrap_servers}
 
 
 @dataclass(frozen=True)
 class ReadingOptions(JobOptions, ABC):
-    """Of the jobs that read requests: what these mean, and how long an open transaction is waited for."""
+    """Options of jobs that read requests: how to interpret them, and how long to wait for an open transaction."""
 
     _: KW_ONLY
     levels_ms: tuple[int, ...] = LEVELS_MS_DEFAULT
@@ -77,7 +77,7 @@ class ReadingOptions(JobOptions, ABC):
             raise JobUsageError(f"{error}.") from error
 
     def dialect_options(self) -> DialectOptions:
-        """What requests may say beside Postdate's own headers."""
+        """The settings for reading dialects."""
         return DialectOptions(self.dialects, self.default_target)
 
     @abstractmethod
@@ -87,7 +87,7 @@ class ReadingOptions(JobOptions, ABC):
 
 @dataclass(frozen=True)
 class TopicsOptions(ReadingOptions):
-    """Of the jobs that read several request topics of one meaning."""
+    """Options of jobs that read several request topics with the same interpretation."""
 
     requests: tuple[str, ...] = (DEFAULT_REQUESTS,)
 
@@ -102,8 +102,8 @@ class TopicsOptions(ReadingOptions):
 
 @dataclass(frozen=True)
 class SendingOptions(JobOptions):
-    """Of the jobs that send requests: `horizon_ms`, `allow` and `forbidden` are those of the request topic, `rate` is
-    in rows a second, None: as fast as it goes."""
+    """Options of jobs that send requests: `horizon_ms`, `allow` and `forbidden` are those of the request topic, `rate`
+    is in rows per second, None: unlimited."""
 
     _: KW_ONLY
     horizon_ms: int = HORIZON_MS_DEFAULT
@@ -118,6 +118,6 @@ class SendingOptions(JobOptions):
 
 
 def require_shown(what: str, number: int, most: int) -> None:
-    """Raises JobUsageError where so many are not to be shown."""
+    """Raises JobUsageError if the number of samples is out of bounds."""
     if not 0 <= number <= most:
         raise JobUsageError(f"The number of {what} lies between 0 and {most}, not {number}.")

@@ -1,7 +1,7 @@
-"""How every job starts and ends: Spark, a reporter, sentences for what went wrong, the exit code.
+"""The start and end of every job: Spark session, progress reporter, error messages, exit code.
 
 A job gets a session and a reporter, writes its result to standard output and returns its exit code; everything else
-goes to standard error. One job at a time in a process; a signal ends it where this is the main thread.
+goes to standard error. One job at a time in a process; a signal ends it if this is the main thread.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Asked = TypeVar("Asked", bound=JobOptions)
 
 @dataclass(frozen=True)
 class Job(Generic[Asked]):
-    """One job under way: its session, the cluster that it asks, what it was asked for."""
+    """One running job: its session, its cluster, its options."""
 
     could_not: ClassVar[str]
     """What is said before the cause where Spark fails."""
@@ -43,9 +43,9 @@ class Job(Generic[Asked]):
     @classmethod
     @contextmanager
     def begun(cls, spark: SparkSession, options: Asked, reporter: Reporter) -> Iterator[Self]:
-        """A job with a session that can read Kafka, for as long as the context is open.
+        """A context with a job whose session can read Kafka.
 
-        What the cluster or Spark does not allow in it is raised as CannotRun.
+        Errors of the cluster or of Spark inside are raised as CannotRun.
         """
         try:
             with Cluster(spark, options.client_settings()) as cluster:
@@ -55,7 +55,7 @@ class Job(Generic[Asked]):
 
     @classmethod
     def failure(cls, text: str) -> str:
-        """What it means for the person who asked that Spark said `text`, in one sentence."""
+        """A sentence for the operator about the Spark error `text`."""
         return f"{cls.could_not}: {first_cause(text)}"
 
     def read(self, ranges: Iterable[Range]) -> DataFrame:

@@ -1,11 +1,11 @@
-"""The verdicts: requests, fates, delivered records and dead letters of each origin brought together and judged.
+"""Judges each origin: groups requests, fates, delivered records and dead letters, and applies the rules.
 
-One shuffle of what the sieve has left: every side becomes (origin, struct), all are put under each other and grouped
-by origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
+One shuffle of the origins that the sieve has left: each input becomes (origin, struct), and their union is grouped by
+origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
 verdicts of `ENDINGS`.
 
-`partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` says where
-their columns come from. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
+`partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` describes
+the source of their columns. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ def judge(
     snapshot_ms: int,
     slack_ms: int,
 ) -> DataFrame:
-    """One row for each origin that lies in the range read: what was asked, what became of it, `verdicts`, `details`.
+    """One row for each origin in the audited range: the request, its outcome, `verdicts`, `details`.
 
-    `causes`: what `claims`, `answers` and `unanswered` have found, as far as there is anything for them to look at.
-    Cost: one shuffle of all rows, of about 300 bytes each.
+    `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check. Cost: one shuffle of
+    all rows, of about 300 bytes each.
     """
     together = _together(requests, [fates, delivered, dead_letters, *causes])
     found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
@@ -56,10 +56,11 @@ def judge(
 def judge_placed(
     placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int
 ) -> DataFrame:
-    """The same of rows that hold all that is known of an origin and of where it belongs: `facts` as in `sides.folded`,
-    the columns of `partitions` and `targets` beside it; all of them in the range read. The columns `kept` are kept.
+    """The same for rows that already contain everything known of an origin (`facts` as in `sides.folded`) and the
+    columns of `partitions` and `targets`. All of them must be in the audited range. The columns `kept` are passed
+    through.
 
-    Cost: without causes no shuffle.
+    Cost: no shuffle without causes.
     """
     facts = F.col("facts")
     rows = placed.withColumns({name: facts[name] for name in ("request", "fates", "records", "letters")})
@@ -95,7 +96,7 @@ _SORTED = ("fates", "graces", "answers")
 
 
 def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
-    """One row for each origin, with its request and lists of all else."""
+    """One row for each origin, with its request and lists of everything else."""
     columns = [name for name in requests.columns if name not in ORIGIN]
     union = requests.select(*ORIGIN, F.struct(*columns).alias("request"))
     for side in sides:
@@ -112,10 +113,10 @@ def _none_of(kind: str) -> Column:
 
 
 def is_in_range(is_request: Column) -> Column:
-    """Whether this audit may say anything of an origin: a request that was read, or one that should have been.
+    """Whether this audit judges an origin: a request that was read, or one that should have been read.
 
-    Below the beginning of the topic it has expired; below the window, or at and above the fixed end, it is not asked
-    about. A partition that the topic does not have never held a request.
+    Below the start of the topic it has expired. Below the window, or at and above the fixed end, it is not part of the
+    audit. A partition that the topic does not have never contained a request.
     """
     offset, start = F.col("offset"), F.col("request_start")
     is_expired = (offset < start) & (start == F.col("request_log_start"))
@@ -125,7 +126,7 @@ def is_in_range(is_request: Column) -> Column:
 
 
 def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
-    """What the rules speak of, by name."""
+    """The input of the rules, by name."""
     first, second, third = _fact_columns()
     is_overdue = F.coalesce(F.col("last_due_ms"), F.col("request.request_ms")) < overdue_before_ms
     return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
@@ -133,7 +134,7 @@ def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
 
 @remembered
 def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
-    """The columns of each of three steps: what is named in one is worked out once for the next."""
+    """The columns of three steps; columns of one step are computed once for the next."""
     finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
     moves = F.filter("fates", lambda row: row.fate_name == "moved")
     on_target = F.when(
@@ -166,7 +167,8 @@ def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Col
 
 
 def _known_due_ms() -> Column:
-    """When a message was due: by the request, else by its record, else by a dispatch log that has lost nothing."""
+    """The due time of a message: from the request, otherwise from its record, otherwise from a dispatch log without
+    losses."""
     by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
     return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
 
@@ -178,7 +180,7 @@ def _judged(facts: DataFrame, *kept: str) -> DataFrame:
 
 @remembered
 def _judgement() -> tuple[Column, list[Column]]:
-    """What is wrong with a row, and then the columns of what it is judged to be."""
+    """The problems of a row, and then the columns of its judgement."""
     rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
     problems: list[Problem] = [problem for some in rules for problem in some]
     rows = F.array(

@@ -1,7 +1,7 @@
-"""librdkafka's names of client settings as those of Kafka's Java clients, which Spark's connector takes.
+"""Translates librdkafka's client properties to those of Kafka's Java clients, which Spark's connector uses.
 
-The two agree on most; the differences that matter for reaching a cluster are below. What has no counterpart in Java is
-left out, since the Java client would only warn of it.
+Most names agree; the differences that matter for reaching a cluster are below. Properties without a Java counterpart
+are dropped, since the Java client would only log a warning.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
     """The settings for a Java client that reaches the same cluster in the same way.
 
     Raises JobUsageError for a user name with a mechanism that takes none, for a certificate that cannot be read, and
-    for tokens of an identity provider, which the two kinds of clients get by settings that have nothing in common.
+    for tokens of an identity provider, which the two kinds of clients configure in incompatible ways.
     """
     if any(name.startswith("sasl.oauthbearer.") for name in librdkafka):
         raise JobUsageError(
@@ -54,7 +54,7 @@ def java_properties(librdkafka: Mapping[str, str]) -> dict[str, str]:
 
 
 def _own_certificate(librdkafka: Mapping[str, str]) -> dict[str, str]:
-    """What we show to the brokers (mutual TLS): two files there, two texts here."""
+    """Our client certificate for mutual TLS: two files in librdkafka, two texts in Java."""
     files = {
         "ssl.keystore.certificate.chain": librdkafka.get("ssl.certificate.location"),
         "ssl.keystore.key": librdkafka.get("ssl.key.location"),

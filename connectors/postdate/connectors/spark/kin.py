@@ -1,6 +1,6 @@
-"""Rows without which others cannot be judged: rows of the same id, and rows one of which names the other.
+"""Finds the rows that are needed to judge other rows: those with the same id, and those of which one names the other.
 
-All rows are as `sides.folded` makes them.
+All rows are as `sides.folded` creates them.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def context_rows(stored: DataFrame, around: DataFrame) -> DataFrame:
 
 
 def kin_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
-    """The origins of `some` that are needed to judge the rows `judged`, themselves among them; some more by chance.
+    """The origins in `some` that are needed to judge the rows `judged`, including these; hash collisions may add a few
+    more.
 
-    Kin are rows of the same id in a partition, and rows one of which names the other. Cost: one join of the origins,
+    Kin are rows with the same id in a partition, and rows of which one names the other. Cost: one join of the origins,
     ids and links of `some` with those of `judged`; no other column of `some` is read.
     """
     offset, links, has_links = F.col("offset"), F.col("links"), F.size("links") > 0
@@ -44,7 +45,7 @@ def kin_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
 
 
 def _key(kind: str, value: Column) -> Column:
-    """A hash of something by which an origin is found; two different ones have the same by chance only."""
+    """A hash of a value by which an origin is found; different values collide only by chance."""
     return F.xxhash64(F.lit(kind), value)
 
 

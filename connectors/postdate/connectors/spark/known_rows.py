@@ -1,20 +1,20 @@
-"""What is known of each request in one row: what it asks, how it ended, what was answered; and what its kin did.
+"""One row for each request with everything known about it: its content, end and answers, and those of its kin.
 
-Kin are the requests of a partition with the same id: only they act on each other, beside controls that name an origin.
-One shuffle by origin, one by id, and no join: an id that is used again and again costs what its requests cost.
+Kin are the requests of a partition with the same id. Only they act on each other, besides controls that name an origin.
+One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
 
 topic partition offset   the origin
-action id acts_on …      of the request; all null where it was not read
-end                      its first final fate; `position` orders ends of a partition as `_position` says
+action id acts_on …      of the request; all null if it was not read
+end                      its first final fate; `position` orders ends of a partition as `_position` defines
 moves                    fates that moved it
-moved                    offsets of the requests that it moved, where it is a control
+moved                    offsets of the requests that it moved, if it is a control
 was_stored               whether it has a fate `stored`
-answers told             what was answered to it, and what was answered to others of it
+answers told             the answers to it, and the answers to other requests that name it
 later_schedule           the last request to schedule of its kin that was not refused
-cancel_with              the last cancel of its kin that was applied in the dispatch-log record in which it ended
-pending_until            the last position at which a request to schedule of its kin, before it, was pending
-last_schedule            the last such request, `end` null where that has not ended
-undone_with              whether one of its kin was cancelled in that dispatch-log record and no answer says by whom
+cancel_with              the last cancel of its kin that was applied in the dispatch-log record of its end
+pending_until            the last position at which an earlier request to schedule of its kin was pending
+last_schedule            the last such request; its `end` is null if it has not ended
+undone_with              whether one of its kin was cancelled in that dispatch-log record without an answer that says so
 """
 
 from __future__ import annotations
@@ -44,17 +44,18 @@ def known_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partit
 
 
 def is_refused(end: Column) -> Column:
-    """Whether an end is that of a request that was never held: dead, and put in no place by a due time."""
+    """Whether an end is that of a request that was never pending: dead, without a first due time."""
     return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
 
 
 def position_before(end: Column) -> Column:
-    """Where a control that ended so stands among `position`s: behind all that its record's other controls ended."""
+    """The `position` of a control with this end: after everything that other controls of its record ended."""
     return end.log_offset * 2
 
 
 def _position(end: Column) -> Column:
-    """Until where a request that ended so was pending. In one dispatch-log record controls end before messages."""
+    """The position until which a request with this end was pending. In one dispatch-log record controls end before
+    messages."""
     return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
 
 
@@ -74,8 +75,8 @@ def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFr
 
 @remembered
 def _folding() -> tuple[list[Column], ...]:
-    """What is taken of requests, fates, moves, answers, and of answers that tell of another; how they are folded, and
-    what is made of that."""
+    """The columns of requests, fates, moves, answers, and answers that name another request; their aggregates; and the
+    result columns."""
     request = F.struct("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
     parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
     fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
@@ -109,7 +110,7 @@ def _folding() -> tuple[list[Column], ...]:
 
 
 def _with_kin(placed: DataFrame) -> DataFrame:
-    """Adds what only the requests of the same id can tell; one without an id is alone."""
+    """Adds the columns that need the requests with the same id; a request without an id is alone."""
     named, found = _kin_columns()
     return placed.select("*", *named).select(*placed.columns, *found)
 

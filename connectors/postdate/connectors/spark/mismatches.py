@@ -1,7 +1,7 @@
-"""The rules about content: is what was delivered, and what the dispatch log says, what the request asked for?
+"""Rules about content: do the delivered message and the dispatch log match the request?
 
-Expressions over the columns of `judge`'s facts. The partition is the one asked for, else the Java partitioner's for a
-number of partitions that the target may have had when the fate was committed.
+Expressions over the columns of `judge`'s facts. The expected partition is the requested one, otherwise that of the Java
+partitioner for a partition count that the target may have had when the fate was committed.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ def mismatch_problems() -> list[Problem]:
 
 
 def expected_headers(request_id: Column) -> Column:
-    """The names of the headers that a delivery adds to the message of a request with this id, null for none."""
+    """The names of the headers that a delivery adds to a message with this id; the id may be null."""
     return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
 
 
 def expected_partitions() -> Column:
-    """The partitions of the target to which the message may belong; null for a null key, to which any may.
+    """The possible partitions of the message in its target; null for a null key, for which any is possible.
 
-    Partitions are only ever added. Those that are known to have existed when the fate was committed count; a later one,
-    which got its first record after it, may have been added since. So the key is placed by each possible number.
+    Partitions are only ever added. Those that are known to have existed at the commit of the fate count. A partition
+    whose first record is later may have been added since. So the key is placed for each possible partition count.
     """
     known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
     counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))

@@ -1,9 +1,9 @@
 """Kafka's murmur2 of a record key as a column expression: the partition that a Java producer chooses.
 
-Spark's own `hash` is murmur3 with another seed and of no use here. The algorithm is that of Kafka's
-`org.apache.kafka.common.utils.Utils.murmur2`; where Spark has Kafka's library at hand, as it must to read Kafka, it is
-that function itself, called by compiled code. Otherwise it is spelled out: 32-bit arithmetic in bigint with a mask,
-whose products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key), the latter interpreted.
+Spark's own `hash` is murmur3 with another seed and cannot be used. The algorithm is that of Kafka's
+`org.apache.kafka.common.utils.Utils.murmur2`. If Spark has Kafka's library, which it needs to read Kafka, that function
+itself is called from compiled code. Otherwise it is spelled out: 32-bit arithmetic in bigint with a mask, whose
+products stay below 2**63 since the multiplier is below 2**31. Cost: O(length of the key); the latter is interpreted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _MASK = 0xFFFFFFFF
 
 
 def positive_murmur2(key: Column) -> Column:
-    """`toPositive(murmur2(key))` as bigint, null for a null key; modulo the partitions it is the Java partitioner's."""
+    """`toPositive(murmur2(key))` as bigint, null for a null key. Modulo the partition count, it is the Java
+    partitioner's."""
     of_kafka = kafkas_murmur2(key)
     return spelled_murmur2(key) if of_kafka is None else of_kafka
 
 
 def kafkas_murmur2(key: Column) -> Column | None:
-    """The same by Kafka's own function; None where Spark has no Kafka library, or takes no function of it."""
+    """The same by Kafka's own function; None if Spark has no Kafka library, or cannot call the function."""
     jvm: Any = getattr(SparkContext._active_spark_context, "_jvm", None)
     try:
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
@@ -70,14 +71,14 @@ def _number(digits: Column) -> Column:
 
 
 def _turned(word: Column) -> Column:
-    """A number of four bytes with the first one last: little-endian as big-endian."""
+    """A four-byte number with its bytes reversed: little-endian to big-endian."""
     low, high = F.shiftleft(word.bitwiseAND(F.lit(0xFF)), 24), F.shiftright(word, 24)
     inner = F.shiftleft(word.bitwiseAND(F.lit(0xFF00)), 8).bitwiseOR(F.shiftright(word, 8).bitwiseAND(F.lit(0xFF00)))
     return low.bitwiseOR(inner).bitwiseOR(high)
 
 
 def _tail(digits: Column, count: Column) -> Column:
-    """The `count`, up to three, bytes behind the last word, little-endian; 0 where there are none."""
+    """The remaining `count` bytes, up to three, after the last word, little-endian; 0 if there are none."""
     padded = F.rpad(F.when(count > 0, digits).otherwise(F.lit("")), 8, "0")
     return let(_number(padded), _turned)
 

@@ -1,4 +1,4 @@
-"""What an audit is asked to do. Immutable; checked when made."""
+"""The options of an audit. Immutable; validated on construction."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from postdate.connectors.spark.unanswered import MODES, Mode
 
 @dataclass(frozen=True)
 class AuditOptions(TopicsOptions):
-    """One audit. Raises JobUsageError where it makes no sense.
+    """One audit. Raises JobUsageError if the options are invalid.
 
-    `from_ms` and `to_ms` choose requests by their timestamp, epoch milliseconds, the upper one excluded. `targets`
-    empty: those that the requests name; otherwise only these are read. `verdicts` are the answers that the request
-    topics owe (`none`: those that are there are checked all the same). `state` is a directory or URL that holds the
-    tables of all audits that name it: an audit reads what is new since the last one, all of it. They keep closed rows
-    for `keep_days`. `html` is a file or URL for the page. `count_aborted` reads the targets a second time to count the
-    copies that aborted. `strict`: an audit that left something unverified has failed.
+    `from_ms` and `to_ms` select requests by timestamp, [from, to), epoch milliseconds. `targets`: only these are read;
+    empty: those that the requests name. `verdicts`: which answers the request topics must give; existing answers are
+    always checked. `state` is a directory or URL with the tables of all audits that name it: an audit then reads
+    everything that is new since the last one. The tables keep closed rows for `keep_days`. `html` is a file or URL for
+    the page. `count_aborted` reads the targets a second time to count records of aborted transactions. `strict`: the
+    audit fails if it left something unverified.
     """
 
     targets: tuple[str, ...] = ()

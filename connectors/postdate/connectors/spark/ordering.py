@@ -1,12 +1,12 @@
-"""Order: messages of one request partition with the same target and key leave by due time, then by request offset.
+"""Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
 
-A message that is behind another in its target, and was due before it, was overtaken if its request had been ingested
-when the other left: the dispatch-log record of that one says how far its owner had read (`next_request`). So a request
-that came too late for its place is not out of order. A message that was rescheduled is not looked at: its place changed
-while it waited. Null keys have no order. One that left more than ORDER_LATE_MS_MAX after it was due is not a violation:
-its target may have failed, and then order is not promised.
+A message was overtaken if it lies after another one in its target although it was due before, and its request had been
+ingested when the other left. The dispatch-log record of the other one tells how far its owner had read
+(`next_request`), so a request that arrived too late for its place is not out of order. Rescheduled messages are not
+checked, since their place changed while they waited. Null keys have no order. A message that left more than
+ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
 
-Most keys are in order, which one sort shows. Only the keys that are not are looked at closely.
+Most keys are in order, which one sort shows. Only the other keys are examined further.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _KEY = ("topic", "partition", "target", "place", "key_hash")
 
 
 def overtaken(messages: DataFrame, fates: DataFrame) -> DataFrame:
-    """One row for each message that was overtaken by another of its key: the origin, and `disorder`: a sentence
+    """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
     `text`, and `is_late` if the message left late.
 
-    `messages` as of `delivered_messages`, `fates` as of `fate_rows`. A message is compared with so many before it as
-    `ORDER_LOOKED_BACK_MAX` says. Cost: one shuffle and sort of all records, of some 60 bytes each.
+    `messages` as of `delivered_messages`, `fates` as of `fate_rows`. A message is compared with the
+    ORDER_LOOKED_BACK_MAX messages before it. Cost: one shuffle and sort of all records, of some 60 bytes each.
     """
     of_key = Window.partitionBy(*_KEY).orderBy("record_offset")
     place = F.struct("due_ms", "offset")
@@ -68,7 +68,7 @@ def _overtakes(other: Column) -> Column:
 
 
 def _left(fates: DataFrame) -> DataFrame:
-    """By origin when it left, how far its owner had read then, and whether it was ever rescheduled."""
+    """By origin: when it left, how far its owner had read then, and whether it was ever rescheduled."""
     fate = F.col("fate")
     return fates.groupBy(*ORIGIN).agg(
         F.min(F.when(fate.fate_name == "delivered", fate.next_request)).alias("next_request"),

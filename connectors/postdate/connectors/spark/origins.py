@@ -1,13 +1,13 @@
-"""The rows of the table `origins`: how judged rows become them, and which of them an audit needs again.
+"""The rows of the table `origins`: how they are derived from judged rows, and which of them an audit reads again.
 
-A row is in one of three states, and in the table's partition of that state and of the day on which it is due:
+A row is in one of three states; the table is partitioned by state and due day:
 
-    pending     it has not ended; judged again when something new names it, or when it is overdue
-    doubtful    something hides what would decide, or it was read before its request; judged again by each run
-    closed      it has ended; judged again only if something new names it
+    pending     it has not ended; judged again when a new record names it, or when it is overdue
+    doubtful    hidden records may decide it, or it was read before its request; judged again by each run
+    closed      it has ended; judged again only if a new record names it
 
-`facts` are what the rules need to judge a row again (`sides.folded`). A row that is delivered and plain needs none: the
-audit has compared its message, and its columns say the rest.
+`facts` are the input of the rules for judging a row again (`sides.folded`). A row that is delivered and plain needs
+none: the audit has compared its message, and its other columns suffice.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
 def form_of(facts: StructType) -> TableForm:
-    """The table for rows with such `facts`."""
+    """The form of the table for rows with such `facts`."""
     judged = StructType.fromDDL(", ".join(f"{name} {JUDGEMENT[name]}" for name in _JUDGED))
     assert isinstance(judged, StructType), "a judgement has columns"
     origin = StructType.fromDDL("topic string, partition int, offset bigint")
@@ -67,11 +67,11 @@ def form_of(facts: StructType) -> TableForm:
 
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
-    """The rows of the table of rows that are judged or lie ahead, with `STATE_COLUMNS`; and of each whether it
-    `was_carried`, whether it `is_told` and `is_fate_lost`, and its verdicts before, `told`.
+    """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
+    `was_carried`, `is_told`, `is_fate_lost`, and the earlier verdicts, `told`.
 
-    Ahead is what was read before the request that it names. `is_told`: the row breaks a rule, and an earlier run has
-    reported the same.
+    A row lies ahead if it was read before the request that it names. `is_told`: the row breaks a rule, and an earlier
+    run has reported the same.
     """
     is_told = F.coalesce(_holds(VIOLATIONS) & (F.col("verdicts") == F.col("told")), F.lit(False))
     return judged.select(
@@ -90,7 +90,7 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
 
 
 def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
-    """The rows of requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
+    """The rows for requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
     names = [name for name in requests.columns if name not in ORIGIN]
     kinds = {one.name: one.dataType for one in facts}
     given = {
@@ -108,7 +108,7 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
 
 
 def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
-    """The rows of requests in whole spans that were delivered: origin, `fate` as of `fate_rows`, `target`, `id` and
+    """The rows for delivered requests of whole spans: origin, `fate` as of `fate_rows`, `target`, `id` and
     `request_ms`."""
     fate = F.col("fate")
     given = {
@@ -127,7 +127,7 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table as `folded_judging` takes them: origin, `id`, `links`, `facts`, `verdicts`; and `state`,
+    """Rows of the table in the form for `folded_judging`: origin, `id`, `links`, `facts`, `verdicts`; and `state`,
     `due_day`."""
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
@@ -137,7 +137,7 @@ def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
 
 
 def recorded_due_day() -> Column:
-    """The due day that the first fate or record of an origin names; null without either.
+    """The due day in the first fate or record of an origin; null without either.
 
     The origin's row is in that partition of the table, unless the message was rescheduled.
     """
@@ -152,7 +152,7 @@ def is_due(before_ms: int) -> Column:
 
 
 def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
-    """Adds the columns that say where rows lie in the table."""
+    """Adds the columns by which the table is partitioned."""
     return rows.select(
         "*",
         F.lit(state).alias("state"),
@@ -169,8 +169,8 @@ def _judgement(given: dict[str, Column]) -> list[Column]:
 
 
 def _facts_of_plain(facts: StructType) -> Column:
-    """The facts of a row that was delivered and plain, as far as its columns say them: digests were compared and are
-    null, so nothing differs from them."""
+    """The facts of a plain, delivered row, from its other columns. Digests were compared and are null, so nothing
+    differs."""
     none = F.lit(None)
     kinds: dict[str, Any] = {one.name: one.dataType for one in facts}
     due_ms, at_ms = F.col("first_due_ms"), F.col("ended_ms")
@@ -207,13 +207,13 @@ def _facts_of_plain(facts: StructType) -> Column:
 
 
 def _holds(verdicts: Sequence[str]) -> Column:
-    """Whether a row's verdicts hold one of these; null if it was not judged."""
+    """Whether a row's verdicts contain one of these; null if it was not judged."""
     return F.exists("verdicts", lambda verdict: verdict.isin(*verdicts))
 
 
 @remembered
 def _outcome() -> Column:
-    """In a word what the verdicts say; null for a row that lies ahead."""
+    """The outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
     return (
         F.when(F.col("verdicts").isNull(), F.lit(None).cast("string"))
         .when(_holds(VIOLATIONS), "violated")
@@ -224,7 +224,7 @@ def _outcome() -> Column:
 
 
 def _day_of(at_ms: Column) -> Column:
-    """The day of an instant in UTC, null for null. A due time may lie in a year that a date does not hold."""
+    """The UTC day of an instant, null for null. A due time may be in a year that a date cannot represent."""
     bounded = F.least(F.greatest(at_ms, F.lit(0)), F.lit(_LAST_MS))
     return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
 
@@ -237,7 +237,7 @@ def _due_day() -> Column:
 
 @remembered
 def _state() -> Column:
-    """Closed is a row that has ended, if nothing that decided it is hidden or will be read again, and the requests were
+    """A row is closed if it has ended, nothing that decided it is hidden or will be read again, and the requests were
     read at least as far as its owner had read them when it ended."""
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
     is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))

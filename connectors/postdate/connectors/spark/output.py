@@ -1,6 +1,6 @@
-"""An audit's result for a person (a table on a terminal, plain lines elsewhere) and for a program (one JSON object).
+"""The result of an audit as text (a table on a terminal, plain lines elsewhere) and as one JSON object.
 
-The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Hole:
-    """Requests whose fates have left the dispatch log: nobody can judge them."""
+    """Requests whose fates have left the dispatch log, so that they cannot be judged."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Hole:
 
 @dataclass(frozen=True)
 class VerdictRecords:
-    """What was read of the verdicts topics: `required` is the mode asked for, the rest counts records."""
+    """The records of the verdicts topics: `required` is the mode, the others are counts."""
 
     required: str = "none"
     read: int = 0
@@ -73,9 +73,8 @@ class VerdictRecords:
 
 @dataclass(frozen=True)
 class StateOutcome:
-    """What an audit since the last one leaves under `path`: rows that stay `open`, rows `closed` by this `run`, the
-    violations of earlier runs that nobody has acknowledged (`standing`), and all that any run has judged, by verdict.
-    """
+    """The result of an incremental audit under `path`: rows that stay `open`, rows `closed` by this `run`, the
+    unacknowledged violations of earlier runs (`standing`), and the number of origins by verdict over all runs."""
 
     path: str
     run: int
@@ -87,8 +86,8 @@ class StateOutcome:
 
 @dataclass(frozen=True)
 class Outcome:
-    """All that an audit has to tell. Times are epoch milliseconds; `aborted_copies` None: not asked for. `picture` is
-    what the page at `html` draws, None where none was asked for."""
+    """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
+    data of the page at `html`; None without a page."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -108,7 +107,7 @@ class Outcome:
 
     @property
     def outcomes(self) -> Outcomes:
-        """How many requests of the topics were verified, how many were not, and why."""
+        """The number of verified and unverified requests of the topics, with reasons."""
         return self.summary.outcomes.with_outside(self._outside)
 
     @property
@@ -118,12 +117,12 @@ class Outcome:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no rule was broken, and all was verified that can be."""
+        """Whether no rule was broken, and everything verifiable was verified."""
         return not (self.summary.violations or self.standing or self.holes or self.unverified)
 
     @property
     def exit_code(self) -> int:
-        """4 while a violation is open, 1 if it could not judge, 5 if a strict audit left something, else 0."""
+        """4 while a violation is open, 1 if it could not judge, 5 if a strict audit left something, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
         return 1 if self.holes else 5 if self.strict and self.unverified else 0
@@ -135,7 +134,7 @@ class Outcome:
 
     @property
     def _outside(self) -> int:
-        """The records of the request topics outside the window; those of transactions' ends count too."""
+        """The number of offsets of the request topics outside the window, including transaction markers."""
         spans = [span for span in self.ranges if span.role == "requests"]
         before = sum(span.start - span.log_start for span in spans) if self.from_ms is not None else 0
         return before + (sum(span.high_watermark - span.end for span in spans) if self.to_ms is not None else 0)
@@ -205,7 +204,7 @@ def outcome_lines(found: Outcomes) -> list[str]:
 
 
 def range_lines(ranges: Iterable[Range]) -> list[str]:
-    """One line for each topic: what is read of it, and what open transactions hide."""
+    """One line for each topic: the offsets that are read, and what open transactions hide."""
     by_topic: dict[tuple[str, str], list[Range]] = {}
     for span in ranges:
         by_topic.setdefault((span.role, span.partition.topic), []).append(span)
@@ -233,7 +232,7 @@ def _range(span: Range) -> dict[str, Any]:
 
 
 def shown_verdicts(summary: Summary) -> list[str]:
-    """The verdicts worth a line: every kind of violation, of the others those that occur."""
+    """The verdicts to show: all kinds of violations, and the other verdicts that occur."""
     return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
 
 
@@ -265,7 +264,7 @@ def _sample_lines(summary: Summary) -> list[str]:
 
 
 def closing_lines(outcome: Outcome) -> list[str]:
-    """What is said last: notes, where things are, and whether all is well."""
+    """The last lines: notes, locations of results, and the overall result."""
     lines = list(outcome.notes)
     told = outcome.verdict_records
     if told.read:
