@@ -1,6 +1,7 @@
-"""One self-contained HTML page: headings, figures, tables and charts, in light and dark, without network or script.
+"""One self-contained HTML page: headings, figures, tables and charts, in light and dark mode, without network or
+script.
 
-Everything that came from a topic is escaped. Pure functions to text.
+All text from topics is escaped. Pure functions to text.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ def section(heading: str, *parts: str) -> str:
 
 
 def figures(pairs: Sequence[tuple[str, str]]) -> str:
-    """A row of large figures: value, and what it is."""
+    """A row of large figures: the value, and its label."""
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(what)}</span></div>" for value, what in pairs)
     return f'<div class="figures">{cells}</div>'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Sequence[str] = ()) -> str:
-    """A table; numbers stand right. `marks` gives each row a class, "" for none."""
+    """A table; numbers are right-aligned. `marks` gives each row a CSS class, "" for none."""
     if not rows:
         return '<p class="nothing">none</p>'
     numeric = [
@@ -79,7 +80,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], marks: Seque
 
 
 def paragraph(text: str, mark: str = "") -> str:
-    """A paragraph, with a class where `mark` is not empty."""
+    """A paragraph, with a CSS class if `mark` is not empty."""
     return f'<p class="{mark}">{escape(text)}</p>' if mark else f"<p>{escape(text)}</p>"
 
 

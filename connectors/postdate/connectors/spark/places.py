@@ -1,4 +1,4 @@
-"""Directories and URLs, by the file systems that Spark itself knows."""
+"""Directories and URLs, through Spark's file systems."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from postdate.connectors.spark.errors import CannotRun, JobUsageError
 
 
 def require_new(spark: SparkSession, path: str, option: str) -> None:
-    """Raises JobUsageError where `path` exists, before hours of work end there; `option` names it to the person."""
+    """Raises JobUsageError if `path` exists, before hours of work are wasted; `option` is its name in the message."""
     place, system = located(spark, path)
     if system.exists(place):
         raise JobUsageError(f"{path} exists already: name a new directory for {option}.")
 
 
 def write_text(spark: SparkSession, path: str, text: str) -> None:
-    """Writes a file, in place of the one that is there; a path that names no file system is one of this machine.
+    """Writes a file, replacing an existing one; a path without a file system is on this machine.
 
-    Raises CannotRun where it cannot be written.
+    Raises CannotRun if it cannot be written.
     """
     try:
         if "://" not in path:

@@ -1,4 +1,4 @@
-"""What an audit is doing, for a person: sentences on standard error, and a bar while Spark works on a terminal.
+"""The progress of a job for a person: sentences on standard error, and a bar on a terminal while Spark works.
 
 The bar's thread only reads Spark's status tracker and ends with its context.
 """
@@ -18,7 +18,7 @@ _LOOK_S = 0.3
 
 
 class Reporter:
-    """Says what is going on; all of it on standard error, so that standard output is the result alone."""
+    """Prints progress to standard error, so that standard output contains only the result."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(file=sys.stderr, highlight=False, soft_wrap=True)
@@ -29,7 +29,7 @@ class Reporter:
 
     @contextmanager
     def working(self, spark: SparkSession, what: str) -> Iterator[None]:
-        """Says `what`, and on a terminal shows how many of Spark's tasks are done until the context ends."""
+        """Prints `what`; on a terminal, shows the number of finished Spark tasks until the context ends."""
         if not self._console.is_terminal:
             self.say(f"{what} …")
             yield

@@ -1,4 +1,4 @@
-"""Records of targets and dead letters to rows: what was delivered for which request."""
+"""Converts records of targets and dead letters to rows: the deliveries and dead letters of each request."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
 
 
 def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
-    """One row for each record, with the message itself in place of its digests: the origin, null where that names none
-    of `requests`; where it lies (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers;
-    and what Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
+    """One row for each record, with the message itself instead of its digests: the origin, null if it names none of
+    `requests`; its place (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers; the
+    headers that Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
 
-    `own_headers` are the names of the last headers, as many as the record has of Postdate's: where other headers stand
-    between or behind them, it differs from what a delivery has.
+    `own_headers` are the names of the last headers, as many as the record has of Postdate's. If other headers are among
+    or after Postdate's, it differs from that of a normal delivery.
     """
     for columns in _message_steps(tuple(requests)):
         records = records.select(*columns)
@@ -47,9 +47,9 @@ def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame
 def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
     """The columns of each step.
 
-    Each text is looked up once, in a step of its own, and so is what is made of it: what a later step names more than
-    once, Spark leaves where it is, and what it writes for one step stays short enough for the JVM to compile. There is
-    no condition: to answer one, Spark would look up and parse everything a second time.
+    Each text is looked up once, in a separate step, and so are values derived from it. Spark does not inline a column
+    that a later step names more than once, and the code of one step stays short enough for the JIT compiler. There are
+    no conditions, since Spark would look up and parse everything a second time to evaluate one.
     """
     headers, places = F.col("headers"), ("origin_topic", "origin_partition", "origin_offset")
     kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
@@ -84,8 +84,8 @@ def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
 
 
 def digested_records(messages: DataFrame) -> DataFrame:
-    """Rows as of `delivered_messages`, those that have an origin: it, and a struct `record` with digests instead of the
-    message."""
+    """Rows as of `delivered_messages` that have an origin: the origin, and a struct `record` with digests instead of
+    the message."""
     found = messages.where(F.col("topic").isNotNull() & F.col("offset").isNotNull())
     return found.select("topic", "partition", "offset", _record())
 
@@ -105,14 +105,14 @@ def _record() -> Column:
 
 
 def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """The dead letters whose origin is none of their own request topic: `place`, and a sentence `problem`."""
+    """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
     place = F.concat_ws("/", "topic", "partition", "offset")
     strange = _letters(records).where(~_is_own_letter(requests_of))
     return strange.select(place.alias("place"), _problem("a dead letter"))
 
 
 def unreadable_records(messages: DataFrame) -> DataFrame:
-    """The same of rows as of `delivered_messages` that have a `postdate-origin` which is no origin."""
+    """The same for rows as of `delivered_messages` with an invalid `postdate-origin`."""
     place = F.concat_ws("/", "target", "place", "record_offset")
     return messages.where("is_garbled").select(place.alias("place"), _problem("a record"))
 
@@ -134,8 +134,8 @@ def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
 def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judges_refusals: bool = True) -> DataFrame:
     """One row for each dead letter of its own request topic: the origin, and a struct `letter`.
 
-    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` no refusal is unfounded:
-    what a request in a dialect says is not in the headers that are looked at.
+    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` refusals are not checked:
+    the parameters of a request in a dialect are not in the headers that the audit reads.
     """
     return _by_origin(_letters(records).where(_is_own_letter(requests_of)), _letter(judges_refusals))
 

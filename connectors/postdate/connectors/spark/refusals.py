@@ -1,8 +1,8 @@
-"""Refusals: does a request give the reason for which its dead letter says it was refused?
+"""Refusals: does the request justify the reason of its dead letter?
 
-Judged are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
-`bad-time`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter, which must be
-those of the request; the times are what the audit itself reads in the request. Columns over a dead letter.
+Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
+`bad-time`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter, which must
+equal those of the request; the times are the audit's own interpretation of the request. Columns over a dead letter.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _DEAD = f"{names.PREFIX}dead-"
 
 
 def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
-    """The reason of a dead letter if the `headers` of its request do not give it; else null.
+    """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
 
-    `topic` and `partition` are those of the request. Of `bad-time` see `is_time_readable`.
+    `topic` and `partition` are those of the request. For `bad-time`, see `is_time_readable`.
     """
     ours = F.filter(headers, is_ours)
     our_names = F.transform(ours, lambda header: header.key)
@@ -48,7 +48,7 @@ def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition:
 
 
 def is_time_readable(letter: Column, request: Column) -> Column:
-    """Whether a request refused as `bad-time` has a due time and a grace that can be read."""
+    """Whether a request refused as `bad-time` has a valid due time and grace."""
     grace = ~letter.has_grace | request.grace_ms.isNotNull()
     # A record without a timestamp is refused so whatever its headers.
     due = request.due_ms.isNotNull() & (request.request_ms >= 0)
@@ -60,7 +60,7 @@ def _is_known(name: Column) -> Column:
 
 
 def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:
-    """An id that is empty, too long or not UTF-8, or an origin that is none of this partition."""
+    """An id that is empty, too long or not UTF-8, or an origin that is not in this partition."""
     id_, origin = first_value(headers, names.ID), parsed_origin(first_value(headers, names.ORIGIN).cast("string"))
     length = F.coalesce(F.octet_length(id_), F.lit(0))
     is_bad = (length < 1) | (length > ID_BYTES_MAX) | ~F.coalesce(F.is_valid_utf8(id_.cast("string")), F.lit(True))

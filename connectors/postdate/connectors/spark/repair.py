@@ -1,10 +1,10 @@
-"""Repair: what an audit calls missing is asked for anew, once, where nothing else can deliver it any more.
+"""Repair: requests once more what an audit reports as missing, if nothing else can deliver it any more.
 
-1. Read what the audit has left: the origins that it calls missing.
-2. Read what the topics say of them now: requests from the first of them on, dispatch log, store topic, targets.
-3. Tell what cannot be repaired, and why (`repair_rows`).
-4. Send the rest as a bulk schedule does, each with an id that is derived from its origin. An id that has a request on
-   the topic already is left out, so a second repair does nothing twice.
+1. Read from the audit's state the origins that it reports as missing.
+2. Read their present state from the topics: requests from the first of them on, dispatch log, store topic, targets.
+3. Report which of them cannot be repaired, and why (`repair_rows`).
+4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
+   topic is skipped, so a second repair sends nothing twice.
 
 Two repairs at the same time do not see each other's requests: run one at a time.
 """
@@ -54,10 +54,10 @@ Ranges = dict[Partition, Range]
 
 
 def run_repair(options: RepairOptions) -> int:
-    """Repairs, or with a dry run tells what it would; returns the exit code.
+    """Repairs, or with a dry run reports what it would do; returns the exit code.
 
-    0: all that is missing is repaired, or would be. 1: something cannot be, or Kafka or Spark did not allow it. 2:
-    asked amiss.
+    0: everything missing is repaired (dry run: can be repaired). 1: something cannot be, or an error of Kafka or Spark.
+    2: invalid options.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
@@ -71,7 +71,7 @@ def run_repair(options: RepairOptions) -> int:
 def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> RepairOutcome:
     """Repairs with a session that can read Kafka.
 
-    Raises JobUsageError where no audit has left anything, CannotRun where the cluster or Spark did not allow it.
+    Raises JobUsageError if there is no audit's state, CannotRun for errors of the cluster or Spark.
     """
     with _Repair.begun(spark, options, reporter) as begun:
         return begun.outcome()
@@ -91,9 +91,8 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
 
 
 def provable_from_ms(spans: list[Range]) -> int:
-    """From when on each record that was delivered to a topic is still there: since its first record, and since the last
-    one that retention may have taken. A fate is committed up to a transaction later than its record.
-    """
+    """The time from which every record that was delivered to a topic is still there: that of its first record, and of
+    the last one that retention may have deleted. A fate is committed up to a transaction later than its record."""
     firsts = [span.first_ms for span in spans if span.first_ms >= 0]
     lost_ms = max(span.lost_before_ms for span in spans)
     return max(min(firsts), lost_ms + COMMIT_MS_MAX + 1 if lost_ms >= 0 else 0) if firsts else NEVER_MS
@@ -101,7 +100,7 @@ def provable_from_ms(spans: list[Range]) -> int:
 
 @dataclass(frozen=True)
 class _Repair(Job[RepairOptions]):
-    """One repair under way."""
+    """One running repair."""
 
     could_not = "Spark could not read or send"
 
@@ -160,7 +159,8 @@ class _Repair(Job[RepairOptions]):
         return repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
 
     def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
-        """What lies on the targets of the missing requests now, and from when on nothing of it has gone.
+        """The present records of the missing requests on their targets, and the time from which the targets are
+        complete.
 
         Raises CannotRun: they name too many targets.
         """
@@ -183,10 +183,10 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
-        """What is read of requests, dispatch log, store topic and, once more, dispatch log; fixed in this order.
+        """The ranges of requests, dispatch log, store topic and, a second time, dispatch log; fixed in this order.
 
-        Low-water marks are those of the first look at the log: what was let go of before it is on the store topic when
-        that is looked at, or has ended by the second look. Raises CannotRun where an open transaction hides an end.
+        Low-water marks are those of the first reading of the log. A request below them is on the store topic when that
+        is read, or has ended by the second reading. Raises CannotRun if an open transaction hides an end.
         """
         own, settle_ms = self.options.own(), self.options.settle_ms
         since_ms = margin_before(min(ms for _, ms in first.values()))
@@ -207,7 +207,7 @@ class _Repair(Job[RepairOptions]):
         return requests, log, store, again
 
     def _told(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
-        """With what cannot be repaired."""
+        """Adds the requests that cannot be repaired."""
         counts = {row["reason"]: row["count"] for row in planned.groupBy("reason").count().collect()}
         bad = planned.where("reason is not null").orderBy(*("topic", "partition", "offset"))
         shown = bad.select("topic", "partition", "offset", "reason", "detail").limit(self.options.samples).collect()
@@ -219,7 +219,7 @@ class _Repair(Job[RepairOptions]):
         return replace(found, repairable=repairable, reasons=counts, samples=samples)
 
     def _sent(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
-        """Sends what can be repaired, or looks what would be sent."""
+        """Sends the repairable requests, or in a dry run checks what would be sent."""
         if not found.repairable:
             return found
         require_plausible(found, self.options)
@@ -237,6 +237,6 @@ class _Repair(Job[RepairOptions]):
         )
 
     def _origin(self, row: str) -> str:
-        """The origin that the id of a row names, in the beginning of its JSON."""
+        """The origin in the id of a row, from the beginning of its JSON."""
         found = _ID.search(row)
         return f"{self.options.requests}/{found[1]}" if found is not None else row

@@ -3,8 +3,8 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/connectors/spark/repair_main.py --bootstrap-server HOST:PORT s3a://bucket/postdate-audit
 
-Exit codes are those of `postdate repair`: 0 all that is missing is repaired, or with a dry run would be, 2 usage, 1
-something cannot be repaired, or Kafka or Spark did not allow it.
+Exit codes are those of `postdate repair`: 0 everything missing is repaired (dry run: can be repaired), 2 usage, 1
+something cannot be repaired, or an error of Kafka or Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a repair is asked to do. Immutable; checked when made."""
+"""The options of a repair. Immutable; validated on construction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics
 
 @dataclass(frozen=True)
 class RepairOptions(SendingOptions, ReadingOptions):
-    """One repair. Raises JobUsageError where it makes no sense.
+    """One repair. Raises JobUsageError if the options are invalid.
 
-    `audited` is the state of an audit, a directory or URL. Without `apply` nothing is sent. With `any_share` any number
-    is, whatever the share of the audited requests.
+    `audited` is the state of an audit, a directory or URL. Without `apply` nothing is sent. With `any_share` there is
+    no limit on the share of the audited requests.
     """
 
     audited: str
@@ -37,14 +37,14 @@ class RepairOptions(SendingOptions, ReadingOptions):
         return True
 
     def own(self) -> OwnTopics:
-        """The request topic and those that belong to it."""
+        """The request topic and its own topics."""
         return OwnTopics.of(self.requests)
 
     def own_topics(self) -> tuple[OwnTopics, ...]:
         return (self.own(),)
 
     def bulk(self) -> BulkOptions:
-        """How the requests are sent: those that were sent before are left out, those that are refused are told."""
+        """The options for sending the requests: those that were sent before are skipped, refused ones are reported."""
         return BulkOptions(
             self.bootstrap_servers,
             self.requests,

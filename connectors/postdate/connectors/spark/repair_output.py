@@ -1,6 +1,6 @@
-"""A repair's result for a person and for a program (one JSON object).
+"""The result of a repair as text and as one JSON object.
 
-The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from postdate.connectors.spark.repair_rows import ENDED
 
 @dataclass(frozen=True)
 class Unrepaired:
-    """A missing request that is left as it is: its origin, the reason by name, and a sentence."""
+    """A missing request that is not repaired: its origin, the reason by name, and a sentence."""
 
     origin: str
     reason: str
@@ -25,11 +25,11 @@ class Unrepaired:
 
 @dataclass(frozen=True)
 class RepairOutcome:
-    """All that a repair has to tell.
+    """The result of a repair.
 
-    `missing` counts what the audit has found of this request topic, `elsewhere` of others; `judged` all that it
-    has judged of this one. `already` have been asked
-    for anew by an earlier repair, `repairable` would be by this one, `sent` were. `reasons` counts the rest.
+    `missing` counts the missing requests of this request topic, `elsewhere` those of others; `judged` all audited
+    requests of this one. `already`: requested again by an earlier repair. `repairable`: would be sent by this one.
+    `sent`: were sent. `reasons` counts the rest.
     """
 
     requests: str
@@ -47,7 +47,7 @@ class RepairOutcome:
 
     @property
     def exit_code(self) -> int:
-        """1 where something that is missing cannot be repaired, else 0; what has ended since needs no repair."""
+        """1 if something missing cannot be repaired, otherwise 0; a request that has ended since needs no repair."""
         return 1 if self.reasons.keys() - {ENDED} else 0
 
 

@@ -1,19 +1,20 @@
-"""Which requests that an audit calls missing can be asked for anew, and which cannot, and why. DataFrame to DataFrame.
+"""Decides which missing requests can be requested again, and for what reason others cannot. DataFrame to DataFrame.
 
-A request may be repaired only where nothing can deliver it any more: its fate says `delivered` and its record is not
-there, or its shard has let go of it (its offset lies below the low-water mark, and the store topic does not have it)
-without a fate. What a sidecar still holds, or has not read yet, it delivers once it runs: asking for it anew would make
-two of it. So the reasons below are looked for in this order, in what the topics say *now*, not when they were audited:
+A request may be repaired only if nothing can deliver it any more. Either its fate says `delivered` and its record is
+not there, or its shard no longer holds it (its offset lies below the low-water mark, and it is not on the store topic)
+and there is no fate. A request that a sidecar still holds, or has not read yet, is delivered once a sidecar runs, and a
+repair would duplicate it. So these reasons are checked in this order, from the *present* topics, not those at the time
+of the audit:
 
-control       a cancel or reschedule: what it meant cannot be told any more
+control       a cancel or reschedule: its intent cannot be determined any more
 ended         it has ended since the audit
-on-target     its record lies on its target after all
+on-target     its record is on its target after all
 record-gone   its target has lost records of that time, hides some, or was created again: it may have been delivered
 unknown       fates of its time have left the dispatch log: it may have ended
-stored        it lies on the store topic, from where its shard loads it
+stored        it is on the store topic, from where its shard loads it
 request-gone  its record has left the request topic
-held          its shard has not let go of it: is a sidecar running, is the shard halted?
-acted-on      a later request of its id, or a control that names it: whether it is still wanted is for a person to say
+held          its shard still holds it: is a sidecar running, is the shard halted?
+acted-on      a later request of its id, or a control that names it: a person must decide whether it is still wanted
 unreadable    it names no target or no time
 expired       its grace is over: it would become a dead letter
 """
@@ -43,7 +44,8 @@ PROVABLE = "target string, provable_from_ms bigint"
 
 
 def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
-    """The origins of a request topic that an audit calls missing, with the `fate` and `last_due_ms` that it saw."""
+    """The missing origins of a request topic in an audit's state, with the `fate` and `last_due_ms` that the audit
+    saw."""
     rows = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") == requests))
     return rows.select(*ORIGIN, "action", "request_ms", "last_due_ms", "fate")
 
@@ -66,7 +68,8 @@ def stored_offsets(records: DataFrame) -> DataFrame:
 
 
 def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
-    """The origins of `missing` whose id a later request has, or that a control names, with the last such offset.
+    """The origins of `missing` with a later request of the same id, or a control that names them, and the last such
+    offset.
 
     `asked` as in `understood_rows`: the requests from the first missing one on. Cost: two joins with few rows.
     """
@@ -90,7 +93,7 @@ def repair_rows(
     targets: DataFrame,
     now_ms: int,
 ) -> DataFrame:
-    """One row for each missing origin: the message and when it was due, and `reason` and `detail` where it cannot be.
+    """One row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be repaired.
 
     `missing` as `missing_rows`, `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as `stored_offsets`,
     `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as `PROVABLE`. Cost:
@@ -127,7 +130,8 @@ def repair_rows(
 
 
 def requests_of(repairable: DataFrame) -> DataFrame:
-    """The rows without a reason as a table for `bulk.schedule`: due when they were, so a grace ends when it did."""
+    """The rows without a reason as a table for `bulk.schedule`, with their original due times, so that a grace ends as
+    before."""
     return repairable.where("reason is null").select(
         *("id", "target", "key", "value", "headers"),
         F.col("last_due_ms").alias("at"),
@@ -141,7 +145,7 @@ def _reason(name: str, detail: Column) -> Column:
 
 
 def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
-    """The reasons in their order: name, whether it holds, and a sentence."""
+    """The reasons in their order: name, condition, and a sentence."""
     is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
     is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
     mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))

@@ -1,9 +1,9 @@
-"""The load and lateness report: what falls due when, and how late what was delivered was.
+"""The load and lateness report: upcoming load, and the lateness of past deliveries.
 
-1. Fix the ends: requests, store topic, then dispatch log, so that a request without fate has none when it is read.
-2. Bring requests, stored requests and fates together by origin (`report_rows`): ahead is what has no final fate.
+1. Fix the end offsets: requests, store topic, then dispatch log, so that a request without a fate had none when read.
+2. Group requests, stored requests and fates by origin (`report_rows`): a message without a final fate is ahead.
 3. Group by minute, hour, target and partition; percentiles are exact.
-4. Tell, on the terminal, as Parquet, as a page.
+4. Report on the terminal, as Parquet, as a page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _MINUTE_MS = 60_000
 
 
 def run_report(options: ReportOptions) -> int:
-    """Reports, writes the outcome to standard output; returns the exit code: 0 told, 1 could not, 2 asked amiss."""
+    """Reports, writes the outcome to standard output; returns the exit code: 0 success, 1 failure, 2 invalid
+    options."""
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
         outcome = report(spark, options, reporter)
@@ -56,9 +57,9 @@ def run_report(options: ReportOptions) -> int:
 
 
 def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:
-    """Reports with a session that can read Kafka, and writes the tables where `options.write` says.
+    """Reports with a session that can read Kafka, and writes the tables to `options.write`, if given.
 
-    Raises CannotRun where the cluster or Spark did not allow it, JobUsageError where `options.write` exists already.
+    Raises CannotRun for errors of the cluster or Spark, JobUsageError if `options.write` exists already.
     """
     if options.write is not None:
         require_new(spark, options.write, "--write")
@@ -68,7 +69,7 @@ def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> R
 
 @dataclass(frozen=True)
 class _Report(Job[ReportOptions]):
-    """One report under way."""
+    """One running report."""
 
     could_not = "Spark could not read the topics"
 
@@ -106,7 +107,7 @@ class _Report(Job[ReportOptions]):
         )
 
     def _rows(self) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
-        """What is ahead, what is behind, and what hides a part of it."""
+        """The upcoming messages, the delivered ones, and notes about what is hidden."""
         options, own = self.options, self.options.own_topics()
         requests = self._fixed("requests", [one.requests for one in own])
         store = self._fixed("store", [one.store for one in own])
@@ -133,7 +134,7 @@ class _Report(Job[ReportOptions]):
         return [*fixed_ranges(self.cluster, role, existing(self.cluster, topics), settle_ms=settle_ms).values()]
 
     def _groups(self, groups: DataFrame) -> tuple[Group, ...]:
-        """The groups as dictionaries; the largest, where there are more than anybody reads."""
+        """The groups as dictionaries; only the largest, if there are too many."""
         rows = groups.orderBy(F.desc("messages"), "by", "name").limit(GROUPS_MAX).collect()
         return tuple(row.asDict() for row in rows)
 

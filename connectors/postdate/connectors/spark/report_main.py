@@ -3,7 +3,7 @@
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
         …/postdate/connectors/spark/report_main.py --bootstrap-server HOST:PORT --html s3a://bucket/postdate.html
 
-Exit codes are those of `postdate report`: 0 told, 2 usage, 1 Kafka or Spark did not allow it.
+Exit codes are those of `postdate report`: 0 success, 2 usage, 1 an error of Kafka or Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a load and lateness report is asked to tell. Immutable; checked when made."""
+"""The options of a load and lateness report. Immutable; validated on construction."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from postdate.connectors.spark.limits import LATE_DEFAULT, LATE_MAX
 
 @dataclass(frozen=True)
 class ReportOptions(TopicsOptions):
-    """One report. Raises JobUsageError where it makes no sense.
+    """One report. Raises JobUsageError if the options are invalid.
 
-    `since_ms`: lateness of what was delivered from then on, epoch ms; what is ahead is always all of it. `late`: how
-    many of the latest messages are named. `write` is a new directory or URL for Parquet, `html` a file or URL for the
-    page.
+    `since_ms`: include lateness of messages delivered from then on, epoch ms; the upcoming load is always complete.
+    `late`: the number of latest messages to list. `write` is a new directory or URL for Parquet, `html` a file or URL
+    for the page.
     """
 
     since_ms: int | None = None

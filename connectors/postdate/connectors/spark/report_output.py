@@ -1,6 +1,6 @@
-"""A report for a person (aligned lines) and for a program (one JSON object).
+"""The result of a report as text (aligned lines) and as one JSON object.
 
-The keys of the JSON are a contract: new ones may come, none changes its meaning or goes.
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Group = dict[str, Any]
 
 @dataclass(frozen=True)
 class ReportOutcome:
-    """All that a report has to tell. Times are epoch milliseconds.
+    """The result of a report. Times are epoch milliseconds.
 
-    `ahead` counts messages that are due, `overdue` those that should have been delivered by now, `stored` those on the
-    store topic. `load` is what is ahead by time, `loads` and `lateness` by hour, target and partition; `late` are the
-    latest messages that were delivered.
+    `ahead` counts pending messages, `overdue` those that should have been delivered by now, `stored` those on the store
+    topic. `load` is the upcoming load over time, `loads` and `lateness` are by hour, target and partition; `late` lists
+    the delivered messages with the highest lateness.
     """
 
     requests: tuple[str, ...]
@@ -80,12 +80,12 @@ def as_report_json(outcome: ReportOutcome) -> dict[str, Any]:
 
 
 def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
-    """What is ahead, for a table: name, messages, bytes."""
+    """The upcoming load as table rows: name, messages, bytes."""
     return [(spelled_name(one), one["messages"], one["size_bytes"]) for one in outcome.by(outcome.loads, by)]
 
 
 def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
-    """How late what is behind was, for a table: name, messages, percentiles in ms."""
+    """The lateness of past deliveries as table rows: name, messages, percentiles in ms."""
     return [
         (spelled_name(one), one["messages"], *(one[name] for name in SPREAD))
         for one in outcome.by(outcome.lateness, by)
@@ -93,7 +93,7 @@ def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
 
 
 def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
-    """The latest messages, for a table: origin, target, due, lateness in ms."""
+    """The latest messages as table rows: origin, target, due, lateness in ms."""
     return [
         (one["origin"], one["target"] or "unknown", spelled_instant(one["due_ms"]), one["lateness_ms"])
         for one in outcome.late
@@ -101,7 +101,7 @@ def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
 
 
 def spelled_name(group: Group) -> str:
-    """The name of a group; of an hour, when it begins."""
+    """The name of a group; for an hour, its start."""
     return spelled_instant(int(group["name"]))[:16] if group["by"] == "hour" else str(group["name"])
 
 
@@ -128,7 +128,7 @@ def _lines(outcome: ReportOutcome) -> list[str]:
 
 
 def _aligned(heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """A table in columns, names to the left and numbers to the right; what is more than a person reads is counted."""
+    """A table in columns, names left-aligned and numbers right-aligned; rows beyond the limit are only counted."""
     if not rows:
         return []
     shown = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows[:ROWS_SHOWN]]

@@ -1,4 +1,4 @@
-"""The page of a report: what is ahead, how late what is behind was, by hour, target and partition."""
+"""The page of a report: upcoming load, and lateness by hour, target and partition."""
 
 from __future__ import annotations
 

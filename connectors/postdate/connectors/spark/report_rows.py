@@ -1,8 +1,8 @@
-"""What is ahead, and how late what is behind was: requests, fates and the store topic to rows. DataFrame to DataFrame.
+"""The rows of a report: upcoming messages and past deliveries, from requests, fates and the store topic.
 
-A message is ahead when its request is there, on its topic or on the store topic, and has no final fate. What a sidecar
-has not read yet is ahead too, whether it will be refused or not; a control acts once a sidecar has carried it out.
-Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit.
+A message is ahead if its request is on its topic or on the store topic, and has no final fate. This includes requests
+that no sidecar has read yet, even if they will be refused; a control takes effect once a sidecar has carried it out.
+Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit. DataFrame to DataFrame.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ BY: Final = ("all", "hour", "target", "partition")
 
 
 def ended_rows(fates: DataFrame) -> DataFrame:
-    """One row for each origin with a fate: its first final fate `end`, null without, and `due_ms` by what it says.
+    """One row for each origin with a fate: its first final fate `end`, null without one, and `due_ms` according to the
+    fates.
 
-    Due is the due time of the last move, else the first one; null where neither is known. Cost: one shuffle of fates.
+    The due time is that of the last move, otherwise the first one; null if neither is known. Cost: one shuffle of
+    fates.
     """
     row = F.struct(
         *(f"fate.{name}" for name in ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "at_ms"))
@@ -49,7 +51,7 @@ def ended_rows(fates: DataFrame) -> DataFrame:
 
 
 def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
-    """The requests that store topics still have: origin, `target`, `due_ms`, `size_bytes`.
+    """The requests in the store topics: origin, `target`, `due_ms`, `size_bytes`.
 
     `requests_of` gives the request topic of each store topic.
     """
@@ -75,7 +77,8 @@ def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame
 
 
 def sized_requests(asked: DataFrame) -> DataFrame:
-    """What is asked for: origin, `target`, `due_ms`, `size_bytes` of the record. `asked` as in `understood_rows`."""
+    """The schedule requests: origin, `target`, `due_ms`, `size_bytes` of the record. `asked` as in
+    `understood_rows`."""
     schedules = asked.where("action = 'schedule' AND target IS NOT NULL AND due_ms IS NOT NULL")
     size = _size_bytes(F.col("own_key"), F.col("value"), F.col("headers"))
     return schedules.select(*ORIGIN, "target", "due_ms", size.alias("size_bytes"))
@@ -100,8 +103,8 @@ def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> Data
 
 
 def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
-    """One row for each delivered message: origin, `target` (null: its request has left the topic), `due_ms`,
-    `ended_ms`, `lateness_ms`; of what was delivered from `since_ms` on."""
+    """One row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the topic),
+    `due_ms`, `ended_ms`, `lateness_ms`."""
     delivered = ended.where("end = 'delivered' AND due_ms IS NOT NULL")
     if since_ms is not None:
         delivered = delivered.where(F.col("ended_ms") >= since_ms)
@@ -112,7 +115,7 @@ def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> 
 
 
 def load_table(ahead: DataFrame) -> DataFrame:
-    """What is ahead by `by` and `name`: `messages`, `size_bytes`. Cost: one shuffle of partial sums."""
+    """The upcoming load by `by` and `name`: `messages`, `size_bytes`. Cost: one shuffle of partial sums."""
     return (
         _grouped(ahead)
         .groupBy("by", "name")
@@ -121,7 +124,7 @@ def load_table(ahead: DataFrame) -> DataFrame:
 
 
 def lateness_table(behind: DataFrame) -> DataFrame:
-    """How late messages were by `by` and `name`: `messages`, percentiles (nearest rank, no estimate) and `max`."""
+    """The lateness by `by` and `name`: `messages`, percentiles (nearest rank, exact) and `max`."""
     exact = (
         F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY lateness_ms)").alias(name)
         for name, share in PERCENTILES

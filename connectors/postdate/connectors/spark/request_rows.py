@@ -1,15 +1,15 @@
-"""Records of request topics to rows: what each request asks for, worked out from its headers alone.
+"""Converts records of request topics to rows: the parameters of each request, from its headers alone.
 
 topic partition offset   the origin
 request_ms               the record's timestamp, epoch ms
-action target            as asked; `schedule` unless another action is named
-due_ms                   first due time; null where the request names none, several, or one that cannot be read
+action target            as in the request; `schedule` unless another action is named
+due_ms                   first due time; null if the request names none, several, or an unreadable one
 id acts_on               the caller's id, and the offset that a control names by origin in its own partition
-grace_ms                 how late it may be delivered; null without end
-partition_asked          of `postdate-partition`, null where absent
+grace_ms                 how late it may be delivered; null: unlimited
+partition_asked          of `postdate-partition`, null if absent
 key_hash                 positive murmur2 of the target key, null for a null key
 key_digest …             of the message: target key, value, untouched headers
-own_key_digest …         of the record as sent: its own key, all headers; what a dead letter repeats
+own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _USUAL = (names.TOPIC, *names.TIMES, names.ID)
 def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
     """The rows described above, one for each record of request topics; `levels_ms` is their level table.
 
-    If the request topics take the headers of other schedulers, Python reads the requests that have any but Postdate's
-    own (`dialect_rows`); the records are then read twice.
+    If the request topics have dialects, Python reads the requests with other headers than Postdate's own
+    (`dialect_rows`); the records are then read twice.
     """
     return digested_requests(understood_rows(records, levels_ms, dialects))
 
 
 def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
-    """The same with the message itself in place of its digests: `key`, `value` and `data`, the untouched headers; and
+    """The same with the message itself instead of its digests: `key`, `value` and `data`, the untouched headers; and
     `own_key` and `headers` of the record as sent."""
     if dialects.are_on:
         others = records.where(~_is_in_own_headers())
@@ -66,13 +66,13 @@ def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: Dial
 
 
 def _is_in_own_headers() -> Column:
-    """Whether a record has headers, all of them Postdate's own, and a value: then it speaks no dialect."""
+    """Whether a record has headers, all of them Postdate's own, and a value: then it uses no dialect."""
     headers = present(F.col("headers"))
     return (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
 
 
 def parsed_origin(text: Column) -> Column:
-    """An origin's text as a struct of topic, partition, offset, each null where the text is no origin."""
+    """An origin's text as a struct of topic, partition, offset; each null if the text is not an origin."""
     topic, partition, offset = _origin_parts(text)
     is_sound = _is_origin(text, topic, partition, offset)
     return F.struct(
@@ -83,10 +83,11 @@ def parsed_origin(text: Column) -> Column:
 
 
 def origin_steps(carried: Sequence[str], text: str, names: Sequence[str]) -> list[list[Column]]:
-    """The columns of three steps by which rows with `carried` and `text`, the text of an origin, become rows with
-    `carried` and its parts by these names, each null where it is none.
+    """The columns of three steps that convert rows with `carried` and `text`, the text of an origin, to rows with
+    `carried` and its parts by these names, each null if the text is not an origin.
 
-    The same as `parsed_origin` at half the cost: Spark works out what one step names several times as often.
+    The same as `parsed_origin` at half the cost: Spark computes a column of one step several times if it is named
+    several times within that step.
     """
     parts = [part.alias(name) for part, name in zip(_origin_parts(F.col(text)), names, strict=True)]
     is_origin = _is_origin(F.col(text), *map(F.col, names)).alias(text)
@@ -104,9 +105,9 @@ def _origin_parts(text: Column) -> tuple[Column, Column, Column]:
 
 
 def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -> Column:
-    """Whether `text`, of which these are the parts, is an origin.
+    """Whether `text`, which has these parts, is an origin.
 
-    A pattern, which takes ten times as long, is looked for only where this does not tell.
+    A regular expression, which takes ten times as long, is used only if this does not decide.
     """
     is_spelled = (F.concat_ws("/", topic, partition, offset) == text) & (topic != "") & (partition >= 0) & (offset >= 0)
     return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
@@ -114,7 +115,7 @@ def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -
 
 @remembered
 def _split_columns() -> list[Column]:
-    """The headers of the message apart from Postdate's own."""
+    """The headers of the message, without Postdate's own."""
     headers = present(F.col("headers"))
     return [
         *map(F.col, ("topic", "partition", "offset", "key", "value")),
@@ -126,8 +127,8 @@ def _split_columns() -> list[Column]:
 
 @remembered
 def _place_columns() -> list[Column]:
-    """Where the headers of usual requests stand, each looked for once; and whether a request has no others of ours,
-    and none of these twice."""
+    """The positions of the headers of usual requests, each searched once; and whether a request has only these headers
+    of ours, and none of them twice."""
     headers = F.col("headers")
     places = {name: F.array_position(headers.getField("key"), name).cast("int") for name in _USUAL}
     found = reduce(Column.__add__, ((place > 0).cast("int") for place in places.values()))
@@ -140,7 +141,7 @@ def _place_columns() -> list[Column]:
 
 @remembered
 def _text_columns() -> list[Column]:
-    """The values that count, as texts; a step of its own so that each is looked up once."""
+    """The relevant header values as texts; a separate step, so that each is looked up once."""
     headers, is_usual = F.col("headers"), F.col("is_usual")
 
     def placed(name: str) -> Column:
@@ -170,9 +171,10 @@ def _text_columns() -> list[Column]:
 
 
 def _action(headers: Column) -> Column:
-    """The action that a request names, null where it names none: the last, should it name several.
+    """The action that a request names, the last if it names several; null if it names none.
 
-    A header name that is not UTF-8 keeps the sidecar from reading any: then none is named. Spark shows it as U+FFFD.
+    If a header name is not UTF-8, the sidecar can read no header, and no action is named. Spark shows such a name with
+    U+FFFD.
     """
     action = last_value(headers, names.ACTION).cast("string")
     return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
@@ -195,7 +197,7 @@ def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
 
 
 def digested_requests(understood: DataFrame) -> DataFrame:
-    """Rows as of `understood_rows` with digests instead of the message, which is not needed again."""
+    """Rows as of `understood_rows` with digests instead of the message."""
     return understood.select(*_digested_columns())
 
 

@@ -1,8 +1,8 @@
-"""A Spark session with the Kafka connector, quiet, and the sentence to say where one of them is not to be had.
+"""Provides a quiet Spark session with the Kafka connector, and error messages if Spark or the connector is missing.
 
-A session that exists already (a notebook's, or `spark-submit`'s) is used as it is and left running. Otherwise one is
-made: all cores of this machine unless `master` says more, the connector by `spark.jars.packages` at the version of the
-running Spark, fetched on first use by Spark's own Ivy, whose output becomes a few lines of progress.
+An existing session (of a notebook or `spark-submit`) is used as it is and left running. Otherwise one is created: on
+all cores of this machine unless `master` is given, with the connector by `spark.jars.packages` at the version of the
+running Spark. Spark's own Ivy downloads it on first use; its output is reduced to a few lines of progress.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def connector_package(version: str = pyspark.__version__) -> str:
 
 
 def delta_package(version: str = pyspark.__version__) -> str:
-    """The Maven coordinates of Delta Lake for a Spark of this version: both count their minor versions alike."""
+    """The Maven coordinates of Delta Lake for this Spark version; both use the same minor versions."""
     return f"io.delta:delta-spark_2.13:{'.'.join(version.split('.')[:2])}.0"
 
 
@@ -69,9 +69,9 @@ def delta_package(version: str = pyspark.__version__) -> str:
 def spark_session(
     master: str | None, conf: Mapping[str, str], say: Say, *, with_delta: bool = False
 ) -> Iterator[SparkSession]:
-    """A session that can read Kafka, and Delta tables `with_delta`; one that was made here is stopped at the end.
+    """A session that can read Kafka, and Delta tables `with_delta`; one that was created here is stopped at the end.
 
-    Raises CannotRun where Spark does not start, ConnectorMissing where it has no Kafka connector or no Delta Lake.
+    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -100,7 +100,7 @@ def spark_session(
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
-    """Stops what was started, over a bridge that may have been cut in the middle of a call: in any state it can be."""
+    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, in any state."""
     with undisturbed(), warnings.catch_warnings(), suppress(Exception):
         warnings.simplefilter("ignore")
         spark.stop()
@@ -126,13 +126,12 @@ def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSess
 
 
 def _submitted_settings() -> dict[str, str]:
-    """Under `spark-submit` the JVM runs already; only what may still be set is.
+    """Under `spark-submit` the JVM is already running; only settings that can still be changed are set.
 
-    A method above the limit is never compiled by the JVM (it does not look at more than 8,000 bytes of one), so a plan
-    that Spark has fused into such a method would be interpreted to its end. Looking for what to compress in kept rows
-    costs more than the room it saves, constraints of wide nested plans take longer to infer than to check, and where in
-    a program a column was named, which PySpark asks the JVM for at each one, nobody wants to know. An audit that
-    follows runs the same plans again and again, so what was compiled for them is kept.
+    The JVM never compiles a method of more than 8,000 bytes, so a plan that Spark has fused into a larger method would
+    be interpreted. Choosing a compression for cached rows costs more than the memory it saves. Inferring constraints of
+    wide nested plans takes longer than checking them. PySpark asks the JVM for the call site of each column, which
+    nobody needs. A continuous audit runs the same plans again and again, so compiled classes are cached.
     """
     return {
         "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES_KEPT),
@@ -164,10 +163,10 @@ def _own_settings(master: str | None) -> dict[str, str]:
 
 
 def collector_settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """Java's parallel collector, unless `conf` or the environment chooses one: with two Java does not start.
+    """Java's parallel garbage collector, unless `conf` or the environment selects one: Java does not start with two.
 
-    Java's default goes through what an audit keeps again and again while that works (measured: a third of the processor
-    time of three million requests). The parallel one stops the audit for it, which nobody minds.
+    Java's default collector scans the cached rows of an audit again and again (measured: a third of the processor time
+    for three million requests). The parallel one has pauses, which do not matter here.
     """
     chosen = [conf.get(name, "") for name in _JAVA_OPTIONS]
     chosen += [os.environ.get(name, "") for name in _JAVA_OPTIONS_OF_ENVIRONMENT]
@@ -183,7 +182,7 @@ def _require_java() -> None:
 
 
 def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
-    """What a session that is made here needs for Delta; `conf` may name other packages, or none."""
+    """The settings for Delta in a session that is created here; `conf` may name other packages, or none."""
     if "spark.jars.packages" in conf:
         return _DELTA_SETTINGS
     return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}

@@ -1,6 +1,6 @@
-"""The sides of an audit: what was asked, what became of it, what was delivered, buried and answered.
+"""The inputs of an audit: requests, fates, delivered records, dead letters and answers.
 
-Folded into one row for each origin they can be kept between two audits; unfolded they are judged as if they had been
+Folded into one row for each origin they can be stored between two audits; unfolded they are judged as if they had been
 read from Kafka again.
 """
 
@@ -22,7 +22,7 @@ FACTS = ("request", *_EFFECTS)
 
 @dataclass(frozen=True)
 class Sides:
-    """One row for each request, fate, delivered record, dead letter and answer, as the modules of each make them."""
+    """One row for each request, fate, delivered record, dead letter and answer, as the module of each creates them."""
 
     requests: DataFrame
     fates: DataFrame
@@ -34,11 +34,11 @@ class Sides:
 
 
 def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
-    """What the sides have of `origins`, which are sent to every executor; `has_records`: whether any of them has a
+    """The rows of these `origins`, which are broadcast to every executor. `has_records`: whether any of them has a
     delivered record.
 
-    One job a side: what was not kept is read again. The rows are kept with the executors until nobody speaks of them,
-    and how they came about is forgotten: planning with it takes longer than judging.
+    One job per input: data that is not cached is read again. The rows are stored with the executors as long as they are
+    referenced, and their lineage is cut, since planning with it takes longer than judging.
     """
 
     def some(side: DataFrame) -> DataFrame:
@@ -55,13 +55,13 @@ def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
 
 
 def folded(sides: Sides) -> DataFrame:
-    """One row for each origin with all that is known of it.
+    """One row for each origin with everything known about it.
 
     topic partition offset   the origin
-    id                       of the request, null where it has none or was not read
+    id                       of the request, null if it has none or was not read
     links                    offsets of its partition that it names, as a control, by its moves or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`
-    was_carried told         false and null: no state has it, see `joined`
+    was_carried told         false and null: not from a state, see `joined`
 
     Cost: one shuffle of all rows.
     """
@@ -85,7 +85,7 @@ def folded(sides: Sides) -> DataFrame:
 
 
 def facts_schema(sides: Sides) -> StructType:
-    """The type of `facts` in rows of such sides."""
+    """The type of `facts` in rows of these inputs."""
     request = [field for field in sides.requests.schema if field.name not in ORIGIN]
     answer = StructType([sides.answers.schema[name] for name in _ANSWER])
     one_each = (
@@ -97,7 +97,8 @@ def facts_schema(sides: Sides) -> StructType:
 
 
 def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
-    """Rows as `folded` with rows of a state, one for each origin: `facts`, and the `verdicts` that it has there."""
+    """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` as
+    `told`."""
     some = F.struct("facts", "told").alias("carried")
     of_state = F.struct(F.col("facts"), F.col("verdicts").alias("told")).alias("carried")
     union = rows.select(*ORIGIN, "was_carried", some).unionByName(
@@ -113,7 +114,7 @@ def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
 
 
 def unfolded(rows: DataFrame) -> Sides:
-    """The sides again of rows as `folded`."""
+    """The inverse of `folded`."""
 
     def each(array: str, name: str) -> DataFrame:
         return rows.select(*ORIGIN, F.explode(f"facts.{array}").alias(name))
@@ -131,7 +132,7 @@ def unfolded(rows: DataFrame) -> Sides:
 
 
 def without_late(facts: Column) -> Column:
-    """The facts without fates that were only read to settle doubts: the next audit reads them again."""
+    """The facts without fates that were read only to settle doubts: the next audit reads them again."""
     return facts.withField("fates", F.filter(facts.fates, lambda fate: ~fate.late))
 
 

@@ -1,13 +1,13 @@
-"""The sieve: which origins are plain, so that only the others are held against the rules.
+"""The sieve: finds plain origins, so that the rules must judge only the others.
 
-Plain is an origin that ended as nearly all do, `delivered`: one request, one fate, one record, nothing else, and all
-that can be compared is equal; or one that is `pending`: a request that nothing has touched and that is not overdue. No
-rule of `endings`, `mismatches`, `claims` and `answers` speaks of either. So every origin is brought together as a few
-numbers first, by compiled code and without lists; what is left is read again and judged by the rules, which are about
-lists.
+An origin is plain if it ended like nearly all do. Either it is `delivered`: one request, one fate, one record, nothing
+else, and everything that can be compared is equal. Or it is `pending`: a request that nothing has touched and that is
+not overdue. No rule of `endings`, `mismatches`, `claims` and `answers` applies to either. So every origin is first
+aggregated to a few numbers, by compiled code and without lists. The others are read again and judged by the rules,
+which work on lists.
 
-Of a message 128 bits are compared here, drawn from the SHA-256 digests of its key, value and headers and from all that
-Postdate adds to it. Times are epoch milliseconds.
+For each message 128 bits are compared, from the SHA-256 digests of its key, value and headers and from all headers that
+Postdate adds. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ _NUMBERS = ("request_ms", "due_ms", "at_ms", "log_offset", "place", "record_offs
 
 
 def asked_rows(requests: DataFrame) -> DataFrame:
-    """What the sieve needs of each request, rows as of `request_rows`: small, so that it can be kept."""
+    """The columns of each request that the sieve needs, rows as of `request_rows`: small, so that they can be
+    cached."""
     return requests.select(
         *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "acts_on", "partition_asked", "key_hash"),
         (F.col("action") != "schedule").alias("is_control"),
@@ -43,12 +44,11 @@ def asked_rows(requests: DataFrame) -> DataFrame:
 def sieved(
     asked: DataFrame, sides: Sides, partitions: DataFrame, targets: DataFrame, *, overdue_before_ms: int, owes_all: bool
 ) -> DataFrame:
-    """One row for each origin in the range that was read: how much there is of it, some of it, and `plain`, its
-    verdict, null where the rules must judge it.
+    """One row for each origin in the audited range: its counts, some of its values, and `plain`, its verdict, null if
+    the rules must judge it.
 
-    `asked` are the rows that `asked_rows` makes of the same requests as `sides` has, which are not looked at.
-    `owes_all`: what was delivered owes an answer, so none of it is plain. Cost: one shuffle of all rows, of some 100
-    bytes each.
+    `asked` are the rows of `asked_rows` for the requests of `sides`, which are not read here. `owes_all`: every
+    delivered request must be answered, so none of them is plain. Cost: one shuffle of all rows, of some 100 bytes each.
     """
     sound = sides.answers.where(~F.col("malformed"))
     parts = (
@@ -77,7 +77,7 @@ def sieved(
 
 
 def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> DataFrame:
-    """The plain ones of the rows of `sieved` as `judge` would have them."""
+    """The plain rows of `sieved`, in the form of `judge`."""
     plain = marks.where("plain is not null")
     named = plain.join(F.broadcast(_numbered(targets)), "target_number", "left").join(
         F.broadcast(partitions.select(*PARTITION, "log_topic")), list(PARTITION), "left"
@@ -105,9 +105,8 @@ def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> D
 
 
 def kin(marks: DataFrame, asked: DataFrame, answers: DataFrame) -> DataFrame:
-    """The origins without which those that are not plain cannot be judged: theirs, those of the same id, and those
-    that they or their answers name. Cost: a look through the small columns of `marks` and `asked`.
-    """
+    """The origins that are needed to judge those that are not plain: these, those with the same id, and those that they
+    or their answers name. Cost: a scan of the small columns of `marks` and `asked`."""
     rest = marks.where("plain is null")
     ids = rest.where("id_hash is not null").select(*PARTITION, "id_hash").distinct()
     return (
@@ -179,7 +178,7 @@ def _records(delivered: DataFrame) -> DataFrame:
 
 
 def _message(column: Callable[[str], Column], own_headers: Column, target: Column) -> list[Column]:
-    """128 bits of a message, as two numbers: equal for those that are, different for others."""
+    """128 bits of a message, as two numbers: equal for equal messages, different for others."""
     id_ = column("id")
     digests = [column(name) for name in ("key_digest", "value_digest", "headers_digest")]
     said = [id_.isNotNull(), id_, column("due_ms"), own_headers, target]
@@ -188,5 +187,5 @@ def _message(column: Callable[[str], Column], own_headers: Column, target: Colum
 
 
 def _numbered(targets: DataFrame) -> DataFrame:
-    """The targets by name, and by a number that stands for it."""
+    """The targets by name, each with a number that represents it."""
     return targets.select("target", "target_partitions", F.xxhash64("target").alias("target_number"))

@@ -1,7 +1,6 @@
-"""From the coarse to the fine: whole spans, then the sieve, then the rules, each for what the one before has left.
+"""Judges a history in stages: whole spans, then the sieve, then the rules, each for what the one before has left.
 
-Whatever is left over by one is read again: most of what is read is plain, and to keep it costs more than a look at the
-few that are not.
+Each stage reads its input again: most of the history is plain, and caching it costs more than reading the rest twice.
 """
 
 from __future__ import annotations
@@ -30,8 +29,8 @@ from postdate.connectors.spark.unanswered import Mode, unanswered_ends
 
 @dataclass(frozen=True)
 class Judged:
-    """The judged `rows`, None where all is plain; what is `plain` and has no row; what was kept for them; and
-    whether there may be records whose origin cannot be read."""
+    """The judged `rows`, None if all origins are plain; `plain` origins without a row; the cached DataFrames `kept`;
+    and whether there may be records whose origin cannot be read."""
 
     rows: DataFrame | None
     kept: tuple[DataFrame, ...] = ()
@@ -39,17 +38,17 @@ class Judged:
     has_garbled: bool = True
 
     def forget(self) -> None:
-        """Gives back what was kept; the rows would be worked out anew."""
+        """Releases cached rows; after that, the rows would be computed again."""
         for cached in self.kept:
             cached.unpersist()
 
 
 @dataclass(frozen=True)
 class Sifting:
-    """How one audit judges: what it owes and when, and whether there are causes to look at.
+    """The parameters of judging: required answers, times, and whether there are causes to check.
 
-    What is left by the sieve is judged by itself up to `sifted_max` origins; beyond, with everything else. Where more
-    than `left_share_max` of the requests is left by the spans, everything goes through the sieve.
+    Up to `sifted_max` origins that the sieve leaves are judged separately; more are judged together with all others. If
+    the spans leave more than `left_share_max` of the requests, all origins go through the sieve.
     """
 
     partitions: DataFrame
@@ -68,14 +67,14 @@ class Sifting:
 
     @property
     def needs_known(self) -> bool:
-        """Whether anything is to be known of others than the origin that is judged."""
+        """Whether other origins than the judged one must be examined."""
         return self.has_claims or self.has_answers or self.verdicts != "none"
 
 
 @dataclass(frozen=True)
 class History:
-    """What one audit reads, as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
-    else as in `Sides`."""
+    """The input of one audit as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
+    others as in `Sides`."""
 
     understood: DataFrame
     messages: DataFrame
@@ -92,10 +91,10 @@ class History:
 
 @dataclass(frozen=True)
 class Split:
-    """A history in two parts: spans that are whole, and what is `left` for the sieve and the rules, None if nothing is.
+    """A history in two parts: whole spans, and the rest `left` for the sieve and the rules, None if there is none.
 
-    `asked` is what the spans have of requests without the `odd`, the origins that they leave out; `broken` are the
-    spans that are not whole. `kept` is to be given back. `has_garbled`: whether the origin of a record cannot be read.
+    `asked` are the spans of the requests without the `odd` origins, which spans exclude; `broken` are the spans that
+    are not whole. `kept`: cached DataFrames to release. `has_garbled`: whether the origin of a record cannot be read.
     """
 
     plain: Plain
@@ -108,9 +107,9 @@ class Split:
 
 
 def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFrame) -> Judged:
-    """What `history` amounts to; `asked` is what the spans have of its requests, and kept.
+    """Judges `history`; `asked` are the cached spans of its requests.
 
-    Where most spans are not whole, or most origins odd, each origin goes through the sieve, and has a row.
+    If most spans are not whole, or too many origins odd, every origin goes through the sieve and has a row.
     """
     found = split(history, how, spans, asked)
     if found is None:
@@ -125,9 +124,9 @@ def judged_history(history: History, how: Sifting, spans: Spans, asked: DataFram
 def split(
     history: History, how: Sifting, spans: Spans, asked: DataFrame, doubtful: DataFrame | None = None
 ) -> Split | None:
-    """The parts of `history`; None where most spans are not whole, or most origins odd.
+    """The parts of `history`; None if most spans are not whole, or too many origins odd.
 
-    `doubtful` has origins that are odd too: something is known of them that the history does not have.
+    `doubtful`: further odd origins, about which something is known that the history does not contain.
     """
     sound = history.answers.where(~F.col("malformed"))
     others = [history.letters, sound, *history.overtaken, *([] if doubtful is None else [doubtful])]
@@ -173,13 +172,13 @@ def split(
 
 
 def _in_range(odd: DataFrame, partitions: DataFrame) -> DataFrame:
-    """Of the odd those that may be judged: around a window there may be any number of others."""
+    """The odd origins that may be judged; around a window there may be any number of others."""
     placed = odd.join(F.broadcast(partitions), list(PARTITION), "left")
     return placed.where(is_in_range(F.lit(False))).select(*ORIGIN)
 
 
 def _with(rows: DataFrame, odd: DataFrame, count: int) -> DataFrame:
-    """Of rows with an origin those of the `odd`, kept."""
+    """The rows whose origins are `odd`, cached."""
     if not count:
         return rows.where(F.lit(False))
     return rows.join(F.broadcast(odd), list(ORIGIN), "left_semi").localCheckpoint()
@@ -196,8 +195,8 @@ def judged_each(history: History, how: Sifting) -> Judged:
 def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None = None) -> Judged:
     """The judged rows of `sides`; `asked` as of `asked_rows`, of the same requests.
 
-    What is plain passes the sieve; the others are read again and held against the rules. Where `sides` are a part `of`
-    more, others are looked for there.
+    Plain origins pass the sieve; the others are read again and judged by the rules. If `sides` are only a part `of` a
+    history, causes are searched in the whole.
     """
     marks = _kept(
         sieved(
@@ -233,14 +232,14 @@ def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None 
 
 @dataclass(frozen=True)
 class Caused:
-    """What is known of others than the origin that is judged: `causes` as for `judge`, and what was kept for that."""
+    """Results about causes, which lie in other origins: `causes` as for `judge`, and the cached DataFrames."""
 
     causes: list[DataFrame]
     cached: list[DataFrame]
 
 
 def caused(around: Sides, how: Sifting) -> Caused:
-    """What is known of the origins `around`."""
+    """The causes in the origins `around`."""
     known = _kept(known_rows(around.requests, around.fates, around.answers, how.partitions))
     causes = [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
     causes += [judged_answers(known)] if how.has_answers else []
@@ -249,7 +248,7 @@ def caused(around: Sides, how: Sifting) -> Caused:
 
 
 def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) -> DataFrame:
-    """`sides` held against the rules, with what is known of those `around`; what is kept for that goes to `kept`."""
+    """Judges `sides` by the rules, with causes from `around`; cached DataFrames are added to `kept`."""
     found = caused(around, how) if how.needs_known else Caused([], [])
     kept += found.cached
     return judge(

@@ -1,9 +1,8 @@
-"""Few rows of the driver's as a table that Spark makes by itself.
+"""Small tables of the driver as DataFrames that need no Python on executors.
 
-PySpark's `createDataFrame` has the rows handed over by Python workers, again in each job that reads them and on
-executors of a cluster, which need no Python otherwise. Here they travel to the driver's JVM as one JSON text, and are a
-part of the plan: no job reads them, and a table without rows is empty to the optimizer too, which then leaves out
-whatever hangs on it.
+PySpark's `createDataFrame` passes its rows through Python workers, again in each job that reads them, on executors that
+otherwise need no Python. Here the rows are sent to the driver's JVM as one JSON text and become part of the plan: no
+job reads them, and the optimizer sees that a table without rows is empty, and prunes everything that depends on it.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _QUERY = "SELECT from_json(said, :kind, map('mode', 'FAILFAST')) AS rows FROM VA
 
 
 def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str) -> DataFrame:
-    """A table of `rows`, each a sequence with a value for each column of `schema`, in any number; columns may be null.
+    """A table of `rows`, each a sequence with a value for each column of `schema`; columns may be null.
 
-    Values are texts, whole numbers, truth values, bytes, times with a zone, and sequences: lists of such, and structs.
-    Cost: the rows are a part of every plan that reads them, so there should be thousands of them at most.
+    Values are texts, whole numbers, booleans, bytes, times with a zone, and sequences, which become lists and structs.
+    Cost: the rows are part of every plan that reads them, so there should be a few thousand at most.
     """
     kind = StructType.fromDDL(schema)
     assert isinstance(kind, StructType), "a schema names columns"
@@ -40,7 +39,7 @@ def small_table(spark: SparkSession, rows: Iterable[Sequence[Any]], schema: str)
 
 
 def _spelled(value: Any, kind: DataType) -> Any:
-    """A value as Spark's reader of JSON takes it."""
+    """A value in the form that Spark's JSON reader accepts."""
     if value is None:
         return None
     if isinstance(kind, StructType):

@@ -1,8 +1,8 @@
-"""Reading Kafka with Spark's own source, always committed records only, between offsets that are fixed.
+"""Reads Kafka with Spark's own source: only committed records, between fixed offsets.
 
-Spark has two readers of Kafka for a batch: the older one, its default, makes each record an object of rows and columns
-and takes it apart again, the newer one does not (measured: half the processor time). What a session is set to otherwise
-stays as it is. One thread at a time.
+Spark has two batch readers for Kafka. The older one, its default, converts each record to objects and back to columns;
+the newer one does not (measured: half the processor time). The session's setting is restored afterwards. One thread at
+a time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _OLDER_READERS = "spark.sql.sources.useV1SourceList"
 def read_records(
     spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str], *, committed: bool = True
 ) -> DataFrame:
-    """The records of `ranges`, lazily; a record that has left its topic meanwhile makes the job fail.
+    """The records of `ranges`, lazily; the job fails if a record has left its topic meanwhile.
 
-    `committed` False shows the copies of aborted and open transactions too.
+    With `committed` False, records of aborted and open transactions are included.
     """
     wanted = [span for span in ranges if span.start < span.end]
     if not wanted:
@@ -57,7 +57,7 @@ def read_records(
 
 @contextmanager
 def _newer_reader(spark: SparkSession) -> Iterator[None]:
-    """What is loaded meanwhile is read by the newer one of the two."""
+    """A context in which DataFrames use the newer reader."""
     older = str(spark.conf.get(_OLDER_READERS))
     spark.conf.set(_OLDER_READERS, ",".join(name for name in older.split(",") if name.strip() != "kafka"))
     try:

@@ -1,27 +1,25 @@
-"""Spans: whether long stretches of requests are plain as a whole; then nothing of them is brought together by origin.
+"""Spans: verifies long stretches of requests as a whole, so that their origins need not be compared one by one.
 
-A span is 1,024 consecutive requests of a partition. For each, the requests that must have been delivered, the fates
-that say so and the records that were delivered are folded where they are read, as they come: counted, and their hashes
-put together by exclusive or. A span is whole where the three counts are equal, both of the hashes cancel out, every
-other request lies ahead, and nothing else was said of any. Requests have different origins, which go into the hashes;
-so where each of as many records cancels out one request, each request has exactly one fate and one record, and these
-say what was asked. What is plain in the sense of `sieve` is exactly that. Only spans that are not whole come there.
+A span is 1,024 consecutive requests of a partition. For each span, three sets are aggregated while they are read: the
+requests that must have been delivered, the fates that say so, and the delivered records. Each set has a count, and the
+exclusive or of its hashes. A span is whole if the three counts are equal, both hashes cancel out, all other requests
+lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out, each
+request has exactly one fate and one record, and these match the request: every origin of the span is plain in the sense
+of `sieve`. Only spans that are not whole go to the sieve.
 
-How sure that is: a hash has 128 bits. That of a message is made of SHA-256 over its key, value, headers, id, target,
-origin, due time and a secret of 128 bits that each audit draws for itself; that of a fate, which is two numbers, of
-xxHash64 with 128 secret bits. Nobody who writes records knows what cancels out what. A span that is not whole passes
-for one by chance only, once in 2**128.
+Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
+and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
+bits. So a forger cannot construct records that cancel out. A wrong span passes only by chance, with a probability of
+2**-128.
 
-A grace holds for the whole span if no fate was later than the shortest grace of the span allows. A span with a later
-one goes to the sieve.
+Grace: a span passes if no fate was later than its shortest grace allows; otherwise it goes to the sieve.
 
-What is due while the audit is under way may be delivered or not: a span in which anything names such a due time is not
-whole.
+A message that falls due during the audit may be delivered or not. So a span in which anything names such a due time is
+not whole.
 
-Odd is an origin of which the dispatch log says something else than delivered, or that has a letter or an answer: a
-cancelled, moved or buried message, and the control that did it. Odd ones are known before anything is compared, and are
-left out on all sides: one of them in a thousand would leave no span whole. They come to the sieve too. Times are epoch
-milliseconds.
+An origin is odd if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead message,
+and the control that caused it. Odd origins are known before the comparison, and are excluded from all three sets, since
+one of them in a thousand would leave no span whole. They go to the sieve too. Times are epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ def _secret_texts() -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Spans:
-    """How one audit folds. Overdue before `overdue_before_ms` is what must have ended."""
+    """The parameters of one audit's aggregation. Requests due before `overdue_before_ms` must have ended."""
 
     overdue_before_ms: int
     bits: int = SPAN_BITS
@@ -71,7 +69,7 @@ class Spans:
     secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
 
     def of_requests(self, understood: DataFrame) -> DataFrame:
-        """What the spans have of requests, rows as of `understood_rows`; by target, so that those are known too."""
+        """The aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the targets."""
         is_plain = (
             (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
         ) & F.col("target").isNotNull()
@@ -85,7 +83,7 @@ class Spans:
         return folded.withColumnRenamed("named", "requests")
 
     def of_fates(self, fates: DataFrame) -> DataFrame:
-        """What they have of fates, rows as of `fate_rows`."""
+        """The aggregates of fates, rows as of `fate_rows`."""
         fate = F.col("fate")
         is_sound = _is_plain(fate) & (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
         kinds = _sound_or_not(is_sound, "fates")
@@ -96,7 +94,7 @@ class Spans:
         return folded.drop("named")
 
     def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
-        """What they have of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
+        """The aggregates of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
         sizes = targets.select("target", "target_partitions")
         by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
         is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
@@ -112,10 +110,10 @@ class Spans:
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
-        """One row for each span that anything is said of: its counts, and whether it `is_whole`; and one without a span
-        for records whose origin is none of a request.
+        """One row for each span with data: its counts, and whether it `is_whole`; and one row without a span for
+        records whose origin is not that of a request.
 
-        The first three are as they were folded above. A span with a target that does not exist is not whole.
+        The first three arguments are the aggregates above. A span with a target that does not exist is not whole.
         """
         known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
         rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
@@ -133,17 +131,17 @@ class Spans:
         return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out & is_in_time).alias("is_whole"))
 
     def left_of(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """Of rows with an origin those that the spans say nothing of: in spans that are `broken`, and the `odd`."""
+        """The rows that the spans do not verify: those in `broken` spans, and those of `odd` origins."""
         marked = _marked(rows.withColumn("span", self._span()), broken, SPAN, "is_left")
         return _marked(marked, odd, ORIGIN, "is_odd").where("is_left or is_odd").select(*rows.columns)
 
     def lateness(self, fates: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """`lateness_ms` of each message that was delivered in a span that is whole; `fates` as for `of_fates`."""
+        """`lateness_ms` of each message delivered in a whole span; `fates` as for `of_fates`."""
         fate = F.col("fate")
         return self.whole(fates, broken, odd).select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
 
     def whole(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """Of rows with an origin those in spans that are whole, without the odd; with their `span`."""
+        """The rows in whole spans, without odd origins; with their `span`."""
         spans = rows.withColumn("span", self._span())
         return even(spans.join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti"), odd)
 
@@ -190,8 +188,8 @@ class Spans:
         *by: str,
         measured: Column | None = None,
     ) -> DataFrame:
-        """How many there are of each kind, a flag each, and the hashes of those of the kind `hashed`, for each span,
-        and `by` what else; `named` are all that have an origin. `measured` is one more fold."""
+        """For each span (and `by`): the number of rows of each kind, and the hashes of the kind `hashed`. `named`
+        counts all rows with an origin. `measured` is one more aggregate."""
         folded = rows.select(*PARTITION, self._span().alias("span"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
         # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
@@ -205,7 +203,7 @@ class Spans:
 
 
 def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
-    """Two kinds: those that are sound, by this `name`, and the `others`."""
+    """Two kinds: sound rows under `name`, and the `others`."""
     found = F.coalesce(is_sound, F.lit(False))
     return {name: found, "others": ~found}
 
@@ -216,19 +214,19 @@ def _flags(kinds: Mapping[str, Column]) -> list[Column]:
 
 
 def odd_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
-    """The origins of fates that are not plain, rows as of `fate_rows`, and of all `others` that have one."""
+    """The origins of fates that are not plain, rows as of `fate_rows`, and all origins in `others`."""
     said = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
     return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (said, *others))).distinct()
 
 
 def even(rows: DataFrame, odd: DataFrame) -> DataFrame:
-    """Rows with an origin, without those of the `odd`, which are sent to every executor."""
+    """The rows without those of `odd` origins, which are broadcast to every executor."""
     marked = _marked(rows, odd, ORIGIN, "is_odd")
     return marked.where("is_odd is null").select(*rows.columns)
 
 
 def less(asked: DataFrame, odd: DataFrame) -> DataFrame:
-    """What the spans have of requests, without what they have of the `odd` among these; both by the same `Spans`."""
+    """The aggregates of requests, minus those of the `odd` ones among them; both from the same `Spans`."""
     negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in odd.columns)
     return asked.unionByName(odd.select(*negative))
 
@@ -238,7 +236,7 @@ def _is_plain(fate: Column) -> Column:
 
 
 def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:
-    """The rows, with `mark` true where `some`, one row each, has the same `by`, else null."""
+    """The rows, with `mark` true if `some`, one row each, has the same `by`, otherwise null."""
     marks = some.select(*(F.col(name).alias(f"{mark}_{name}") for name in by), F.lit(True).alias(mark))
     # A partition that no topic can have is null, and still belongs to something.
     same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"{mark}_{name}")) for name in by))

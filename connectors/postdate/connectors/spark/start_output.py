@@ -1,8 +1,8 @@
-"""What Spark's JVM writes on standard error while it starts: progress instead of pages of Ivy's report.
+"""Reduces the output of Spark's JVM on standard error while it starts: progress instead of pages of Ivy's report.
 
-A JVM inherits the file descriptor, so the lines are caught there: descriptor 2 points to a pipe while the JVM starts
-and back afterwards, and a daemon thread reads the pipe for as long as the JVM lives. Later lines (errors only) are
-passed on. Not for two threads at once: the descriptor belongs to the process.
+The JVM inherits the file descriptor, so the lines are intercepted there: descriptor 2 points to a pipe while the JVM
+starts, and a daemon thread reads the pipe for as long as the JVM lives. Later lines (only errors) are passed on. Not
+for two threads at once: the descriptor belongs to the process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _STDERR = 2
 
 
 class StartOutput:
-    """A context in which a JVM may be started; `say` gets one sentence for each jar that is fetched."""
+    """A context for starting a JVM; `say` is called with one sentence for each downloaded jar."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -46,7 +46,7 @@ class StartOutput:
         os.dup2(self._real, _STDERR)
 
     def last_lines(self) -> list[str]:
-        """What the JVM said last; complete once it has ended."""
+        """The last lines of the JVM's output; complete once it has ended."""
         sys.stderr.flush()
         os.dup2(self._real, _STDERR)  # a JVM that failed has closed its end; this closes ours
         self._is_at_end.wait(timeout=5)

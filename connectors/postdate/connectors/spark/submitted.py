@@ -1,7 +1,7 @@
-"""What the programs for `spark-submit` have in common: how they start, and options of their command lines.
+"""Shared by the programs for `spark-submit`: their start, and the options of their command lines.
 
-Options are called as the fields of the job's options, and one that is not given is left to these. The sidecar's own
-reading of times serves options alone; no verdict comes from it.
+Options have the names of the fields of the job's options, whose defaults apply. The sidecar's parser of times is used
+only for options; no verdict depends on it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def run_program(
     planned: Callable[[dict[str, Any]], Callable[[], int]],
     arguments: Sequence[str] | None,
 ) -> int:
-    """Runs the job that is `planned` from the arguments (None: those of the process); returns its exit code, 2 where
-    they make no sense.
+    """Runs the job that `planned` creates from the arguments (None: those of the process); returns its exit code, 2 for
+    invalid arguments.
 
-    Python puts a script's own directory first in its search path; it is taken out, so that nothing that is loaded later
-    finds a module of this package under a name without a package.
+    Python puts a script's own directory first in its search path. It is removed, so that no module of this package can
+    be imported without its package name.
     """
     own = Path(__file__).resolve().parent
     sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != own]
@@ -42,7 +42,7 @@ def run_program(
 
 
 def program_parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser with the options of every job: how the cluster is reached, -b, -X, -F, and how the result is told."""
+    """A parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
     parser = argparse.ArgumentParser(prog=name, description=description, argument_default=argparse.SUPPRESS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
     parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client's")
@@ -52,21 +52,21 @@ def program_parser(name: str, description: str) -> argparse.ArgumentParser:
 
 
 def add_reading_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what says how requests are to be understood: level table and dialects."""
+    """Adds the options for reading requests: level table and dialects."""
     parser.add_argument("--levels", dest="levels_ms", type=levels, metavar="1s,5s,…", help="of the request topics")
     parser.add_argument("--dialect", dest="dialects", action="append", metavar="NAME", help="spoken on request topics")
     parser.add_argument("--default-target", metavar="TOPIC", help="of requests in a dialect that names none")
 
 
 def add_sending_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what says what may be sent, and how fast."""
+    """Adds the options for sending requests: allowed targets, horizon, rate."""
     parser.add_argument("--horizon", dest="horizon_ms", type=duration, metavar="DURATION", help="default: 400d")
     parser.add_argument("--allow", action="append", metavar="PATTERN", help="targets that are allowed; default: all")
     parser.add_argument("--rate", type=int, metavar="N", help="requests a second")
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Each NAME=VALUE by its name. Raises JobUsageError: one is none."""
+    """Each NAME=VALUE by its name. Raises JobUsageError: an argument has another form."""
     unclear = [text for text in texts if "=" not in text]
     if unclear:
         raise JobUsageError(f"{unclear[0]!r} is not NAME=VALUE.")
@@ -89,6 +89,6 @@ def levels(text: str) -> tuple[int, ...]:
 
 
 def _client_properties(file: str | None, more: Sequence[str]) -> dict[str, str]:
-    """Client properties of the file, then of the command line. Raises JobUsageError, OSError."""
+    """Client properties from the file, overridden by the command line. Raises JobUsageError, OSError."""
     lines = Path(file).read_text().splitlines() if file else []
     return pairs([*(line for line in lines if line.strip() and not line.lstrip().startswith("#")), *more])

@@ -1,4 +1,4 @@
-"""From judged rows to what is told of them: counts by verdict, lateness percentiles, samples of violations."""
+"""Summarises judged rows: counts by verdict, lateness percentiles, samples of violations."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 
 @dataclass(frozen=True)
 class Sample:
-    """One violation: the origin (or the place of a dispatch-log record) and what is wrong, for a person."""
+    """One violation: the origin (or the place of a dispatch-log record) and the problem, for a person."""
 
     origin: str
     details: tuple[str, ...]
@@ -28,7 +28,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """How many requests were verified, how many break a rule, and how many could not be verified, by reason."""
+    """The number of verified requests, of those that break a rule, and of those that could not be verified, by
+    reason."""
 
     verified: int = 0
     violated: int = 0
@@ -40,18 +41,18 @@ class Outcomes:
 
     @property
     def verified_share(self) -> float | None:
-        """Of all of them, 0 to 1; None if there are none."""
+        """The share of verified requests, 0 to 1; None if there are none."""
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
     def with_outside(self, requests: int) -> Outcomes:
-        """The same with requests that were not read, since they lie outside the window."""
+        """The same with the requests outside the window, which were not read."""
         return self if not requests else replace(self, reasons={**self.reasons, OUTSIDE_WINDOW: requests})
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What an audit found. `lateness_ms` is empty where nothing was delivered."""
+    """The findings of an audit. `lateness_ms` is empty if nothing was delivered."""
 
     rows: int
     counts: dict[str, int]
@@ -61,13 +62,13 @@ class Summary:
 
     @property
     def violations(self) -> int:
-        """How often a rule was broken; an origin that breaks two counts twice."""
+        """The number of violations; an origin with two counts twice."""
         return sum(self.counts[verdict] for verdict in VIOLATIONS)
 
 
 @dataclass(frozen=True)
 class Plain:
-    """Origins that were found plain and have no row: how many by verdict, and the `lateness_ms` of each message."""
+    """Plain origins without a row: their number by verdict, and the `lateness_ms` of each message."""
 
     counts: Mapping[str, int]
     lateness: DataFrame
@@ -75,8 +76,8 @@ class Plain:
 
 @dataclass(frozen=True)
 class Counted:
-    """What is known already: how many judged rows have which verdicts, and how many a lateness; breaks of the chain,
-    and verdict records that are none."""
+    """Known counts: the verdicts of judged rows, the number of rows with a lateness, breaks of the chain, and malformed
+    verdict records."""
 
     by_verdicts: Sequence[tuple[Sequence[str], int]]
     late: int
@@ -93,10 +94,10 @@ def summarise(
     counted: Counted | None = None,
     unreadable: DataFrame | None = None,
 ) -> Summary:
-    """Counts, percentiles over all values (nearest rank, no estimate) and up to `samples_max` samples a verdict.
+    """Counts, exact percentiles over all values (nearest rank), and up to `samples_max` samples per verdict.
 
-    `judged` and `plain` are of different origins. `malformed` has the `place` of each verdict record that is none,
-    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read. What is `counted` is
+    `judged` and `plain` have different origins. `malformed` has the `place` of each malformed verdict record,
+    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read. Values in `counted` are
     not counted again.
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
@@ -132,7 +133,7 @@ _VERIFIED, _VIOLATED = "verified", "violated"
 
 
 def _outcome(verdicts: Sequence[str]) -> str:
-    """What a row with these verdicts counts as: verified, violated, or the reason why it could not be verified."""
+    """The outcome of a row with these verdicts: verified, violated, or the reason why it could not be verified."""
     if any(verdict in VIOLATIONS for verdict in verdicts):
         return _VIOLATED
     return next((reason for reason in INFORMATION if reason in verdicts), _VERIFIED)
@@ -145,7 +146,7 @@ def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
 
 
 def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
-    """By name, and `max`; empty where there are no values. Cost: a hash table of the distinct values in each task."""
+    """By name, and `max`; empty without values. Cost: a hash table of the distinct values in each task."""
     if not lateness:
         return {}
     shares = ", ".join(f"{share}D" for _, share in PERCENTILES)

@@ -1,14 +1,15 @@
 """Times of requests as column expressions: texts of instants, durations and levels to epoch milliseconds.
 
-Written anew from the format's description, so that a mistake of the sidecar's parser shows as a mismatch; a test holds
-the two against each other. Everything here is Spark SQL: no row passes through Python. A text that is none gives null.
+Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
+shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An invalid
+text gives null.
 
     epoch milliseconds   1795258284000
     RFC 3339             2026-11-21T10:51:24.5+01:00     offset or Z; :60 only as 23:59:60 UTC
     duration             1500   90s   2h30m   1d12h   1.5s   PT5M   P1DT12H   P2W
 
-A fraction stands in the last component only, and a rest of a millisecond rounds up. Fractions are exact to 25 digits.
-Plain numbers are looked for first: the other forms are interpreted by Spark, about 10 µs each.
+Only the last component may have a fraction, and a fraction of a millisecond rounds up. Fractions are exact to 25
+digits. Plain numbers are checked first, since Spark interprets the other forms, about 10 µs each.
 """
 
 from __future__ import annotations
@@ -42,19 +43,20 @@ _RFC3339 = (
 
 
 def instant_ms(text: Column) -> Column:
-    """The point in time `text` in epoch milliseconds, rounded up; null where it is none or lies before 1970."""
+    """The instant `text` in epoch milliseconds, rounded up; null if it is invalid or before 1970."""
     spelled = F.when(text.rlike(_RFC3339) & (F.length(text) <= TIME_TEXT_LENGTH_MAX), let(text, _rfc3339_ms))
     return F.when(_is_number(text), natural(text)).otherwise(spelled)
 
 
 def duration_ms(text: Column) -> Column:
-    """The length of the duration `text` in milliseconds, rounded up; null where it is none or reaches 2**63."""
+    """The duration `text` in milliseconds, rounded up; null if it is invalid or reaches 2**63."""
     spelled = F.when(F.length(text) <= TIME_TEXT_LENGTH_MAX, let(text, _spelled_duration_ms))
     return F.when(_is_number(text), natural(text)).otherwise(spelled)
 
 
 def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
-    """The delay of a level of the table: 0 is none, beyond the last is the last; null where it is no level."""
+    """The delay of a level of the table: level 0 is no delay, levels beyond the last count as the last; null if
+    invalid."""
     table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
     number = natural(level)
     last = F.lit(len(levels_ms)).cast("bigint")
@@ -63,10 +65,10 @@ def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
 
 
 def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]) -> Column:
-    """When a request is due by the one of three texts that it carries; null where that is none.
+    """The due time of a request from the one of three texts that it has; null if that is invalid.
 
-    `request_ms` is the timestamp of the request's record, -1 or null where it has none: a relative delay then is null.
-    Due at 0 is due at 1: a first due time of 0 in the dispatch log stands for a request that was never held.
+    `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
+    of 0 counts as 1: a first due time of 0 in the dispatch log means a request that was never pending.
     """
     delay_ms = F.when(delay.isNotNull(), duration_ms(delay)).otherwise(delay_of_level_ms(level, levels_ms))
     counted_ms = let(delay_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
@@ -80,7 +82,7 @@ def _held(first_ms: Column) -> Column:
 
 
 def _positive(text: Column) -> Column:
-    """The number of most texts that `natural` knows, but none of zero; null for all else."""
+    """The number in a text of the form that `natural` accepts, except zero; null for all others."""
     number = text.try_cast("bigint")
     return F.when((number > 0) & is_spelled(text, number), number)
 
@@ -90,7 +92,7 @@ def _is_number(text: Column) -> Column:
 
 
 def _rfc3339_ms(text: Column) -> Column:
-    """The same for a text whose form has been checked: all but the fraction stands at fixed places."""
+    """The same for a text whose form has been checked: everything but the fraction is at fixed positions."""
 
     def number(place: int, length: int = 2) -> Column:
         return F.substring(text, place, length).cast("bigint")
@@ -129,7 +131,7 @@ def _unit_ms(unit: Column) -> Column:
 
 
 def _components_ms(text: Column) -> Column:
-    """The sum of whole components, decimal; null where the text is none or a number is beyond all bounds."""
+    """The sum of whole components, decimal; null if the text is invalid or a number is out of all bounds."""
     numbers = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(1))
     units = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(2))
     sizes = F.zip_with(

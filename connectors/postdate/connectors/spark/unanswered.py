@@ -1,9 +1,9 @@
-"""Fates that should have been answered and were not: asked for by the mode of the request topic, `control` or `all`.
+"""Fates without a required answer. The mode of the request topic decides which are required, `control` or `all`.
 
     control   every control that was applied, every request that was replaced, every control that was refused
-    all       every request to schedule, too, once it has ended
+    all       these, and every request to schedule once it has ended
 
-Held against nothing that ended before what the verdicts topic still holds, or whose answer an open transaction hides.
+Fates older than the content of the verdicts topic are not checked, nor those whose answer an open transaction may hide.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 
 def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
-    """One row for each request with answers that `mode` asks for and nobody gave: the origin, and a sentence
-    `unanswered`. `known` as in `known_rows`.
-    """
+    """One row for each request with missing answers that `mode` requires: the origin, and a sentence `unanswered`.
+    `known` as in `known_rows`."""
     end = F.col("end")
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
     has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))
@@ -40,7 +39,7 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
 
 
 def _is_owed(mode: Mode) -> Column:
-    """Whether an end itself is to be answered."""
+    """Whether this end must be answered."""
     end, action = F.col("end"), F.col("action")
     is_control = (end.fate_name == "applied") | (is_refused(end) & (action != "schedule"))
     return is_control | (action == "schedule") if mode == "all" else is_control

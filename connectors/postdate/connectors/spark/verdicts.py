@@ -1,4 +1,4 @@
-"""The verdicts by name, and how a rule is written down."""
+"""The names of the verdicts, and the form of a rule."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 
 @dataclass(frozen=True)
 class Problem:
-    """A rule: where the condition `holds`, a row gets the verdict, and the detail as a sentence for a person."""
+    """A rule: a row for which the condition `holds` gets the verdict, with the detail as a sentence."""
 
     verdict: str
     holds: Column
