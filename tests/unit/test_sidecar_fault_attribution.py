@@ -292,10 +292,40 @@ def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: 
 
 
 def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
-    for _ in range(4):
+    for _ in range(3):
         _waited(faults, 60.0)
         faults.committed(Attempt(None, 1, {"bad": 1}, {"bad": TopicOutcome(1, [60.0])}, 65.0), 3.0, 0.0)
+    assert not faults.any
+    _waited(faults, 60.0)
     assert faults.get("bad") is not None
+
+
+def test_a_target_is_slow_however_large_the_transactions_become_that_wait_for_it(faults: FaultAttribution) -> None:
+    """3,000 messages a second and a target that takes 0.4 s: from the second transaction on each has 1,200 entries."""
+    sizes = [30, *([1_200] * 4)]
+    for size in sizes:
+        outcomes = {"good": TopicOutcome(size - 1), "bad": TopicOutcome(1, [395.0])}
+        reported = outcomes if faults.must_report(None, size) else {}
+        faults.committed(Attempt(None, size, {"good": size - 1, "bad": 1}, reported, 400.0), 3.0, 0.0)
+    assert faults.get("bad") is not None
+
+
+def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> None:
+    """So a target is found that becomes slow while all transactions are large."""
+    size = LARGE_TRANSACTION_FATES
+    faults.committed(Attempt(None, size, {"good": size}, {}, 299.0), 3.0, 0.0)
+    assert not faults.must_report(None, size)
+    faults.committed(Attempt(None, size, {"good": size}, {}, 300.0), 3.0, 0.0)
+    assert faults.must_report(None, size)
+    faults.committed(Attempt(None, size, {"good": size}, {"good": _outcome(size)}, 300.0), 3.0, 0.0)
+    assert not faults.must_report(None, size)
+
+
+def test_an_abort_that_names_nobody_lifts_no_limit(faults: FaultAttribution) -> None:
+    """After a fault librdkafka may abort once more, for the gap that purged records left in its sequence numbers."""
+    assert faults.aborted(_common({"bad": 3}, bad=_outcome(0, 1)), 0) is Finding.GO_ON
+    assert faults.aborted(_common({"good": 100}), 0) is Finding.BACK_OFF
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
 def test_after_an_abort_that_names_nobody_each_message_reports(faults: FaultAttribution) -> None:

@@ -176,6 +176,7 @@ class FaultAttribution:
         self._own_topics = own_topics
         self._isolated: dict[str, Isolated] = {}
         self._entries_max = inf
+        self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
         self._usual_ms, self._usual_wait_ms = RecentLeast(), RecentLeast()
         self._slowest = ""
         self._slow_in_a_row = 0
@@ -206,8 +207,12 @@ class FaultAttribution:
         return int(min(limit, self._entries_max))
 
     def must_report(self, trial: Isolated | None, size: int) -> bool:
-        """True if each message of the next transaction, of `size` entries, needs its own delivery report."""
-        return trial is not None or self.is_attributing or size < LARGE_TRANSACTION_FATES
+        """True if each message of the next transaction, of `size` entries, needs its own delivery report.
+
+        A large one does so only on suspicion: a slow target lets more fall due, and makes each transaction large.
+        """
+        is_suspicion = self.is_attributing or self._slow_unreported or bool(self._slowest)
+        return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def turns(self, steady_ms: float) -> list[Isolated]:
         """Isolated targets that may be tried now, in order of waiting time. O(isolated log isolated)."""
@@ -264,6 +269,7 @@ class FaultAttribution:
         self._entries_max = inf
         self._usual_ms.add(attempt.took_ms)
         self._usual_wait_ms.add(first_wait_ms)
+        self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
         if attempt.outcomes:
             self._watch(attempt, log_waited_ms)
 
@@ -274,7 +280,8 @@ class FaultAttribution:
         if attempt.trial is not None:
             return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
         if attempt.log_failed or not blamed:
-            is_first, self._entries_max = not self.is_attributing, REPORTED_ENTRIES_MAX
+            is_first = not self.is_attributing
+            self._entries_max = min(self._entries_max, REPORTED_ENTRIES_MAX)
             if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
