@@ -6,9 +6,11 @@ Method: the properties of each client, and a real client made of them: librdkafk
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Consumer
 
 from postdate.connectors.kafka.client import ConfluentKafka
 from postdate.connectors.kafka.errors import SettingRefused
+from postdate.connectors.kafka.limits import FETCH_SIZE_BYTES_MAX
 from postdate.connectors.kafka.seam import Isolation, Partition
 from postdate.connectors.kafka.settings import KafkaSettings
 
@@ -48,6 +50,15 @@ def test_what_is_given_wins_over_a_default_and_the_role_over_common() -> None:
     assert producer["transaction.timeout.ms"] == settings.transaction_timeout_ms == 20_000
     assert producer["message.max.bytes"] == 5_000_000
     assert settings.group_consumer_conf("g", None)["session.timeout.ms"] == 30_000
+
+
+def test_a_fetch_has_room_for_the_largest_message() -> None:
+    """librdkafka refuses a consumer without it."""
+    settings = KafkaSettings(NOWHERE, common={"message.max.bytes": "20000000"})
+    for conf in (settings.group_consumer_conf("g", None), settings.reader_conf("read_committed")):
+        assert conf["fetch.max.bytes"] == 20_000_000
+        Consumer(conf).close()
+    assert KafkaSettings(NOWHERE).reader_conf("read_committed")["fetch.max.bytes"] == FETCH_SIZE_BYTES_MAX
 
 
 def test_each_client_has_what_the_protocol_says() -> None:

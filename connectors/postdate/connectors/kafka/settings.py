@@ -90,6 +90,13 @@ def _nothing() -> Properties:
     return MappingProxyType({})
 
 
+def _with_room(conf: ClientConf) -> ClientConf:
+    """The same; librdkafka refuses a consumer whose fetches are smaller than the largest message that it may get."""
+    return conf | {
+        "fetch.max.bytes": max(int(conf[name]) for name in ("fetch.max.bytes", "message.max.bytes") if name in conf)
+    }
+
+
 @dataclass(frozen=True)
 class KafkaSettings:
     """How to reach a cluster and how its clients behave; raises SettingRefused for a property that is not the user's
@@ -119,7 +126,7 @@ class KafkaSettings:
 
     def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
         """The properties of a member of the consumer group, which is told by its client id at which address it is."""
-        conf = self._conf(_CONSUMER, _MEMBER, self.consumer)
+        conf = _with_room(self._conf(_CONSUMER, _MEMBER, self.consumer))
         if address:
             conf["client.id"] = f"{conf['client.id']}@{address}"
         conf |= {"group.id": group_id, "group.protocol": "classic", "isolation.level": "read_committed"}
@@ -131,7 +138,7 @@ class KafkaSettings:
     def reader_conf(self, isolation: str) -> ClientConf:
         """The properties of a reader of one partition."""
         sized: Properties = {"queued.max.messages.kbytes": limits.READ_AHEAD_KB_MAX}
-        return self._conf(_CONSUMER, sized, self.consumer) | {
+        return _with_room(self._conf(_CONSUMER, sized, self.consumer)) | {
             "group.id": self.reader_group_id,
             "isolation.level": isolation,
         }
