@@ -45,7 +45,7 @@ from support.answer_cases import answer_cases
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
 from support.judging import Bounds, judged, target_row
-from support.verdict_cases import SNAPSHOT, Cases, all_cases
+from support.verdict_cases import DUE, SNAPSHOT, Cases, T, all_cases
 
 _WIDE = "POSTDATE_TEST_CUTS" in os.environ
 _SEEDS = range(int(os.environ.get("POSTDATE_TEST_CUTS", "1")))
@@ -235,3 +235,17 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
         without_renewed(state, {"r": "id-2"}, ["r"])
     assert without_renewed(state, {"r": "id-2"}, []).next == {}
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
+
+
+def test_what_names_no_due_time_meets_the_row_of_its_origin(spark: SparkSession, tmp_path: Path) -> None:
+    """A second dead letter is all that a run reads: no record of that run says on which day its request was due."""
+    history = History(T)
+    history.ask(1)
+    history.commit([1, DUE, "dead"])
+    history.bury(1)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit(all_of(history))
+    assert runs.union()[1]["verdicts"] == ["dead"]
+    history.bury(1)
+    runs.audit(all_of(history))
+    assert runs.union()[1]["verdicts"] == ["duplicate"]

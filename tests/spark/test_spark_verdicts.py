@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.connectors.spark.bounds import NEVER_MS
+from postdate.connectors.spark.limits import COMMIT_MS_MAX
 from postdate.connectors.spark.summary import Outcomes, summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
@@ -234,15 +235,16 @@ def test_a_bound_of_one_partition_excuses_nothing_in_another(spark: SparkSession
     history.commit(*([offset, DUE, "delivered"] for offset in range(11)))
     at_ms = T + 2_000
     bounds = {
-        "target-expired": target_row(lost_ms=[-1, -1, -1, at_ms]),
-        "capped": target_row(capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms]),
+        "target-expired": target_row(lost_ms=[-1, -1, -1, at_ms - COMMIT_MS_MAX]),
+        "capped": target_row(capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms + COMMIT_MS_MAX]),
     }
     for reason, row in bounds.items():
         found, _ = judged(spark, history, targets=[row], with_claims=False)
         verdicts = {row["offset"]: row["verdicts"] for row in found.collect()}
         lost = ["missing", "contradiction"]
         assert verdicts == {**{offset: [reason] if places[offset] == 3 else lost for offset in places}, 10: [reason]}
-    row = target_row(lost_ms=[-1, -1, -1, at_ms - 1], capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, at_ms + 1])
+    before_ms, after_ms = at_ms - COMMIT_MS_MAX - 1, at_ms + COMMIT_MS_MAX + 1
+    row = target_row(lost_ms=[-1, -1, -1, before_ms], capped_from_ms=[NEVER_MS, NEVER_MS, NEVER_MS, after_ms])
     found, _ = judged(spark, history, targets=[row], with_claims=False)
     assert {tuple(row["verdicts"]) for row in found.collect()} == {("missing", "contradiction")}
 

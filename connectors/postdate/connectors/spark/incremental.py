@@ -191,18 +191,18 @@ def _touched(
         found = opened.where(is_needed)
     else:
         near = opened.where(is_needed | F.col("due_day").isin(*days))
-        marked = near.join(F.broadcast(hits.select(*ORIGIN, F.lit(True).alias("is_hit"))), list(ORIGIN), "left")
+        marked = near.join(hits.select(*ORIGIN, F.lit(True).alias("is_hit")), list(ORIGIN), "left")
         found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
     found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
     carried = _kept(stored_rows(found, facts), kept)
     rest = hits.where(_was_read(state)).join(carried.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
     rest = _kept(rest, kept)
-    if days and not rest.isEmpty():
-        places = table.select(*ORIGIN, "due_day").join(F.broadcast(rest), list(ORIGIN), "left_semi")
+    if not rest.isEmpty():
+        places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
-        more = stored_rows(again.join(F.broadcast(rest), list(ORIGIN), "left_semi"), facts)
+        more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
         carried = _kept(carried.unionByName(more), kept)
     groups = carried.groupBy("state", "due_day").count().collect()
     if not groups:

@@ -32,7 +32,7 @@ def _planned(given: dict[str, Any]) -> Callable[[], int]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = program_parser("repair_main", "Ask anew for what an audit calls missing.")
-    parser.add_argument("audited", metavar="AUDITED", help="what an audit has left with --write or --state")
+    parser.add_argument("audited", metavar="AUDITED", help="the --state of an audit")
     add_reading_options(parser)
     add_sending_options(parser)
     parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")

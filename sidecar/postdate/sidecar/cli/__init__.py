@@ -1,7 +1,8 @@
 """The command line: `postdate NOUN VERB`, one module a noun.
 
 Promised to scripts: results on stdout (with `--output json` one JSON object a line), everything else on stderr; exit
-codes 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found, 6 client failed. A command raises the
+codes 0 ok, 1 failed, 2 usage or configuration, 3 fenced, 4 violation found,
+5 not all was verified, 6 client failed. A command raises the
 errors of `postdate.sidecar.errors`; `Commands` turns them into a sentence and an exit code. Commands import what is
 slow to import inside, so that `--help` is quick and Spark stays optional.
 """

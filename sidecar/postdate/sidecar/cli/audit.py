@@ -110,7 +110,15 @@ def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked:
     from postdate.connectors.spark.acknowledging import AcknowledgeOptions, run_acknowledge
 
     given = asked_of(asked)
-    sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or getpass.getuser(), note, **given)))
+    sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or _user(), note, **given)))
+
+
+def _user() -> str:
+    """The user of this process. Raises ConfigError if the system has no name for it, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise ConfigError("this user has no name: give one with --by") from None
 
 
 def common_to(config: Config, setting: str) -> Any:
