@@ -1,7 +1,7 @@
 """The judge of exactly once: what was asked, against what a read_committed reader finds.
 
 It shares no state with the sidecar: requests are noted as the broker acknowledged them, and everything else is read
-from Kafka. Verdicts are the promises O1 to O6 of docs/guarantees.md: no origin twice, each request one end, an end and
+from Kafka. Verdicts are the rules O1 to O6 of docs/testing.md: no origin twice, each request one end, an end and
 its record together, bytes equal, nothing before its time by the broker's clock, `seq` without a gap.
 """
 

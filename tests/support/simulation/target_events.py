@@ -151,7 +151,7 @@ class TargetEvents:
                     asked.dead |= self._reasons
 
     def judge(self, outcome: Outcome, late: frozenset[str]) -> None:
-        """O14: the messages for each of these targets left within seconds of their due times."""
+        """O13: the messages for each of these targets left within seconds of their due times."""
         latest = 0
         for asked in self._asked:
             origin = (asked.part.index, asked.offset)
@@ -160,7 +160,7 @@ class TargetEvents:
             late_ms = outcome.fates[origin][0][1] - max(asked.due_ms, asked.appended_ms)
             latest = max(latest, late_ms)
             if late_ms > LATE_MS_MAX:
-                outcome.wrong.append(f"O14: {origin} for {asked.target} ends {late_ms} ms after it was due")
+                outcome.wrong.append(f"O13: {origin} for {asked.target} ends {late_ms} ms after it was due")
         self._world.trace(f"the latest message for {sorted(late)} is {latest} ms late")
 
 

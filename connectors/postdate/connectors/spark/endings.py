@@ -160,14 +160,14 @@ def _expired_problem() -> Problem:
 def _undelivered_problems(holds: Column) -> list[Problem]:
     """A fate `delivered` without a record on the request's own target."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms, ended_ms = _around(at_ms)
+    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate comes with it, but later
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(
             F.col("target_compacted") | (made_ms <= _of_places("target_lost_before_ms", F.array_max)), "target-expired"
         )
         .when(at_ms < F.col("target_began_ms"), "target-recreated")
-        .when(ended_ms >= _of_places("target_capped_from_ms", F.array_min), "capped")
+        .when(at_ms >= _of_places("target_capped_from_ms", F.array_min), "capped")
         .otherwise("")
     )
     without = F.concat(F.lit("fate delivered at "), at_ms, F.lit(", no record on "), _named_target())
@@ -181,11 +181,6 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
         Problem("missing", on_time & (reason == ""), without),
         Problem("contradiction", on_time & (reason == ""), without),
     ]
-
-
-def _around(at_ms: Column) -> tuple[Column, Column]:
-    """When the record of a fate was made at the earliest, and at the latest: its transaction may take so long."""
-    return at_ms - COMMIT_MS_MAX, at_ms + COMMIT_MS_MAX
 
 
 def _of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
@@ -202,9 +197,8 @@ def _named_target() -> Column:
 def _unlettered_problems(holds: Column) -> list[Problem]:
     """A fate `dead` without a dead letter."""
     on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
-    made_ms, ended_ms = _around(at_ms)
-    is_gone = F.coalesce(made_ms <= F.col("letters_lost_before_ms"), F.lit(False))
-    is_hidden = ~is_gone & F.coalesce(ended_ms >= F.col("letters_capped_from_ms"), F.lit(True))
+    is_gone = F.coalesce(at_ms - COMMIT_MS_MAX <= F.col("letters_lost_before_ms"), F.lit(False))
+    is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))
     return [
         Problem("capped", on_time & is_hidden, F.lit("the dead letter may lie behind an open transaction")),
         Problem("target-expired", on_time & is_gone, F.lit("the dead letter has left its topic")),

@@ -79,10 +79,9 @@ def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Calla
 
 
 def run_follow(options: FollowOptions) -> int:
-    """Audits step by step until SIGTERM, Ctrl-C or its last step; returns 0.
+    """Audits step by step until SIGTERM or Ctrl-C, and returns 0, or until its last step, and returns its exit code.
 
-    It returns 4 after its last step if a violation is open, and 1 if too many steps in a row could not judge
-    (`STEPS_FAILED_MAX`). A step that cannot judge is reported and retried.
+    It returns 1 if too many steps in a row could not judge (`STEPS_FAILED_MAX`). One such step is reported and retried.
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:

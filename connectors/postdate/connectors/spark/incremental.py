@@ -345,6 +345,7 @@ def _idle(read: _Reading, store: StateStore, options: AuditOptions, began_s: flo
     return replace(
         _outcome(read, options, Summary(0, dict.fromkeys(VERDICTS, 0), {}, {}), began_s),
         state=StateOutcome(options.state, state.run, state.open, 0, standing, _counts(state)),
+        html=None,
     )
 
 
