@@ -321,13 +321,6 @@ def test_slow_large_transactions_report_by_turns(faults: FaultAttribution) -> No
     assert not faults.must_report(None, size)
 
 
-def test_an_abort_that_names_nobody_lifts_no_limit(faults: FaultAttribution) -> None:
-    """After a fault librdkafka may abort once more, for the gap that purged records left in its sequence numbers."""
-    assert faults.aborted(_common({"bad": 3}, bad=_outcome(0, 1)), 0) is Finding.GO_ON
-    assert faults.aborted(_common({"good": 100}), 0) is Finding.BACK_OFF
-    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
-
-
 def test_after_an_abort_that_names_nobody_each_message_reports(faults: FaultAttribution) -> None:
     assert faults.aborted(Attempt(None, 5_000, {}, {}, 2_000.0), 0) is Finding.BACK_OFF
     assert faults.must_report(None, 5_000)

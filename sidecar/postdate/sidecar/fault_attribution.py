@@ -280,8 +280,7 @@ class FaultAttribution:
         if attempt.trial is not None:
             return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
         if attempt.log_failed or not blamed:
-            is_first = not self.is_attributing
-            self._entries_max = min(self._entries_max, REPORTED_ENTRIES_MAX)
+            is_first, self._entries_max = not self.is_attributing, REPORTED_ENTRIES_MAX
             if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
