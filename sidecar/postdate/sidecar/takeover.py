@@ -84,7 +84,7 @@ def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
         raise Stopped("told to let go before the fence")
     producer = ctx.kafka.producer(ctx.transactional_id, PRODUCER_MESSAGE_BYTES_MAX)
     try:
-        producer.init(FENCE_TIMEOUT_S)
+        producer.init(FENCE_TIMEOUT_S, ctx.log.topic)
     except BaseException:
         producer.destroy()
         raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -38,6 +38,8 @@ from postdate.connectors.kafka.settings import ClientConf, KafkaSettings, log
 _QUEUE_WAIT_S = 0.05
 #: s. How long one wait for delivery reports lasts before the transaction's own state is looked at.
 _REPORT_WAIT_S = 0.02
+#: s. How long one request for metadata may take before a producer takes its id.
+_MEET_S = 1.0
 #: s. How long to wait before a retriable call is repeated; some of them return at once.
 _RETRY_PAUSE_S = 0.02
 
@@ -130,9 +132,11 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
         self._end_took_s = 0.0
         self._connect(settings, settings.producer_conf(transactional_id, message_bytes_max))
 
-    def init(self, timeout_s: float) -> None:
+    def init(self, timeout_s: float, topic: str = "") -> None:
         producer = self._open()
         deadline = time.monotonic() + timeout_s
+        if topic:
+            self._meet_brokers(topic, min(timeout_s, _MEET_S))
         while True:
             try:
                 producer.init_transactions(max(0.1, deadline - time.monotonic()))
@@ -142,6 +146,17 @@ class ConfluentTransactionalProducer(ConfluentPlainProducer):
                 if not fault.retriable or time.monotonic() >= deadline:
                     raise fault from error
                 time.sleep(_RETRY_PAUSE_S)
+
+    def _meet_brokers(self, topic: str, timeout_s: float) -> None:
+        """Waits until the client knows its brokers; if it cannot, `init_transactions` says why.
+
+        Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases, since the library
+        (2.16, `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. A
+        second request finds it connected to what the first one named.
+        """
+        for _ in range(2):
+            with suppress(KafkaException):
+                self._open().list_topics(topic, timeout_s)
 
     def begin(self, created_ms: int = 0) -> None:
         producer = self._open()

@@ -232,9 +232,10 @@ class TransactionalProducer(Protocol):
     Order of calls: `init`, then any number of { `settle`, `begin`, `produce`..., `flush`, `commit` or `abort` }.
     """
 
-    def init(self, timeout_s: float) -> None:
+    def init(self, timeout_s: float, topic: str = "") -> None:
         """When it returns, every older producer with this id is fenced and its open transaction has ended, committed
-        or aborted. Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
+        or aborted. `topic`: one that exists, with which the client gets to know its brokers first; that is faster.
+        Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
         on the same instance), NotAuthorized, Fenced, FatalClient."""
 
     def begin(self, created_ms: int = 0) -> None:

@@ -54,7 +54,7 @@ class SimTransactionalProducer(SimPlainProducer):
         self._timed_out = False
         self._end_took_ms = 0.0
 
-    def init(self, timeout_s: float) -> None:
+    def init(self, timeout_s: float, topic: str = "") -> None:
         self._open()
         coordinator, doing = self._broker.transactions, f"take the transactional id {self._id}"
         self._producer, self._epoch = self._repeat(
