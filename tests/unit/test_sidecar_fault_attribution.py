@@ -90,13 +90,33 @@ def test_only_the_target_whose_records_were_refused_is_isolated(faults: FaultAtt
     assert _isolated(faults).window == 25
 
 
-def test_the_transaction_after_a_fault_is_small(faults: FaultAttribution) -> None:
+def test_transactions_after_a_fault_are_small_and_double(faults: FaultAttribution) -> None:
     assert faults.entries_max(5_000) == 5_000
     _isolate(faults, 1)
-    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
     assert faults.entries_max(10) == 10
-    faults.committed(_common({"good": 1}, good=_outcome(1)), 0.0, 0.0)
+    sizes = []
+    while faults.is_attributing:
+        sizes.append(faults.entries_max(5_000))
+        _quick(faults)
+    assert sizes == [20, 40, 80, 160, 320, 640, 1_280]
     assert faults.entries_max(5_000) == 5_000
+
+
+def test_they_stay_small_while_a_topic_is_suspected(faults: FaultAttribution) -> None:
+    _quick(faults)
+    _isolate(faults, 1)
+    for _ in range(3):
+        _waited(faults, 60.0, name="slow")
+        assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
+    _waited(faults, 60.0, name="slow")
+    assert faults.get("slow") is not None
+    assert faults.entries_max(5_000) == 2 * AFTER_FAULT_ENTRIES_MAX
+
+
+def test_an_abort_that_names_nobody_makes_them_no_larger(faults: FaultAttribution) -> None:
+    _isolate(faults, 1)
+    assert faults.aborted(Attempt(None, 20, {}, {}, 5.0), 0) is Finding.BACK_OFF
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
 
 
 def test_nobody_is_to_blame_if_the_log_record_failed_too(faults: FaultAttribution) -> None:
@@ -253,10 +273,10 @@ def _quick(faults: FaultAttribution, first_ms: float = 3.0) -> None:
     faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, first_ms + 5), first_ms, 0.0)
 
 
-def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0) -> None:
-    """A common transaction was committed that waited so long for `slow` records of `bad`."""
-    outcomes = {"good": TopicOutcome(10), "bad": TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
-    faults.committed(Attempt(None, 20, {"good": 10, "bad": 10}, outcomes, bad_ms + 15), first_ms, 2.0)
+def _waited(faults: FaultAttribution, bad_ms: float, slow: int = 1, first_ms: float = 3.0, name: str = "bad") -> None:
+    """A common transaction was committed that waited so long for `slow` records of the topic `name`."""
+    outcomes = {"good": TopicOutcome(10), name: TopicOutcome(10, [bad_ms / slow] * slow if slow else [])}
+    faults.committed(Attempt(None, 20, {"good": 10, name: 10}, outcomes, bad_ms + 15), first_ms, 2.0)
 
 
 def test_the_topic_that_transactions_wait_for_is_slow(faults: FaultAttribution) -> None:
@@ -331,8 +351,27 @@ def test_a_topic_is_slow_after_two_records_that_took_long(faults: FaultAttributi
     _quick(faults)
     _waited(faults, 299.0)
     assert not faults.any
+    assert not faults.is_attributing
     _waited(faults, 400.0)
     assert _isolated(faults).window == 1
+
+
+def test_the_transaction_after_a_long_wait_is_small(faults: FaultAttribution) -> None:
+    _quick(faults)
+    _waited(faults, 300.0)
+    assert not faults.any
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
+
+
+def test_a_long_wait_for_the_first_acknowledgement_says_nothing_of_any_topic(faults: FaultAttribution) -> None:
+    """The records of the slow topic were acknowledged first: that clears it of nothing, and the other ones neither."""
+    _quick(faults)
+    for _ in range(3):
+        _waited(faults, 80.0)
+        _waited(faults, 10.0, slow=0, first_ms=80.0)
+    assert not faults.any
+    _waited(faults, 80.0)
+    assert _isolated(faults).window == 5
 
 
 def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(faults: FaultAttribution) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault
-from postdate.connectors.kafka.seam import Partition
+from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.connectors.kafka.seam import OnDelivery, Partition
 from postdate.connectors.kafka.sim.answers import abort_required
 from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import BEAT
@@ -21,7 +23,7 @@ from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.states import State
-from postdate.sidecar.transaction import Tenure
+from postdate.sidecar.transaction import Message, Tenure
 from support.shard_bench import OWN, Bench
 
 
@@ -97,6 +99,34 @@ def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
     assert not tenure.reusable
     with pytest.raises(AssertionError, match="settled"):
         tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+    shard.close()
+
+
+@pytest.mark.parametrize(("refused", "topics", "again"), [(True, 5, False), (True, 4, True), (False, 5, True)])
+def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, refused: bool, topics: int, again: bool
+) -> None:
+    """One record of a transaction is refused, or the transaction fails otherwise, and the client gives up the rest."""
+    shard = bench.shard()
+    tenure = _tenure_of(shard)
+    given: list[OnDelivery] = []
+
+    def produce(self: SimTransactionalProducer, topic: str, *record: Any) -> None:
+        given.append(record[-1])
+
+    def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
+        purged = AbortRequired("purged", KafkaError._PURGE_QUEUE)
+        first = RecordRejected("too large", KafkaError.MSG_SIZE_TOO_LARGE) if refused else purged
+        for number, report in enumerate(given):
+            report(purged if number else first, -1, -1)
+        raise AbortRequired("it has failed")
+
+    monkeypatch.setattr(SimTransactionalProducer, "produce", produce)
+    monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
+    messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(topics)]
+    with pytest.raises(AbortRequired):
+        tenure.run(messages, [], BEAT, 0, 0, due_max_ms=0, report_all=True)
+    assert tenure.reusable is again
     shard.close()
 
 

@@ -266,12 +266,13 @@ class FaultAttribution:
         if trial is not None:
             self._accepted(trial, attempt.size, attempt.took_ms, now)
             return
-        self._entries_max = inf
         self._usual_ms.add(attempt.took_ms)
         self._usual_wait_ms.add(first_wait_ms)
         self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
         if attempt.outcomes:
-            self._watch(attempt, log_waited_ms)
+            self._watch(attempt, first_wait_ms, log_waited_ms)
+        if not self._slowest:
+            self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
     def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
         """A transaction was aborted. `now_ms`: the broker's time."""
@@ -280,7 +281,7 @@ class FaultAttribution:
         if attempt.trial is not None:
             return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
         if attempt.log_failed or not blamed:
-            is_first, self._entries_max = not self.is_attributing, REPORTED_ENTRIES_MAX
+            is_first, self._entries_max = not self.is_attributing, min(self._entries_max, REPORTED_ENTRIES_MAX)
             if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
                 log.info("a transaction was refused; the next one reports each message")
                 return Finding.GO_ON
@@ -409,13 +410,14 @@ class FaultAttribution:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
 
-    def _watch(self, attempt: Attempt, log_waited_ms: float) -> None:
+    def _watch(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
         """Isolate a topic if transactions in a row waited longest for it, and either SLOW_IN_A_ROW of its records were
         slow, or two were and waited for SLOW_WAIT_MS in total.
 
-        Transactions without a record for it, or only for it, do not count. A broker answers the requests of a
-        connection in order, so the time of an acknowledgement is that since the one before it. A record is slow if that
-        time is at least SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
+        Transactions without a record for it, or only for it, do not count, and neither does one that waited longest for
+        its first acknowledgement, which anything can hold up. A broker answers the requests of a connection in order,
+        so the time of an acknowledgement is that since the one before it. A record is slow if that time is at least
+        SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
         """
         if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
             return
@@ -423,6 +425,8 @@ class FaultAttribution:
         slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in attempt.outcomes.items()}
         slowest = max(slow, key=lambda topic: sum(slow[topic]))
         waits = slow[slowest]
+        if first_wait_ms >= max(least_ms, sum(waits), log_waited_ms):
+            return
         if not waits or sum(waits) < log_waited_ms:
             slowest = ""
         if slowest != self._slowest:
@@ -433,8 +437,10 @@ class FaultAttribution:
             return
         self._slow_in_a_row += len(waits)
         self._waited_ms += sum(waits)
-        enough = 2 if self._waited_ms >= SLOW_WAIT_MS else SLOW_IN_A_ROW
-        if self._slow_in_a_row >= enough:
+        is_long = self._waited_ms >= SLOW_WAIT_MS
+        if is_long:  # what falls due meanwhile would make the next transaction wait for longer
+            self._entries_max = AFTER_FAULT_ENTRIES_MAX
+        if self._slow_in_a_row >= (2 if is_long else SLOW_IN_A_ROW):
             now = self._clock.steady_ms()
             is_own = slowest in self._own_topics
             window = max(1, int(attempt.counts.get(slowest, 1) * self._aim_ms() / sum(waits)))

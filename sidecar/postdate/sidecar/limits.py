@@ -155,9 +155,13 @@ REFUSED_MAX: Final = 1_000
 # Entries of a transaction in which every message has its own delivery report, to find the refused one.
 REPORTED_ENTRIES_MAX: Final = 1_000
 
-# Entries of the transaction after one that a target's fault aborted. Other targets may be slow as well, and a small
-# transaction waits for fewer of their messages.
-AFTER_FAULT_ENTRIES_MAX: Final = 100
+# Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
+# targets may be slow as well, and a small transaction waits for fewer of their messages.
+AFTER_FAULT_ENTRIES_MAX: Final = 20
+
+# A connection has at most five requests of an idempotent producer in flight. What a transaction to so many topics sends
+# may wait behind them, and if the transaction fails, it is given up without a correction of the sequence numbers.
+GAP_TOPICS_MIN: Final = 5
 
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000

@@ -22,7 +22,7 @@ from postdate.connectors.wire.requests import Headers
 from postdate.sidecar import failpoints
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, SLOW_RECORD_MS
+from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
 from postdate.wheel.index import TimerIndex
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
@@ -94,6 +94,7 @@ class Tenure:
     _log_offset: int = -1
     _log_appended: int = -1
     _log_fault: KafkaFault | None = None
+    _gave_up: bool = False
     _acknowledged_at: float = 0.0
 
     def run(
@@ -124,7 +125,7 @@ class Tenure:
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable = False
         self.outcomes = {}
-        self._log_offset, self._log_appended, self._log_fault = -1, -1, None
+        self._log_offset, self._log_appended, self._log_fault, self._gave_up = -1, -1, None, False
         self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
         failpoints.reached("dispatch.begun")
         began = self.began_at = self.clock.steady_ms()
@@ -157,14 +158,14 @@ class Tenure:
         except (AbortRequired, Unreachable) as fault:
             self.is_refuted = isinstance(fault, UnverifiedBound)
             self.producer.abort()
-            self._settle()
+            self._settle(is_sound=not (self.is_refuted or self._has_gap(messages)))
             if isinstance(fault, AbortRequired):
                 raise
             raise AbortRequired(str(fault), fault.code) from fault
         failpoints.reached("dispatch.committed")
         self.seq += 1
         self.low_water, self.accepted = low_water, []
-        self._settle()
+        self._settle(is_sound=True)
         return self._log_offset
 
     def _prepare(self) -> None:
@@ -206,8 +207,13 @@ class Tenure:
                     outcome.waits_ms.append(wait_ms)
             elif isinstance(fault, RecordRejected):
                 outcome.faults[offset] = fault
+            self._saw(fault)
 
         return delivered
+
+    def _saw(self, fault: KafkaFault | None) -> None:
+        """At each report: True in `_gave_up` if the client has given up a record unsent."""
+        self._gave_up = self._gave_up or (fault is not None and fault.code in PURGED_CODES)
 
     def _wait_ms(self) -> float:
         """At an acknowledgement: milliseconds since the previous one; 0 at the first one, which counts for no topic."""
@@ -232,6 +238,7 @@ class Tenure:
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         self._log_offset, self._log_appended = offset, timestamp_ms
         self._log_fault = fault if fault is None or fault.code not in PURGED_CODES else None
+        self._saw(fault)
         if fault is None:
             self.log_waited_ms = self._wait_ms()
             if offset >= 0:  # else the timestamp is unknown, and `_check` aborts
@@ -252,6 +259,12 @@ class Tenure:
             self.broker_clock.forget()
             raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
 
-    def _settle(self) -> None:
-        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle")."""
-        self.reusable = self.producer.settle() and not self.is_refuted
+    def _has_gap(self, messages: list[Message]) -> bool:
+        """True if the next transaction of this producer would be refused, too."""
+        is_refused = any(outcome.faults for outcome in self.outcomes.values())
+        return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN
+
+    def _settle(self, is_sound: bool) -> None:
+        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle"). `is_sound`: False if
+        this producer must not be used again, however its transaction ended."""
+        self.reusable = self.producer.settle() and is_sound
