@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 from postdate.connectors.kafka.errors import UnknownOutcome
-from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.connectors.kafka.seam import Admin, Isolation, Partition
 from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
 from postdate.connectors.wire.dispatch_log import OWNER
 from postdate.connectors.wire.stored import BOUND_KEY, stored_offset
 from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
@@ -92,8 +93,38 @@ def test_a_bound_from_a_deposed_leader_repeats_nothing(bench: Bench, monkeypatch
     shard.close()
 
 
-def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
+@contextmanager
+def _aborts_are_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Admin]]:
+    """The coordinator does what it is asked for, but says that it does not. The admin clients that are made."""
+    honest_abort, honest_admin, made = SimTransactionalProducer.abort, bench.kafka.admin, list[Admin]()
+
+    def abort(self: SimTransactionalProducer) -> None:
+        honest_abort(self)
+        raise UnknownOutcome("refused")
+
+    def admin() -> Admin:
+        made.append(honest_admin())
+        return made[-1]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SimTransactionalProducer, "abort", abort)
+        patched.setattr(bench.kafka, "admin", admin)
+        yield made
+
+
+def test_a_refuted_bound_is_asked_of_a_new_client_if_the_abort_is_refused_too(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = _read_here_and_delivered_elsewhere(bench, 1)
+    shard = bench.new_shard()
+    with _stale(monkeypatch, {_LOG: known}), _aborts_are_refused(bench, monkeypatch) as made:
+        bench.until(shard, lambda: len(made) > 0, 5_000)
+    shard.close()
+
+
+@pytest.mark.parametrize("aborts_fail", [False, True])
+def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, aborts_fail: bool
 ) -> None:
     """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
     shard = bench.shard()
@@ -108,7 +139,10 @@ def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
         raise UnknownOutcome("no answer")
 
     monkeypatch.setattr(tenure.producer, "commit", commit)
-    with _stale(monkeypatch, {_LOG: known}):
+    with _stale(monkeypatch, {_LOG: known}), ExitStack() as stack:
+        if aborts_fail:
+            made = stack.enter_context(_aborts_are_refused(bench, monkeypatch))
+            bench.until(shard, lambda: len(made) > 0, 5_000)
         bench.until(shard, lambda: bench.ended() == 1)
         _for_ms(bench, shard, 15_000)
         assert len(bench.read("orders")) == 1

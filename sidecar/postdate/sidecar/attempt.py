@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from postdate.connectors.kafka.errors import UnknownOutcome
 from postdate.sidecar import opening, takeover
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.checking import check
@@ -52,7 +53,7 @@ class Attempt:
                 if halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED and self.index is not None:
                     takeover.leave_mark(ctx, self.index, standing=desk.reason is halt.reason)
                 raise
-            except UnverifiedBound:
+            except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
                 confirmation.doubt()
                 raise
         confirmation.clear()

@@ -250,8 +250,6 @@ class Shard(Stateful):
         """Drop a tenure whose last transaction was not settled: a late response could decide the next one
         (KAFKA-17754)."""
         if self._tenure is not None and not self._tenure.reusable:
-            if self._tenure.is_refuted:
-                self._confirmation.doubt()
             log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
             self._drop_tenure()
 
@@ -354,6 +352,8 @@ class Shard(Stateful):
 
     def _drop_tenure(self) -> None:
         if self._tenure is not None:
+            if self._tenure.is_refuted:
+                self._confirmation.doubt()
             self._tenure.producer.destroy()
             self._tenure = None
         if self.state in DELIVERING:
