@@ -81,7 +81,7 @@ def run_seed(
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
-            judge_lateness(outcome, plan.traffic, world.encore_ms)
+            judge_lateness(outcome, plan.traffic, world.encore)
             judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)
@@ -111,8 +111,9 @@ def _play(world: World, plan: Plan) -> None:
     _rest(world, plan, REST_MS_MAX)
     world.rest_ms = world.time.now_ms - peace_ms
     _send_more(world, plan)
-    fences, world.encore_ms = world.reached["fenced"], world.broker.now_ms()
+    fences, before = world.reached["fenced"], set(plan.traffic.asked)
     _send_more(world, plan)
+    world.encore = plan.traffic.asked.keys() - before
     if world.reached["fenced"] > fences:
         world.wrong.append(f"O9: {world.reached['fenced'] - fences} times fenced, though nobody else is there")
     world.trace(f"{len(plan.traffic.asked)} requests, {world.scheduler.steps} steps")

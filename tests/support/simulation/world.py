@@ -79,7 +79,7 @@ class World:
         self.tell: Callable[[str], None] | None = None
         self.archive: dict[Partition, list[Record]] = {}
         self.on_exit: Callable[[Machine], None] = lambda _: None
-        self.encore_ms = 0  # by the broker's clock: from here on nothing has gone wrong for long
+        self.encore: set[tuple[int, int]] = set()  # the requests that came when nothing had gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
         self.gates: dict[str, str] = {}  # instance -> when it lets a cancel win
         self.parked: set[tuple[int, int]] = (
