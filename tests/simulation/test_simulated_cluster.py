@@ -18,7 +18,7 @@ from postdate.connectors.kafka.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
+from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, TransactionalProducer
 from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka, SimTime
 from postdate.connectors.kafka.sim.brokers import BELIEF_MS_MAX, SESSION_MS
 from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
@@ -218,12 +218,18 @@ class TestTargets:
         assert [record.value for record in gone.logs[0].committed()] == [b"old"]
 
 
-def test_an_end_that_was_copied_and_refused_may_decide_the_next_transaction(kafka: SimKafka) -> None:
+def _about_to_end_twice(kafka: SimKafka) -> TransactionalProducer:
+    """A producer with one record in its transaction. The first copy of its EndTxn will be late, the second refused."""
     producer = open_producer(kafka)
     kafka.link.faults.rates |= {"end-copied": 1.0, "end-refused": 1.0}
     producer.begin()
     producer.produce(LOG, b"first", None, [], 0)
     producer.flush(1)
+    return producer
+
+
+def test_an_end_that_was_copied_and_refused_may_decide_the_next_transaction(kafka: SimKafka) -> None:
+    producer = _about_to_end_twice(kafka)
     with pytest.raises(AbortRequired):
         producer.commit()
     kafka.link.faults.rates.clear()
@@ -237,11 +243,7 @@ def test_an_end_that_was_copied_and_refused_may_decide_the_next_transaction(kafk
 
 
 def test_an_abort_that_was_copied_and_refused_has_an_unknown_outcome(kafka: SimKafka) -> None:
-    producer = open_producer(kafka)
-    kafka.link.faults.rates |= {"end-copied": 1.0, "end-refused": 1.0}
-    producer.begin()
-    producer.produce(LOG, b"first", None, [], 0)
-    producer.flush(1)
+    producer = _about_to_end_twice(kafka)
     with pytest.raises(UnknownOutcome):
         producer.abort()
     assert kafka.link.faults.struck["end-refused"] == 1

@@ -23,7 +23,7 @@ class Gate:
         self._seen_ms = -1
 
     def close(self, end: int, anew: bool) -> None:
-        """A takeover: requests below `end` must be read first. With `anew`, earlier reads do not count."""
+        """After a takeover, requests below `end` must be read first. `anew`: what was read before does not count."""
         self._open, self._end = False, end
         if anew:
             self._seen_ms = -1

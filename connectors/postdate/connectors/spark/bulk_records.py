@@ -41,13 +41,13 @@ def request_headers() -> Column:
 
 
 def request_size_bytes() -> Column:
-    """An upper bound of the request's size in a batch of its own; null if its headers cannot be read."""
+    """The most bytes that a batch with only this request can take; null if its headers cannot be read."""
     key = F.coalesce("id", "key")
     return _RECORD_BYTES + _length(key) + _length(F.col("value")) + _headers_bytes(F.col("request_headers"))
 
 
 def delivered_size_bytes(requests: str) -> Column:
-    """An upper bound of the delivered record's size in a batch of its own."""
+    """The most bytes that a batch with only the delivered record can take."""
     own = _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
     of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + _length(F.col("id"))).otherwise(F.lit(0))
     message = _length(F.col("key")) + _length(F.col("value")) + _headers_bytes(F.col("headers"))

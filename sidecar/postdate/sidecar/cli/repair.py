@@ -32,7 +32,7 @@ from postdate.sidecar.config_load import require_bootstrap
 @spark_options
 @output_option
 def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> None:
-    """Ask anew for the messages that an audit calls missing, once; AUDITED is its --state.
+    """Send the requests of missing messages again, each at most once. AUDITED is the --state of an audit.
 
     Without --apply nothing is sent. Exit code 1 when something cannot be repaired. Needs pyspark: pip install
     'postdate[spark]'.
