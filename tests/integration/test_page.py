@@ -1,23 +1,25 @@
 """Goal: a person sees on the page what is pending, when it comes and how late it was, finds a message, stops one and
 moves another, with the token and not without; on a phone and on a desk, by day and by night; and nothing a producer
-wrote is ever markup.
+wrote is ever markup. The page refreshes itself every three seconds, and loses no click and no typed text by that.
 
 Method: a real browser without a window, over two real processes. What the page says is compared with what was sent, and
-what it did with the topics.
+what it did with the topics. The test moves the page's clock where a refresh must fall into the middle of an action.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, Route, ViewportSize, expect
 
 from postdate.connectors.wire.headers import AT, ID, TOPIC
 from support.bed import Bed
-from support.browser import Page, browser_page
+from support.browser import browser_page
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
@@ -25,13 +27,16 @@ from support.sidecars import wait_until
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _EVIL = b"<img src=x onerror=document.title='evil'>"
 _HALF_AN_HOUR_MS = 1_800_000
+#: What the page waits for between two refreshes.
+_REFRESH_MS = 3_000
+_PHONE, _DESK = ViewportSize(width=390, height=900), ViewportSize(width=1280, height=900)
 #: Where to put pictures of the page for a person to look at; none are taken without it.
 _PICTURES = os.environ.get("POSTDATE_TEST_PICTURES", "")
 
 
 @pytest.fixture
-def page(tmp_path: Path) -> Iterator[Page]:
-    with browser_page(tmp_path / "profile") as opened:
+def page() -> Iterator[Page]:
+    with browser_page() as opened:
         yield opened
 
 
@@ -64,29 +69,30 @@ def start(bed: Bed) -> list[Client]:
 
 
 def find(page: Page, what: str, shows: str) -> None:
-    """Look for an id or an origin, and wait for what must be shown; what was shown before does not count."""
-    page.fill("#what", what)
-    page.run("document.querySelector('#found').replaceChildren(); document.querySelector('#find button').click()")
-    page.wait_for(f"document.querySelector('#found').innerText.includes({shows!r})", f"{what} is found")
+    """Look for an id or an origin, and wait for what must be shown."""
+    page.get_by_label("id, or origin").fill(what)
+    page.get_by_role("button", name="Find").click()
+    expect(page.locator("#found")).to_contain_text(shows)
 
 
-def confirm(page: Page) -> None:
-    page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
+def picture(page: Page, name: str) -> None:
     if _PICTURES:
-        page.photograph(Path(_PICTURES) / "page-390-question.png")
-    page.click("#change-yes")
+        page.screenshot(path=Path(_PICTURES) / f"page-{name}.png", full_page=True)
 
 
-def fits(page: Page, width: int, scheme: str) -> None:
-    """Nothing sticks out on a screen of this width; text and ground differ in the scheme."""
-    page.size(width, 900, scheme)
-    wide = page.run("document.documentElement.scrollWidth")
-    assert wide <= width, f"{wide} px on a screen of {width}"
-    ground = page.run("getComputedStyle(document.body).backgroundColor.match(/\\d+/g).slice(0, 3).map(Number)")
-    ink = page.run("getComputedStyle(document.body).color.match(/\\d+/g).slice(0, 3).map(Number)")
-    assert (sum(ground) > sum(ink)) == (scheme == "light")
-    if _PICTURES:
-        page.photograph(Path(_PICTURES) / f"page-{width}-{scheme}.png")
+def rgb_sum(page: Page, name: str) -> int:
+    """How light a colour of the body is: the sum of red, green and blue."""
+    colour = str(page.locator("body").evaluate("(body, name) => getComputedStyle(body)[name]", name))
+    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
+
+
+def check_layout(page: Page, size: ViewportSize, scheme: str) -> None:
+    """Nothing sticks out on a screen of this size; text and ground differ in the scheme."""
+    page.set_viewport_size(size)
+    page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
+    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    assert (rgb_sum(page, "backgroundColor") > rgb_sum(page, "color")) == (scheme == "light")
+    picture(page, f"{size['width']}-{scheme}")
 
 
 def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
@@ -96,51 +102,48 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     sent = send(bed, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order")
     bed.wait_for_ends(len(early))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
-    page.size(1280, 900, "light")
-    page.open(f"http://127.0.0.1:{clients[0].port}/")
-    page.wait_for("document.querySelector('#pending')?.innerText === '31'", "all that is pending is shown")
-    page.wait_for("document.querySelector('#load').dataset.total === '31'", "the load ahead is drawn")
-    page.wait_for("document.querySelector('#freshness').innerText === '4 shards, 2 processes'", "all is fresh")
-    page.wait_for("document.querySelectorAll('#shards tr').length === 4", "each shard has a row")
-    page.wait_for("/^up\\s+to\\b/.test(document.querySelector('#late').innerText)", "it tells how late messages were")
-    page.click("[data-load='1']")
-    assert page.run("document.querySelectorAll('#load span').length") == 48
-    page.click("[data-load='0']")
+    page.set_viewport_size(_DESK)
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    expect(page.locator("#pending")).to_have_text("31")
+    expect(page.locator("#load")).to_have_attribute("data-total", "31")
+    expect(page.locator("#freshness")).to_have_text("4 shards, 2 processes")
+    expect(page.locator("#shards tr")).to_have_count(4)
+    expect(page.locator("#late")).to_contain_text("up to")
+    page.get_by_role("button", name="two days").click()
+    expect(page.locator("#load span")).to_have_count(48)
+    page.get_by_role("button", name="next hour").click()
 
     find(page, _EVIL.decode(), "onerror")
-    assert page.run("document.querySelectorAll('#found img').length") == 0
+    expect(page.locator("#found img")).to_have_count(0)
     find(page, "order-4", sent[4].origin.decode())
-    for width in (390, 1280):
+    for size in (_PHONE, _DESK):
         for scheme in ("dark", "light"):
-            fits(page, width, scheme)
+            check_layout(page, size, scheme)
 
-    page.click("[data-action='cancel']")
-    page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
-    page.click("#change-dialog [value='cancel']")
-    page.wait_for("!document.querySelector('#change-dialog').open", "it was not meant")
-    page.size(390, 700, "light")
-    page.click("[data-action='cancel']")
-    confirm(page)
-    page.wait_for("document.querySelector('#token-dialog').open", "a change needs the token")
-    page.fill("#token", _TOKEN)
-    page.click("#token-dialog [value='ok']")
-    page.wait_for("document.querySelector('#found').innerText.includes(': cancelled')", "the life shows the end")
+    change, token = page.locator("#change-dialog"), page.locator("#token-dialog")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    change.get_by_role("button", name="No").click()
+    expect(change).to_be_hidden()
+    page.set_viewport_size(_PHONE)
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(change).to_be_visible()
+    picture(page, "390-question")
+    change.get_by_role("button", name="Cancel it").click()
+    token.get_by_label("bearer token").fill(_TOKEN)
+    token.get_by_role("button", name="Use it").click()
+    expect(page.locator("#found")).to_contain_text(": cancelled")
 
     find(page, "order-5", sent[5].origin.decode())
-    page.click("[data-action='reschedule']")
-    page.wait_for("document.querySelector('#change-dialog').open", "the page asks for a time")
-    page.fill("#when", str(now_ms))
-    page.click("#change-yes")
-    page.wait_for(
-        "document.querySelector('#found').innerText.includes(': delivered')", "the move is followed to its end"
-    )
+    page.get_by_role("button", name="Reschedule").click()
+    change.get_by_label("deliver at").fill(str(now_ms))
+    change.get_by_role("button", name="Move it").click()
+    expect(page.locator("#found")).to_contain_text(": delivered")
     bed.wait_for_ends(len(early) + 4)  # two controls, and what they were for
     find(page, sent[5].origin.decode(), ": delivered")
     wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 2, "two are gone")
-    kept = page.run("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
+    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
     assert _TOKEN not in kept
-    assert page.run("document.title") == "Postdate"
-    assert page.complaints == []
+    expect(page).to_have_title("Postdate")
 
 
 def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(bed: Bed, page: Page) -> None:
@@ -150,40 +153,87 @@ def test_no_answer_in_a_dialog_is_lost_and_no_late_answer_replaces_a_newer_one(b
     now_ms = int(time.time() * 1000)
     sent = send(bed, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
-    page.size(1280, 900, "light")
-    page.open(f"http://127.0.0.1:{clients[0].port}/")
-    page.wait_for("document.querySelector('#pending')?.innerText === '5'", "all that is pending is shown")
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    expect(page.locator("#pending")).to_have_text("5")
+    found, change, token = page.locator("#found"), page.locator("#change-dialog"), page.locator("#token-dialog")
 
     find(page, "order-0", sent[0].origin.decode())
-    page.click("[data-action='cancel']")
-    page.wait_for("document.querySelector('#change-dialog').open", "the page asks whether it is meant")
-    dismiss = "document.querySelector('#change-dialog [value=cancel]').click()"
-    page.run(f"{dismiss}; document.querySelector('[data-action=cancel]').click()")
-    page.wait_for("new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true))))", "a frame passes")
-    page.click("#change-yes")
-    page.wait_for("document.querySelector('#token-dialog').open", "a change needs the token")
-    page.fill("#token", _TOKEN)
-    page.press_enter("#token")
-    page.wait_for("document.querySelector('#found').innerText.includes(': cancelled')", "the life shows the end")
+    page.get_by_role("button", name="Cancel", exact=True).click()
+    expect(change).to_be_visible()
+    page.evaluate(
+        "document.querySelector('#change-dialog [value=cancel]').click();"
+        "document.querySelector('[data-action=cancel]').click();"
+        "new Promise((done) => requestAnimationFrame(() => setTimeout(done)))"
+    )
+    change.get_by_role("button", name="Cancel it").click()
+    token.get_by_label("bearer token").fill(_TOKEN)
+    token.get_by_label("bearer token").press("Enter")
+    expect(found).to_contain_text(": cancelled")
 
     find(page, "order-1", sent[1].origin.decode())
-    page.click("[data-action='reschedule']")
-    page.wait_for("document.querySelector('#change-dialog').open", "the page asks for a time")
-    page.fill("#when", str(now_ms))
-    page.press_enter("#when")
-    page.wait_for("document.querySelector('#found').innerText.includes(': delivered')", "the life shows the end")
+    page.get_by_role("button", name="Reschedule").click()
+    change.get_by_label("deliver at").fill(str(now_ms))
+    change.get_by_label("deliver at").press("Enter")
+    expect(found).to_contain_text(": delivered")
 
-    page.run(
-        "(() => { const real = window.fetch; window.fetch = (path, options) => !path.endsWith('order-2') ? "
-        "real(path, options) : new Promise((done) => { window.answerLate = () => done(real(path, options)); }); })()"
-    )
-    page.fill("#what", "order-2")
-    page.click("#find button")
-    page.wait_for("Boolean(window.answerLate)", "the first search is sent")
+    held: list[Route] = []
+    page.route(re.compile("id=order-2$"), lambda route: held.append(route))
+    with page.expect_request(re.compile("id=order-2$")):
+        page.get_by_label("id, or origin").fill("order-2")
+        page.get_by_role("button", name="Find").click()
     find(page, "order-3", sent[3].origin.decode())
-    page.run("document.querySelector('#found [data-action=cancel]').dataset.seen = 'yes'; window.answerLate()")
-    page.wait_for("fetch('/api/v1/pending?id=order-1').then((answer) => answer.ok)", "a later question is answered")
-    page.wait_for("new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(true))))", "a frame passes")
-    assert page.run("document.querySelector('#found [data-action=cancel]').dataset.seen") == "yes"
-    assert sent[3].origin.decode() in page.text("#found")
-    assert page.complaints == []
+    found.get_by_role("button", name="Cancel", exact=True).evaluate("(button) => { button.dataset.seen = 'yes'; }")
+    with page.expect_response(re.compile("id=order-2$")) as answered:
+        held[0].continue_()
+    answered.value.finished()
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
+    expect(found.get_by_role("button", name="Cancel", exact=True)).to_have_attribute("data-seen", "yes")
+    expect(found).to_contain_text(sent[3].origin.decode())
+
+
+def test_a_refresh_loses_no_click_and_no_typed_text(bed: Bed, page: Page) -> None:
+    clients = start(bed)
+    now_ms = int(time.time() * 1000)
+    sent = send(bed, 4, now_ms + _HALF_AN_HOUR_MS, 1_000, "order")
+    wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
+    page.clock.install()
+    page.goto(f"http://127.0.0.1:{clients[0].port}/")
+    expect(page.locator("#pending")).to_have_text("5")
+
+    def refresh() -> None:
+        """The page's clock stands still otherwise: each refresh falls exactly here."""
+        page.locator("#pending").evaluate("(shown) => { shown.textContent = 'old'; }")
+        page.clock.run_for(_REFRESH_MS)
+        expect(page.locator("#pending")).to_have_text("5")
+
+    page.clock.pause_at(time.time() + 60)
+    what = page.get_by_label("id, or origin")
+    what.press_sequentially("ord")
+    refresh()
+    what.press_sequentially("er-0")
+    expect(what).to_have_value("order-0")
+
+    def click_slowly(name: str) -> None:
+        """Press the mouse button, let the page refresh, and release it."""
+        page.get_by_role("button", name=name, exact=True).hover()
+        page.mouse.down()
+        refresh()
+        page.mouse.up()
+
+    click_slowly("Find")
+    expect(page.locator("#found")).to_contain_text(sent[0].origin.decode())
+    click_slowly("Reschedule")
+    when = page.get_by_label("deliver at")
+    when.fill("")
+    when.press_sequentially(str(now_ms)[:5])
+    refresh()
+    when.press_sequentially(str(now_ms)[5:])
+    expect(when).to_have_value(str(now_ms))
+    click_slowly("Move it")
+    secret = page.get_by_label("bearer token")
+    secret.press_sequentially(_TOKEN[:5])
+    refresh()
+    secret.press_sequentially(_TOKEN[5:])
+    click_slowly("Use it")
+    page.clock.resume()
+    expect(page.locator("#found")).to_contain_text(": delivered")
