@@ -101,7 +101,7 @@ class Holding:
 
     def _hold(self, wish: _Wish, then: Callable[[], None] | None) -> None:
         def done() -> None:
-            if not self._releasing[wish]:  # else an earlier release may be served after this
+            if not (self._releasing[wish] or self._at_peace):  # else an earlier release may be served after this
                 self._windows.append(_Window(wish.index, wish.what, wish.target, self._log_end(wish.index)))
             self._later(self._random.choice(_HELD_MS), self._release, wish)
             if then is not None:
