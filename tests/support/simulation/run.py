@@ -81,7 +81,7 @@ def run_seed(
             readings = plan.readings()
             judge(outcome, plan.traffic, readings, world.troubles, plan.losses.halted())
             judge_stores(outcome, world.broker, plan.partitions)
-            judge_lateness(outcome, plan.traffic, world.encore)
+            judge_lateness(outcome, plan.traffic, world)
             judge_in_time(outcome, plan.traffic, readings, world)
             plan.holding.judge(outcome, plan.traffic)
             plan.themes.judge(outcome)

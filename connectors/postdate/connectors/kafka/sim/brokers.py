@@ -87,7 +87,14 @@ class Brokers:
 
     def error_ms(self, log: PartitionLog) -> float:
         """How far the clock of a log's leader is from that of the cluster."""
-        node = self.leader(log)
+        return self._error_ms(self.leader(log))
+
+    def apart_ms(self) -> float:
+        """The largest difference between the clocks of two brokers."""
+        errors = [self._error_ms(node) for node in self.nodes]
+        return max(errors) - min(errors)
+
+    def _error_ms(self, node: Node) -> float:
         return node.skew_ms + node.drift * (self._time.now_ms - self._began_ms)
 
     def all_well(self) -> bool:
