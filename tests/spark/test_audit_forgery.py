@@ -132,6 +132,13 @@ def _forge(bed: Bed) -> Forged:
     return Forged(one.origin.decode(), other.origin.decode(), f"{place}/{imitated}", f"{place}/{strange}")
 
 
+def _repeat(producer: Producer, bed: Bed, origin: str) -> None:
+    """Produces a record of this request once more."""
+    delivered = gather(bed.bootstrap, bed.requests, bed.targets).delivered
+    one = next(seen for seen in delivered if seen.origin == origin.encode())
+    _produced(producer, one.topic, one.partition, one.key, one.value, one.headers)
+
+
 def _last_record(history: History, partition: int) -> DispatchRecord:
     found: list[tuple[Seen, DispatchRecord]] = [pair for pair in history.log if pair[0].partition == partition]
     return max(found, key=lambda pair: pair[0].offset)[1]
@@ -193,10 +200,15 @@ def test_clean_then_forged_and_named(
     last = _audited(bed, capsys, verdicts="all", state=state)
     assert (last.exit_code, last.outcome["clean"], last.outcome["state"]["standing"]) == (0, True, 0)
 
+    # One more copy of what was acknowledged is a new violation.
+    _repeat(Producer({"bootstrap.servers": bed.bootstrap}), bed, forged.repeated)
+    third = _audited(bed, capsys, verdicts="all", state=state)
+    assert (third.exit_code, third.sampled("duplicate").keys()) == (4, {forged.repeated})
+
     found = _audited(bed, capsys)
     assert found.exit_code == 4
     repeated, refated = found.sampled("duplicate")[forged.repeated], found.sampled("duplicate")[forged.refated]
-    assert "2 committed records" in repeated["details"][0]
+    assert "3 committed records" in repeated["details"][0]
     assert forged.imitation in refated["details"][0]
     assert forged.imitation in " ".join(refated["fates"])
     assert found.sampled("chain").keys() == {forged.stranger}

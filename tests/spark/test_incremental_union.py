@@ -14,8 +14,6 @@ import json
 import os
 import random
 from collections import Counter
-from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,35 +21,21 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from postdate.connectors.spark import folded_judging
-from postdate.connectors.spark.answer_rows import answer_rows
-from postdate.connectors.spark.audit_state import AuditState, StateStore
+from postdate.connectors.spark.audit_state import AuditState
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
-from postdate.connectors.spark.fate_rows import log_rows
 from postdate.connectors.spark.fresh_ranges import since, without_renewed
-from postdate.connectors.spark.history import TARGETS
-from postdate.connectors.spark.incremental import Advance, advance, last_verdicts
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_messages
-from postdate.connectors.spark.request_rows import understood_rows
-from postdate.connectors.spark.sifting import History as Read
-from postdate.connectors.spark.sifting import Sifting
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.spans import Spans
 from postdate.connectors.spark.verdicts import VIOLATIONS
 from support.answer_cases import answer_cases
-from support.history import LETTERS, REQUESTS, VERDICTS, History
-from support.history import Row as Record
-from support.judging import Bounds, judged, target_row
-from support.verdict_cases import DUE, SNAPSHOT, Cases, T, all_cases
+from support.audit_runs import Ends, Runs, all_of
+from support.history import History
+from support.judging import judged
+from support.verdict_cases import DUE, Cases, T, all_cases
 
 _WIDE = "POSTDATE_TEST_CUTS" in os.environ
 _SEEDS = range(int(os.environ.get("POSTDATE_TEST_CUTS", "1")))
 _CUTS = 2 if _WIDE else 1
-_END = 10_000
-_TABLE = [target_row()]
 _SAME = ("target", "first_due_ms", "last_due_ms", "action", "request_ms", "fate", "lateness_ms", "ended_ms")
 _SAME_IN_ANY_ORDER = ("records", "fates", "answers", "verdicts", "details")
 
@@ -68,92 +52,6 @@ def whole_history() -> Cases:
         read = max(read, 1 + max((number for fate in said["fates"] for number in (fate[0], *fate[4:])), default=0))
         cases.log[place] = (*record[:6], json.dumps(said | {"next_request": read}).encode(), record[7])
     return cases
-
-
-def offset_of(record: Record) -> int:
-    """The last request that a record tells of."""
-    value, headers = record[6] or b"", dict(record[7] or [])
-    if record[0].endswith(".dispatch-log"):
-        return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
-    if record[0].endswith(".verdicts"):
-        return int(json.loads(value)["origin"].rpartition("/")[2])
-    return int((headers.get("postdate-origin") or b"0").rpartition(b"/")[2])
-
-
-@dataclass(frozen=True)
-class Ends:
-    """How many records of each side a run sees; of the requests the first offset that it does not; `again` of the log
-    once more."""
-
-    requests: int = 0
-    log: int = 0
-    delivered: int = 0
-    letters: int = 0
-    answers: int = 0
-    again: int = 0
-
-    @classmethod
-    def at(cls, history: History, at: int, chance: random.Random | None) -> Ends:
-        """Ends at the request `at`; by `chance` each a little further than the one before it."""
-        place, found = at, [at]
-        for records in (history.log, history.delivered, history.letters, history.answers, history.log):
-            place += chance.randrange(0, 12) if chance is not None else 0
-            found.append(sum(1 for _ in takewhile(lambda record: offset_of(record) < place, records)))  # noqa: B023
-        return cls(*found)
-
-
-def all_of(history: History) -> Ends:
-    log = len(history.log)
-    return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
-
-
-class Runs:
-    """One audit after the other over a history; `bits` says how many requests are a span, None: no spans."""
-
-    def __init__(self, spark: SparkSession, history: History, directory: Path, bits: int | None = None) -> None:
-        self.spark, self.history, self.bits = spark, history, bits
-        self.path = str(directory / "state")
-        self.last = Ends()
-
-    def audit(self, ends: Ends, *, keep: bool = True) -> Advance:
-        """What a run says that sees the history up to `ends`."""
-        store = StateStore(self.spark, self.path)
-        state, history, last = store.newest(), self.history, self.last
-        partitions = Bounds(request_end=ends.requests, log_end=ends.log).table(self.spark)
-        asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
-        understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT)
-        new = Read(
-            understood,
-            delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS]),
-            log_rows(self._records(history.log[last.log : ends.again]), partitions).persist(),
-            dead_letter_rows(self._records(history.letters[last.letters : ends.letters]), {LETTERS: REQUESTS}),
-            answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
-        )
-        how = Sifting(
-            *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),
-            *(SNAPSHOT, 60_000),
-            left_share_max=1.0,
-        )
-        spans = Spans(SNAPSHOT - 60_000, self.bits or 0)
-        found = advance(
-            *(store, state, new, how, spans),
-            spans.of_requests(understood) if self.bits is not None else None,
-        )
-        if keep:
-            read = replace(found.state, next={f"{REQUESTS}/0": ends.requests}, targets=["orders"])
-            store.commit(read, {"judged": 0, "lateness_ms": {}, "settings": {}})
-            self.last = ends
-        return found
-
-    def union(self) -> dict[int, Row]:
-        """The verdict on each origin."""
-        rows = last_verdicts(self.spark, self.path).collect()
-        found = {row["offset"]: row for row in rows}
-        assert len(found) == len(rows)
-        return found
-
-    def _records(self, records: list[Record]) -> Any:
-        return small_table(self.spark, records, RECORDS)
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +108,9 @@ def test_the_union_of_runs_is_the_full_audit(
     counts = Counter(verdict for row in full.values() for verdict in row["verdicts"])
     assert {name: count for name, count in last.state.counts.items() if count} == counts
     assert last.state.open == sum(1 for row in union.values() if row["state"] != "closed")
+    opened = {(offset, verdict) for _, offset, verdict in runs.violations()}
+    broken = {(offset, verdict) for offset, row in full.items() for verdict in row["verdicts"] if verdict in VIOLATIONS}
+    assert broken <= opened, "what breaks a rule in the end was opened by one of the runs"
 
     if _WIDE:
         idle = runs.audit(all_of(history), keep=False)

@@ -68,8 +68,7 @@ from postdate.connectors.spark.sides import facts_schema, folded, joined
 from postdate.connectors.spark.sifting import History, Sifting, Split, split
 from postdate.connectors.spark.spans import SPAN, Spans
 from postdate.connectors.spark.summary import Counted, Plain, Summary, summarise
-from postdate.connectors.spark.verdicts import VERDICTS
-from postdate.connectors.spark.verdicts import VIOLATIONS as BROKEN
+from postdate.connectors.spark.verdicts import FINDINGS, VERDICTS
 
 _DAYS_MAX = 1_000
 _NO_ORDER = "the order of messages was not checked: an audit without --state does"
@@ -228,7 +227,9 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
     """An empty DataFrame in the form of `folded`."""
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
-        *ORIGIN, "id", "links", "facts", F.col("verdicts").alias("told"), F.lit(False).alias("was_carried")
+        *(*ORIGIN, "id", "links", "facts"),
+        F.struct("verdicts", "details").alias("told"),
+        F.lit(False).alias("was_carried"),
     )
 
 
@@ -265,7 +266,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
     """Writes the judged rows, replacing the rows of the same origins in the table."""
     if not groups:
         return
-    rows = table.drop("was_carried", "told", "is_told", "is_fate_lost")
+    rows = table.drop("was_carried", "told", "new_findings", "is_told", "is_fate_lost")
     if not touched.carried:
         store.add(ORIGINS, rows)
         return
@@ -292,15 +293,18 @@ def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Out
             *(store, read.state, read.history, read.how(steps.spark, options), read.summing),
             read.asked if read.requests >= SPANS_ROWS_MIN else None,
         )
+        malformed = read.history.answers.where("malformed")
         unreadable = steps.unreadable(read.letters, read.history.messages if found.has_garbled else None)
         summary = summarise(
-            *(found.fresh, found.chain.breaks, read.history.answers.where("malformed"), options.samples, found.plain),
+            *(found.fresh, found.chain.breaks, malformed, options.samples, found.plain),
             counted=Counted(found.told, found.late, found.chain.broken, read.told.malformed),
             unreadable=unreadable,
         )
         holes = steps.holes(found.fresh, read.causes.log.values())
         standing = store.open_violations(read.state)
-        new = _write_violations(store, read, found, summary, unreadable)
+        new = 0
+        if any(summary.counts[verdict] for verdict in FINDINGS):
+            new = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
         picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
     grown = read.grown(found, new)
     _expire(store, read, options)
@@ -320,6 +324,43 @@ def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Out
         return kept
 
     return outcome, keep
+
+
+def write_findings(
+    store: StateStore, found: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
+) -> int:
+    """Writes the violations that this run is the first to find; returns their number.
+
+    `malformed` are answers, `unreadable` dead letters and records, by `place`. These and the records of dispatch logs
+    are read once, so each of their violations is new.
+    """
+    none = F.lit(None).cast("string").alias("target")
+    of_rows = found.fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one")).select(
+        *(*ORIGIN, "one.verdict", F.array("one.detail").alias("details"), "target")
+    )
+    of_chain = found.chain.breaks.select(
+        *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
+        *(F.lit("chain").alias("verdict"), F.array("problem").alias("details"), none),
+    )
+    said, place = F.lit("is no verdict of a request of this partition"), F.split("place", "/")
+    spoilt = malformed.select("place", said.alias("problem"))
+    of_places = (
+        rows.select(
+            *(F.get(place, 0).alias("topic"), F.get(place, 1).cast("int").alias("partition")),
+            *(F.get(place, 2).cast("bigint").alias("offset"), F.lit(verdict).alias("verdict")),
+            *(F.array("problem").alias("details"), none),
+        )
+        for rows, verdict in ((spoilt, "false-verdict"), (unreadable, "unreadable"))
+    )
+    rows = reduce(DataFrame.unionByName, (of_rows, of_chain, *of_places))
+    run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
+    columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
+    rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns).persist()
+    count = rows.count()
+    if count:
+        store.add(VIOLATIONS, rows)
+    rows.unpersist()
+    return count
 
 
 def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
@@ -347,44 +388,6 @@ def _idle(read: _Reading, store: StateStore, options: AuditOptions, began_s: flo
         state=StateOutcome(options.state, state.run, state.open, 0, standing, _counts(state)),
         html=None,
     )
-
-
-def _write_violations(
-    store: StateStore, read: _Reading, found: Advance, summary: Summary, unreadable: DataFrame
-) -> int:
-    """Writes the violations that this run is the first to find; returns the new number of rows of the table."""
-    state = read.state
-    if not summary.violations:
-        return state.violations
-    run, now_ms = F.lit(found.state.run).cast("bigint"), F.lit(read.snapshot_ms).cast("bigint")
-    of_rows = found.fresh.select(*ORIGIN, F.explode("verdicts").alias("verdict"), "details", "target").where(
-        F.col("verdict").isin(*BROKEN)
-    )
-    none = F.lit(None).cast("string").alias("target")
-    of_chain = found.chain.breaks.select(
-        *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
-        *(F.lit("chain").alias("verdict"), F.array("problem").alias("details"), none),
-    )
-    said, place = F.lit("is no verdict of a request of this partition"), F.split("place", "/")
-    spoilt = read.history.answers.where("malformed").select("place", said.alias("problem"))
-    of_places = (
-        rows.select(
-            *(F.get(place, 0).alias("topic"), F.get(place, 1).cast("int").alias("partition")),
-            *(F.get(place, 2).cast("bigint").alias("offset"), F.lit(verdict).alias("verdict")),
-            *(F.array("problem").alias("details"), none),
-        )
-        for rows, verdict in ((spoilt, "false-verdict"), (unreadable, "unreadable"))
-    )
-    key = (*ORIGIN, "verdict")
-    rows = reduce(DataFrame.unionByName, (of_rows, of_chain, *of_places))
-    rows = rows.join(store.known_violations(state).select(*key), list(key), "left_anti")
-    columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
-    rows = rows.select("*", run.alias("run"), now_ms.alias("found_ms")).select(*columns).persist()
-    count = rows.count()
-    if count:
-        store.add(VIOLATIONS, rows)
-    rows.unpersist()
-    return state.violations + count
 
 
 def _expire(store: StateStore, read: _Reading, options: AuditOptions) -> None:
@@ -483,7 +486,8 @@ class _Reading:
         )
 
     def grown(self, found: Advance, violations: int) -> AuditState:
-        """The state from which the next run continues."""
+        """The state from which the next run continues; `violations` is the number of those that this run has
+        opened."""
         read = {
             place_of(part): span
             for some in (self.causes.requests, self.causes.log, *self.effects.records())
@@ -496,7 +500,7 @@ class _Reading:
             next={**self.state.next, **{place: span.end for place, span in read.items()}},
             lost_before_ms={**self.state.lost_before_ms, **{place: s.lost_before_ms for place, s in read.items()}},
             targets=self.targets,
-            violations=violations,
+            violations=self.state.violations + violations,
         )
 
     def forget(self) -> None:

@@ -75,7 +75,7 @@ def judge_placed(
         _LISTS[one]: F.coalesce(F.col(_LISTS[one]), _none_of(kind)) if _LISTS[one] in rows.columns else _none_of(kind)
         for one, kind in _OPTIONAL.items()
     }
-    rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _SORTED})
+    rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
     return _judged(_facts(rows, overdue_before_ms), *kept)
 
 
@@ -91,8 +91,8 @@ _LISTS = {
     **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims"},
     **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
 }
-"""What an origin may have several of, and how these are called together."""
-_SORTED = ("fates", "graces", "answers")
+"""What an origin may have several of, and how these are called together. Each list is sorted, so that an audit spells
+the same findings in the same words whenever it looks."""
 
 
 def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
@@ -105,7 +105,7 @@ def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
     together = by_origin(union, F.col("request"), brought)
     absent = {_LISTS[one]: _none_of(kind) for one, kind in _OPTIONAL.items() if one not in union.columns}
     together = together.withColumns(absent)
-    return together.withColumns({many: F.sort_array(many) for many in _SORTED})
+    return together.withColumns({many: F.sort_array(many) for many in _LISTS.values()})
 
 
 def _none_of(kind: str) -> Column:
@@ -203,9 +203,15 @@ def _judgement() -> tuple[Column, list[Column]]:
         F.transform("answers", lambda answer: answer.told).alias("answers"),
         F.when(is_sound, F.array(state)).otherwise(verdicts).alias("verdicts"),
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
-        F.transform("problems", lambda problem: problem.detail).alias("details"),
+        F.transform(verdicts, _detail_of).alias("details"),
     ]
     return F.array_compact(rows), columns
+
+
+def _detail_of(verdict: Column) -> Column:
+    """The sentence for a verdict: the details of all its problems."""
+    problems = F.filter("problems", lambda problem: problem.verdict == verdict)
+    return F.array_join(F.transform(problems, lambda problem: problem.detail), "; ")
 
 
 def _spelled_place(record: Column) -> Column:

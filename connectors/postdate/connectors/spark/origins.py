@@ -23,11 +23,11 @@ from pyspark.sql.types import BinaryType, DateType, LongType, StringType, Struct
 
 from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.delta_tables import TableForm
-from postdate.connectors.spark.expressions import remembered
+from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.folded_judging import JUDGEMENT
 from postdate.connectors.spark.mismatches import expected_headers
 from postdate.connectors.spark.sides import FACTS, without_late
-from postdate.connectors.spark.verdicts import ENDINGS, INFORMATION, VIOLATIONS
+from postdate.connectors.spark.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 
 PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
 """The states of a row."""
@@ -68,12 +68,14 @@ def form_of(facts: StructType) -> TableForm:
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
-    `was_carried`, `is_told`, `is_fate_lost`, and the earlier verdicts, `told`.
+    `was_carried`, `is_told`, `is_fate_lost`, the earlier verdicts, `told`, and `new_findings`.
 
-    A row lies ahead if it was read before the request that it names. `is_told`: the row breaks a rule, and an earlier
-    run has reported the same.
+    A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
+    the row found the same, with the same details. `is_told`: the row has findings, and none of them is new.
     """
-    is_told = F.coalesce(_holds(VIOLATIONS) & (F.col("verdicts") == F.col("told")), F.lit(False))
+    found, earlier = _findings("verdicts", "details"), _findings("told.verdicts", "told.details")
+    new = F.coalesce(F.array_except(found, earlier), found)
+    is_told = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
     return judged.select(
         *ORIGIN,
         _state().alias("state"),
@@ -84,7 +86,9 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
         "id",
         "links",
         F.when(~F.col("plain").eqNullSafe("delivered"), without_late(F.col("facts"))).alias("facts"),
-        *("was_carried", "told", "is_fate_lost"),
+        *("was_carried", "is_fate_lost"),
+        F.col("told.verdicts").alias("told"),
+        new.alias("new_findings"),
         is_told.alias("is_told"),
     )
 
@@ -127,12 +131,12 @@ def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
 
 
 def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
-    """Rows of the table in the form for `folded_judging`: origin, `id`, `links`, `facts`, `verdicts`; and `state`,
-    `due_day`."""
+    """Rows of the table in the form for `folded_judging`: origin, `id`, `links`, `facts`, `verdicts`, `details`; and
+    `state`, `due_day`."""
     return table.select(
         *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
         F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),
-        *("verdicts", "state", "due_day"),
+        *("verdicts", "details", "state", "due_day"),
     )
 
 
@@ -204,6 +208,12 @@ def _facts_of_plain(facts: StructType) -> Column:
             found = F.array().cast(kind)
         columns.append(found.alias(name))
     return F.struct(*columns)
+
+
+def _findings(verdicts: str, details: str) -> Column:
+    """The findings among these verdicts, each with its detail; null without verdicts."""
+    pairs = F.zip_with(verdicts, details, lambda one, detail: F.struct(one.alias("verdict"), detail.alias("detail")))
+    return F.filter(pairs, lambda pair: one_of(pair.verdict, FINDINGS))
 
 
 def _holds(verdicts: Sequence[str]) -> Column:

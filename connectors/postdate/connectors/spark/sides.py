@@ -18,6 +18,7 @@ _ANSWER = ("answer", "id", "of", "place")
 _EFFECTS = ("fates", "records", "letters", "answers")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""
+_TOLD = "struct<verdicts:array<string>,details:array<string>>"
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def folded(sides: Sides) -> DataFrame:
         F.first("request", ignorenulls=True).alias("request"),
         *(F.collect_list(one).alias(many) for one, many in names),
     )
-    none = F.lit(None).cast("array<string>").alias("told")
+    none = F.lit(None).cast(_TOLD).alias("told")
     return _with_links(together.select("*", F.lit(False).alias("was_carried"), none), "told", "was_carried")
 
 
@@ -97,10 +98,10 @@ def facts_schema(sides: Sides) -> StructType:
 
 
 def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
-    """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` as
-    `told`."""
+    """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` and
+    `details` as `told`."""
     some = F.struct("facts", "told").alias("carried")
-    of_state = F.struct(F.col("facts"), F.col("verdicts").alias("told")).alias("carried")
+    of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("told")).alias("carried")
     union = rows.select(*ORIGIN, "was_carried", some).unionByName(
         carried.select(*ORIGIN, F.lit(True).alias("was_carried"), of_state)
     )

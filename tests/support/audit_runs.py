@@ -1,0 +1,147 @@
+"""Audits with a state one after the other over a history that a test writes down, each of what is new, by the code that
+`postdate audit --state` runs itself."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Row, SparkSession
+
+from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.audit_state import StateStore, acknowledge
+from postdate.connectors.spark.fate_rows import log_rows
+from postdate.connectors.spark.history import TARGETS
+from postdate.connectors.spark.incremental import Advance, advance, last_verdicts, write_findings
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.record_rows import (
+    dead_letter_rows,
+    delivered_messages,
+    unreadable_letters,
+    unreadable_records,
+)
+from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.sifting import History as Read
+from postdate.connectors.spark.sifting import Sifting
+from postdate.connectors.spark.small_tables import small_table
+from postdate.connectors.spark.sources import RECORDS
+from postdate.connectors.spark.spans import Spans
+from support.history import LETTERS, REQUESTS, VERDICTS, History
+from support.history import Row as Record
+from support.judging import Bounds, target_row
+from support.verdict_cases import SNAPSHOT
+
+_END = 10_000
+_TABLE = [target_row()]
+
+
+def offset_of(record: Record) -> int:
+    """The last request that a record tells of."""
+    value, headers = record[6] or b"", dict(record[7] or [])
+    if record[0].endswith(".dispatch-log"):
+        return max((fate[0] for fate in json.loads(value)["fates"]), default=0)
+    if record[0].endswith(".verdicts"):
+        return int(json.loads(value)["origin"].rpartition("/")[2])
+    return int((headers.get("postdate-origin") or b"0").rpartition(b"/")[2])
+
+
+@dataclass(frozen=True)
+class Ends:
+    """How many records of each side a run sees; of the requests the first offset that it does not; `again` of the log
+    once more."""
+
+    requests: int = 0
+    log: int = 0
+    delivered: int = 0
+    letters: int = 0
+    answers: int = 0
+    again: int = 0
+
+    @classmethod
+    def at(cls, history: History, at: int, chance: random.Random | None) -> Ends:
+        """Ends at the request `at`; by `chance` each a little further than the one before it."""
+        place, found = at, [at]
+        for records in (history.log, history.delivered, history.letters, history.answers, history.log):
+            place += chance.randrange(0, 12) if chance is not None else 0
+            found.append(sum(1 for _ in takewhile(lambda record: offset_of(record) < place, records)))  # noqa: B023
+        return cls(*found)
+
+
+def all_of(history: History) -> Ends:
+    """Ends behind everything that was written."""
+    log = len(history.log)
+    return Ends(_END, log, len(history.delivered), len(history.letters), len(history.answers), log)
+
+
+class Runs:
+    """One audit after the other over a history; `bits` says how many requests are a span, None: no spans."""
+
+    def __init__(self, spark: SparkSession, history: History, directory: Path, bits: int | None = None) -> None:
+        self.spark, self.history, self.bits = spark, history, bits
+        self.path = str(directory / "state")
+        self.last = Ends()
+
+    def audit(self, ends: Ends | None = None, *, keep: bool = True, **bounds: Any) -> Advance:
+        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`."""
+        ends = all_of(self.history) if ends is None else ends
+        store = StateStore(self.spark, self.path)
+        state, history, last = store.newest(), self.history, self.last
+        partitions = Bounds(request_end=ends.requests, log_end=ends.log, **bounds).table(self.spark)
+        asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
+        understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT)
+        letters = self._records(history.letters[last.letters : ends.letters])
+        new = Read(
+            understood,
+            delivered_messages(self._records(history.delivered[last.delivered : ends.delivered]), [REQUESTS]),
+            log_rows(self._records(history.log[last.log : ends.again]), partitions).persist(),
+            dead_letter_rows(letters, {LETTERS: REQUESTS}),
+            answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
+        )
+        how = Sifting(
+            *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),
+            *(SNAPSHOT, 60_000),
+            left_share_max=1.0,
+        )
+        spans = Spans(SNAPSHOT - 60_000, self.bits or 0)
+        found = advance(
+            *(store, state, new, how, spans),
+            spans.of_requests(understood) if self.bits is not None else None,
+        )
+        if keep:
+            garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.messages))
+            opened = write_findings(store, found, new.answers.where("malformed"), garbled, SNAPSHOT)
+            read = replace(found.state, next={f"{REQUESTS}/0": ends.requests}, targets=["orders"])
+            store.commit(
+                replace(read, violations=state.violations + opened), {"judged": 0, "lateness_ms": {}, "settings": {}}
+            )
+            self.last = ends
+        return found
+
+    def union(self) -> dict[int, Row]:
+        """The verdict on each origin."""
+        rows = last_verdicts(self.spark, self.path).collect()
+        found = {row["offset"]: row for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    def violations(self) -> list[tuple[int, int, str]]:
+        """Run, offset and verdict of all violations that the runs have opened."""
+        store = StateStore(self.spark, self.path)
+        rows = store.known_violations(store.newest()).where(f"topic = '{REQUESTS}'").collect()
+        return sorted((row["run"], row["offset"], row["verdict"]) for row in rows)
+
+    def standing(self) -> int:
+        """The number of violations that nobody has acknowledged."""
+        store = StateStore(self.spark, self.path)
+        return store.open_violations(store.newest())
+
+    def acknowledge(self, run: int) -> None:
+        """Closes the violations of a run."""
+        acknowledge(self.spark, self.path, run, "Ada", None)
+
+    def _records(self, records: list[Record]) -> Any:
+        return small_table(self.spark, records, RECORDS)
