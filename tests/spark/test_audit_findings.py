@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from support.audit_runs import Runs
 from support.history import History
-from support.verdict_cases import DUE, T
+from support.verdict_cases import DUE, SNAPSHOT, T
 
 
 def _delivered(*offsets: int) -> History:
@@ -55,3 +55,32 @@ def test_what_is_judged_again_and_found_unchanged_opens_nothing(spark: SparkSess
         found = runs.audit(log_capped=True)
     assert found.fresh.count() == 0
     assert runs.violations() == [(1, 1, "duplicate"), (1, 1, "mismatch")]
+
+
+def test_a_request_whose_fate_is_gone_stays_open_after_it_has_expired(spark: SparkSession, tmp_path: Path) -> None:
+    history = History(T)
+    history.ask(1)
+    runs = Runs(spark, history, tmp_path)
+    found = runs.audit(fates_lost_before_ms=SNAPSHOT)
+    assert [row["verdicts"] for row in found.fresh.where("is_fate_lost").collect()] == [["unsettled"]]
+    assert (runs.violations(), found.state.counts["unsettled"]) == ([(1, 1, "unsettled")], 1)
+    for _ in range(2):
+        runs.audit(fates_lost_before_ms=SNAPSHOT, log_start=5)
+        assert runs.standing() == 1
+    runs.acknowledge(1)
+    assert runs.standing() == 0
+
+
+def test_a_request_behind_an_open_transaction_is_judged_when_that_has_ended(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Even if retention deletes the request in between."""
+    history = History(T)
+    history.ask(1)
+    runs = Runs(spark, history, tmp_path)
+    for log_start in (0, 5, 5):
+        found = runs.audit(log_capped=True, log_start=log_start)
+        assert [row["verdicts"] for row in found.fresh.collect()] == [["capped"]], "each run counts it again"
+        assert found.state.open == 1
+    found = runs.audit(log_start=5)
+    assert (runs.violations(), found.state.open) == ([(4, 1, "missing")], 0)

@@ -4,7 +4,7 @@ A row is in one of three states; the table is partitioned by state and due day:
 
     pending     it has not ended; judged again when a new record names it, or when it is overdue
     doubtful    hidden records may decide it, or it was read before its request; judged again by each run
-    closed      it has ended; judged again only if a new record names it
+    closed      its verdicts are final; judged again only if a new record names it
 
 `facts` are the input of the rules for judging a row again (`sides.folded`). A row that is delivered and plain needs
 none: the audit has compared its message, and its other columns suffice.
@@ -32,13 +32,13 @@ from postdate.connectors.spark.verdicts import ENDINGS, FINDINGS, INFORMATION, V
 PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
 """The states of a row."""
 STATE_COLUMNS: Final = (
-    *("request_end", "request_log_start", "log_capped", "letters_capped", "answers_capped", "target_capped"),
+    *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
     *("id", "links", "facts", "told", "was_carried", "plain"),
 )
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated")
-_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *VIOLATIONS, *_GONE)
+_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE)
 _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 
@@ -247,8 +247,9 @@ def _due_day() -> Column:
 
 @remembered
 def _state() -> Column:
-    """A row is closed if it has ended, nothing that decided it is hidden or will be read again, and the requests were
-    read at least as far as its owner had read them when it ended."""
+    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, nothing
+    that decided it is hidden or will be read again, and the requests were read at least as far as its owner had read
+    them when it ended. Whether its request is still in its topic does not matter, since its facts are in the table."""
     hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
     is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))
     fates = F.col("facts.fates")
@@ -256,10 +257,9 @@ def _state() -> Column:
     was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))
     is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
     is_pending = F.array_contains("verdicts", "pending")
-    has_left = (F.col("offset") < F.col("request_log_start")) & ~is_pending
     return (
         F.when(F.col("verdicts").isNull() | has_late | ~was_read, DOUBTFUL)
         .when(is_pending, PENDING)
-        .when(has_left | (is_for_good & ~is_hidden), CLOSED)
+        .when(is_for_good & ~is_hidden, CLOSED)
         .otherwise(DOUBTFUL)
     )

@@ -16,8 +16,9 @@ INFORMATION: Final = (
     *("request-expired", "target-expired", "target-recreated", "unsettled", "capped", "not-selected", "overtaken"),
 )
 """Why an origin could not be verified."""
-FINDINGS: Final = VIOLATIONS
-"""The verdicts that stay open in a state until a person has acknowledged them."""
+FINDINGS: Final = (*VIOLATIONS, "unsettled")
+"""The verdicts that stay open in a state until a person has acknowledged them: the violations, and what no later audit
+can decide either, since the fate is gone."""
 OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 VERIFIABLE: Final = ("unsettled", "capped", "not-selected", OUTSIDE_WINDOW)
