@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from postdate.connectors.spark.audit_state import ORIGINS, AuditState, StateStore
+from postdate.connectors.spark.audit_state import ORIGINS, RUNS, AuditState, StateStore
 from postdate.connectors.spark.delta_tables import TableForm
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
 
@@ -86,6 +86,17 @@ def test_of_two_audits_at_the_same_time_the_second_fails(spark: SparkSession, tm
         other.commit(replace(state, run=2, next={"r/0": 5}), _TOLD)
     after, newest = _begun(spark, path)
     assert (_offsets(after), newest.next, newest.run) == ([1, 2], {"r/0": 9}, kept.run)
+
+
+@pytest.mark.parametrize("table", [ORIGINS, RUNS])
+def test_a_table_that_was_never_finished_is_created(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    """A first audit was killed between the directory of a log and its first commit."""
+    path = tmp_path / "state"
+    (path / table / "_delta_log").mkdir(parents=True)
+    _ran(spark, path, 1)
+    _ran(spark, path, 2)
+    store, _ = _begun(spark, path)
+    assert _offsets(store) == [1, 2]
 
 
 def test_the_columns_of_a_state_grow(spark: SparkSession, tmp_path: Path) -> None:

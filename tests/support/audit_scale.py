@@ -97,9 +97,7 @@ class Scale:
         def job() -> Outcome:
             if state is None:
                 return audit(self.spark, self.options(), Reporter())
-            outcome, keep = audit_with_state(self.spark, self.options(state), Reporter())
-            keep()
-            return outcome
+            return audit_with_state(self.spark, self.options(state), Reporter(), lambda _: None)[0]
 
         took, outcome = self._timed(what, job)
         assert not outcome.summary.violations, outcome.summary.samples

@@ -44,16 +44,16 @@ def run_audit(options: AuditOptions) -> int:
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
-        if options.state is None:
-            outcome, keep = audit(spark, options, reporter), None
-        else:
-            outcome, keep = audit_with_state(spark, options, reporter)
-        if options.html is not None and outcome.picture is not None:
-            write_text(spark, options.html, audit_page(outcome, outcome.picture))
-        write_outcome(outcome, options.output, sys.stdout)
-        if keep is not None:
+        def tell(outcome: Outcome) -> None:
+            if options.html is not None and outcome.picture is not None:
+                write_text(spark, options.html, audit_page(outcome, outcome.picture))
+            write_outcome(outcome, options.output, sys.stdout)
             sys.stdout.flush()
-            keep()
+
+        if options.state is not None:
+            return audit_with_state(spark, options, reporter, tell)[0].exit_code
+        outcome = audit(spark, options, reporter)
+        tell(outcome)
         return outcome.exit_code
 
     return run_job("audit", options, job, "nothing was judged")
@@ -69,15 +69,20 @@ def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Out
 
 
 def audit_with_state(
-    spark: SparkSession, options: AuditOptions, reporter: Reporter, after: AuditState | None = None
-) -> tuple[Outcome, Callable[[], AuditState]]:
-    """The same for records since the last audit with `options.state`; returns the outcome and a function that commits.
+    spark: SparkSession,
+    options: AuditOptions,
+    reporter: Reporter,
+    tell: Callable[[Outcome], None],
+    after: AuditState | None = None,
+) -> tuple[Outcome, AuditState]:
+    """The same for records since the last audit with `options.state`; reports the outcome by `tell` and then commits
+    it. Returns the outcome and the state after it.
 
     `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
     does, and JobUsageError if another state is needed.
     """
     with AuditSteps.begun(spark, options, reporter) as steps:
-        return audit_since(steps, after)
+        return audit_since(steps, tell, after)
 
 
 def _outcome(steps: AuditSteps) -> Outcome:

@@ -141,15 +141,15 @@ class StateStore:
         }
         for name, form in forms.items():
             version = state.versions.get(name, 0)
-            if not state.run and not self._tables.exists(name):
-                self._tables.create(name, form)
+            if not state.run:
+                self._tables.ensure(name, form)
             if self._tables.commits_after(name, version):
                 self._tables.restore(name, version)
             self._base[name] = version + len(self._tables.commits_after(name, version))
-        if not state.run and not self._tables.exists(RUNS):
+        if not state.run:
             properties = {**_PROPERTIES, "delta.isolationLevel": "Serializable"}
-            self._tables.create(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
-        self._tables.evolve(ORIGINS, forms[ORIGINS])
+            self._tables.ensure(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
+        self._tables.ensure(ORIGINS, forms[ORIGINS])
 
     def origins(self) -> DataFrame:
         """The rows of all origins, including those that this audit has written."""
@@ -266,8 +266,7 @@ def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | N
     found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
     if not found:
         raise JobUsageError(f"Run {run} of {path} has found no violation.")
-    if not tables.exists(ACKNOWLEDGEMENTS):
-        tables.create(ACKNOWLEDGEMENTS, _form(_ACKNOWLEDGED))
+    tables.ensure(ACKNOWLEDGEMENTS, _form(_ACKNOWLEDGED))
     row = (run, by, time.time_ns() // 1_000_000, note)
     tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED))
     return found

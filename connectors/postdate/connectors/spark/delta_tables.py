@@ -46,24 +46,22 @@ class DeltaTables:
         self._token = uuid.uuid4().hex
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a table."""
-        place, system = located(self._spark, f"{self.path}/{name}/_delta_log")
-        return bool(system.exists(place))
+        """Whether there is such a table: a log with a commit. A killed writer may have left a log without one. Delta
+        deletes old commits once there is a checkpoint."""
+        for file in ("_last_checkpoint", f"{0:020d}.json"):
+            place, system = located(self._spark, f"{self.path}/{name}/_delta_log/{file}")
+            if system.exists(place):
+                return True
+        return False
 
-    def create(self, name: str, form: TableForm) -> None:
-        """Creates a table without rows. Costs one commit."""
-        columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
-        partitions = f" PARTITIONED BY ({', '.join(form.partitioned_by)})" if form.partitioned_by else ""
-        properties = ", ".join(f"'{key}' = '{value}'" for key, value in form.properties.items())
-        tail = f" TBLPROPERTIES ({properties})" if properties else ""
-        self._sql(f"CREATE TABLE IF NOT EXISTS {self._named(name)} ({columns}) USING delta{partitions}{tail}")
-
-    def evolve(self, name: str, form: TableForm) -> None:
-        """Adds missing columns to the table, including nested ones."""
-        if _has_all(self.read(name).schema, form.schema):
+    def ensure(self, name: str, form: TableForm) -> None:
+        """Creates the table without rows, or adds the columns that it lacks, including nested ones. Costs one commit if
+        there is anything to do."""
+        exists = self.exists(name)
+        if exists and _has_all(self.read(name).schema, form.schema):
             return
         columns = ", ".join(f"`{one.name}` {one.dataType.simpleString()}" for one in form.schema)
-        self.append(name, small_table(self._spark, [], columns))
+        self.append(name, small_table(self._spark, [], columns), form if not exists else None)
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
         """The rows at a version; None: the newest one."""
@@ -72,10 +70,13 @@ class DeltaTables:
             reader = reader.option("versionAsOf", version)
         return reader.load(f"{self.path}/{name}")
 
-    def append(self, name: str, rows: DataFrame) -> None:
-        """Adds rows, and columns that the table lacks."""
+    def append(self, name: str, rows: DataFrame, form: TableForm | None = None) -> None:
+        """Adds rows, and columns that the table lacks; creates it in this `form`."""
         with self._marked():
-            rows.write.format("delta").mode("append").option("mergeSchema", "true").save(f"{self.path}/{name}")
+            writer = rows.write.format("delta").mode("append").option("mergeSchema", "true")
+            if form is not None:
+                writer = writer.partitionBy(*form.partitioned_by).options(**form.properties)
+            writer.save(f"{self.path}/{name}")
 
     def replace(self, name: str, rows: DataFrame) -> None:
         """Replaces all rows."""

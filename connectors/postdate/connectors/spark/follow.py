@@ -93,14 +93,16 @@ def run_follow(options: FollowOptions) -> int:
 def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell: Callable[[Outcome], None]) -> int:
     """The steps, with a session that can read Kafka and Delta tables."""
     code, failed, done, state = 0, 0, 0, None
+
+    def told(outcome: Outcome) -> None:
+        tell(outcome)
+        if options.to_topic is not None:
+            _send(spark, options.audit, options.to_topic, outcome)
+
     while options.steps is None or done < options.steps:
         began_s = time.monotonic()
         try:
-            outcome, keep = audit_with_state(spark, options.audit, reporter, state)
-            tell(outcome)
-            if options.to_topic is not None:
-                _send(spark, options.audit, options.to_topic, outcome)
-            state = keep()
+            outcome, state = audit_with_state(spark, options.audit, reporter, told, state)
             code, failed, done = outcome.exit_code, 0, done + 1
         except CannotRun as error:
             failed, state = failed + 1, None

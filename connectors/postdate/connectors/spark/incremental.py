@@ -275,10 +275,14 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
     store.merge_origins(rows, f"{states}old.due_day IN ({days})")
 
 
-def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Outcome, Callable[[], AuditState]]:
-    """The outcome of the records since the last run with `options.state`, and a function that commits it.
+def audit_since(
+    steps: AuditSteps, tell: Callable[[Outcome], None], after: AuditState | None = None
+) -> tuple[Outcome, AuditState]:
+    """Judges the records since the last run with `options.state`, reports the outcome by `tell`, and then commits it.
+    Returns the outcome and the state from which to continue.
 
-    `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError.
+    `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError;
+    after an error, also one of `tell`, nothing is committed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -286,8 +290,26 @@ def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Out
     state = store.newest() if after is None else after
     read = _Reading.of(steps, state)
     if state.run and not read.has_new and not _needs_look(store, read.snapshot_ms - options.slack_ms):
-        read.forget()
-        return _idle(read, store, options, began_s), lambda: state
+        outcome = _idle(read, store, options, began_s)
+        tell(outcome)
+    else:
+        found, grown, outcome = _judged(steps, store, read, began_s)
+        tell(outcome)
+        summary = outcome.summary
+        told = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
+        state = store.commit(grown, told)
+        store.tidy()
+        found.forget()
+    read.forget()
+    return outcome, state
+
+
+def _judged(
+    steps: AuditSteps, store: StateStore, read: _Reading, began_s: float
+) -> tuple[Advance, AuditState, Outcome]:
+    """Judges what was read; returns the result, the state to commit, and the outcome to report."""
+    options = steps.options
+    assert options.state is not None, "without a state there is no last run"
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
         found = advance(
             *(store, read.state, read.history, read.how(steps.spark, options), read.summing),
@@ -314,16 +336,7 @@ def audit_since(steps: AuditSteps, after: AuditState | None = None) -> tuple[Out
         picture=picture,
         state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
     )
-
-    def keep() -> AuditState:
-        told = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
-        kept = store.commit(grown, told)
-        store.tidy()
-        found.forget()
-        read.forget()
-        return kept
-
-    return outcome, keep
+    return found, grown, outcome
 
 
 def write_findings(

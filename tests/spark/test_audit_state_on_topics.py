@@ -1,0 +1,43 @@
+"""Audits with a state of topics on a real broker. Goal: each ends with the exit code and the sentence that its operator
+needs. Method: records written by hand, and audits in the session of these tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark.audit import run_audit
+from postdate.connectors.spark.audit_state import StateStore
+from postdate.connectors.spark.options import AuditOptions
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.forged import Forged
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("states")) as made:
+        yield made
+
+
+@pytest.mark.timeout(600)
+def test_an_error_of_spark_while_a_run_commits_is_one_sentence(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged = Forged.on(bed)
+    forged.sound()
+    options = AuditOptions(bed.bootstrap, (forged.requests,), settle_ms=1_000, state=str(tmp_path / "state"))
+
+    def failing(*_: Any) -> None:
+        spark.sql("SELECT nowhere")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StateStore, "commit", failing)
+        assert run_audit(options) == 1
+    assert "postdate audit: Spark could not read or compare the topics: " in capsys.readouterr().err
+    assert run_audit(options) == 0, "the next run repeats what was not kept"
