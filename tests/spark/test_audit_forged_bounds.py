@@ -75,7 +75,7 @@ def test_what_needs_no_request_is_checked_without_it(
     found = forged.audited(capsys)
     assert named(found) == forged.expected
     assert found["outcomes"] == {
-        **{"verified": 1, "violated": 2, "not_verifiable": 4},
+        **{"verified": 1, "violated": 2, "not_verifiable": 4, "pending": 0},
         **{"reasons": {"request-expired": 4}, "verified_share": 1 / 7},
     }
 

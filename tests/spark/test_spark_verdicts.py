@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.connectors.spark.bounds import NEVER_MS
 from postdate.connectors.spark.limits import COMMIT_MS_MAX
-from postdate.connectors.spark.summary import Outcomes, summarise
+from postdate.connectors.spark.summary import Outcomes, Plain, summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
 from support.history import LETTERS, TARGET, Headers, History
 from support.judging import judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
-from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, T, all_cases
+from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
 CASES = all_cases()
 SPANS = (
@@ -295,19 +295,23 @@ def test_without_its_request_an_origin_still_has_one_record_and_none_too_early(s
     }
 
 
-def test_the_summary_counts_three_outcomes(spark: SparkSession) -> None:
+def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
     history = History(T)
     for offset in (10, 11, 12):
         history.ask(offset)
+    history.ask(13, TO_ORDERS, ("postdate-delay", b"2h"))
     history.commit([1, DUE, "delivered"], [10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "delivered"])
     history.deliver(10)
     history.deliver(11, value=b"w")
     targets = [target_row(lost_ms=[T + 2_000] * 4)]
     found, breaks = judged(spark, history, log_start=10, request_start=10, targets=targets)
-    summary = summarise(found, breaks, spark.createDataFrame([], "place string"), samples_max=0)
-    assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1})
+    nothing = spark.createDataFrame([], "place string")
+    summary = summarise(found, breaks, nothing, samples_max=0)
+    assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1}, pending=1)
     assert summary.outcomes.verified_share == 0.25
     assert summary.outcomes.with_outside(4).reasons["outside-window"] == 4
+    plain = Plain({"delivered": 3, "pending": 2}, spark.createDataFrame([], "lateness_ms bigint"))
+    assert summarise(None, breaks, nothing, 0, plain).outcomes == Outcomes(3, pending=2)
 
 
 def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_ingested(spark: SparkSession) -> None:

@@ -189,16 +189,18 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
 
 def _outcomes(found: Outcomes) -> dict[str, Any]:
     counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
-    return {**counts, "reasons": dict(found.reasons), "verified_share": found.verified_share}
+    reasons = dict(found.reasons)
+    return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
 
 
 def outcome_lines(found: Outcomes) -> list[str]:
     """How much was verified, and why the rest was not."""
-    if found.verified_share is None:
+    if found.verified_share is None and not found.pending:
         return []
+    share = f" ({100 * found.verified_share:.2f} %)" if found.verified_share is not None else ""
     lines = [
-        f"verified {found.verified:,} ({100 * found.verified_share:.2f} %)  violated {found.violated:,}  "
-        f"not verifiable {found.not_verifiable:,}"
+        f"verified {found.verified:,}{share}  violated {found.violated:,}  not verifiable {found.not_verifiable:,}  "
+        f"pending {found.pending:,}"
     ]
     return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in found.reasons.items()]
 

@@ -28,12 +28,13 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """The number of verified requests, of those that break a rule, and of those that could not be verified, by
-    reason."""
+    """The number of verified requests, of those that break a rule, of those that could not be verified, by reason, and
+    of pending ones, of which there is nothing to verify yet."""
 
     verified: int = 0
     violated: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
+    pending: int = 0
 
     @property
     def not_verifiable(self) -> int:
@@ -41,7 +42,7 @@ class Outcomes:
 
     @property
     def verified_share(self) -> float | None:
-        """The share of verified requests, 0 to 1; None if there are none."""
+        """The share of verified requests among those that have ended or are overdue, 0 to 1; None if there are none."""
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
@@ -102,7 +103,7 @@ def summarise(
     """
     counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
     rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
-    outcomes = Counter({_VERIFIED: rows})
+    outcomes = Counter({_VERIFIED: rows - counts[_PENDING], _PENDING: counts[_PENDING]})
     if judged is not None:
         for verdicts, count in counted.by_verdicts if counted is not None else _by_verdicts(judged):
             rows += count
@@ -125,18 +126,20 @@ def summarise(
     if spoilt and samples_max:
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
-    verified, violated = outcomes.pop(_VERIFIED), outcomes.pop(_VIOLATED, 0)
-    return Summary(rows, counts, _percentiles(lateness), samples, Outcomes(verified, violated, dict(outcomes)))
+    verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
+    found = Outcomes(verified, violated, dict(outcomes), pending)
+    return Summary(rows, counts, _percentiles(lateness), samples, found)
 
 
-_VERIFIED, _VIOLATED = "verified", "violated"
+_VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
 
 
 def _outcome(verdicts: Sequence[str]) -> str:
-    """The outcome of a row with these verdicts: verified, violated, or the reason why it could not be verified."""
+    """The outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
+    verified."""
     if any(verdict in VIOLATIONS for verdict in verdicts):
         return _VIOLATED
-    return next((reason for reason in INFORMATION if reason in verdicts), _VERIFIED)
+    return next((outcome for outcome in (*INFORMATION, _PENDING) if outcome in verdicts), _VERIFIED)
 
 
 def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
