@@ -41,3 +41,23 @@ def test_an_error_of_spark_while_a_run_commits_is_one_sentence(
         assert run_audit(options) == 1
     assert "postdate audit: Spark could not read or compare the topics: " in capsys.readouterr().err
     assert run_audit(options) == 0, "the next run repeats what was not kept"
+
+
+@pytest.mark.timeout(600)
+def test_the_counts_of_a_state_contain_what_belongs_to_no_request(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A break of the chain, a dead letter and a record without an origin, and an answer that cannot be read, in each of
+    two runs."""
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    for run in (1, 2):
+        forged.sound()
+        forged.seq += 1  # a record of the dispatch log is missing
+        forged.sound()
+        forged.write(f"{forged.requests}.dead-letters", 0, b"k", b"v", [])
+        forged.write(forged.target, 0, b"k", b"v", [("postdate-origin", b"nothing")])
+        forged.write(f"{forged.requests}.verdicts", 0, None, b"{}", [])
+        found = forged.audited(capsys, state=state)
+        counts = {verdict: count for verdict, count in found["state"]["counts"].items() if count}
+        assert counts == {"delivered": 2 * run, "chain": run, "unreadable": 2 * run, "false-verdict": run}
+        assert found["state"]["standing"] == 4 * (run - 1)

@@ -324,11 +324,12 @@ def _judged(
         )
         holes = steps.holes(found.fresh, read.causes.log.values())
         standing = store.open_violations(read.state)
-        new = 0
+        opened = 0
         if any(summary.counts[verdict] for verdict in FINDINGS):
-            new = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
+            opened = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
         picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
-    grown = read.grown(found, new)
+    beside = {"chain": found.chain.broken, "unreadable": summary.counts["unreadable"]}
+    grown = read.grown(found, {**beside, "false-verdict": read.told.malformed}, opened)
     _expire(store, read, options)
     outcome = replace(
         _outcome(read, options, summary, began_s),
@@ -498,9 +499,9 @@ class _Reading:
             *(options.verdicts, self.snapshot_ms, options.slack_ms),
         )
 
-    def grown(self, found: Advance, violations: int) -> AuditState:
-        """The state from which the next run continues; `violations` is the number of those that this run has
-        opened."""
+    def grown(self, found: Advance, beside: Mapping[str, int], opened: int) -> AuditState:
+        """The state from which the next run continues. `beside`: the number of violations without a row, by verdict;
+        `opened`: the number of violations that this run has added to their table."""
         read = {
             place_of(part): span
             for some in (self.causes.requests, self.causes.log, *self.effects.records())
@@ -513,7 +514,8 @@ class _Reading:
             next={**self.state.next, **{place: span.end for place, span in read.items()}},
             lost_before_ms={**self.state.lost_before_ms, **{place: s.lost_before_ms for place, s in read.items()}},
             targets=self.targets,
-            violations=self.state.violations + violations,
+            counts=dict(Counter(found.state.counts) + Counter(beside)),
+            violations=self.state.violations + opened,
         )
 
     def forget(self) -> None:
