@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from support.audit_runs import Runs
@@ -84,3 +85,28 @@ def test_a_request_behind_an_open_transaction_is_judged_when_that_has_ended(
         assert found.state.open == 1
     found = runs.audit(log_start=5)
     assert (runs.violations(), found.state.open) == ([(4, 1, "missing")], 0)
+
+
+@pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a span"])
+def test_a_later_copy_is_compared_with_its_request(spark: SparkSession, tmp_path: Path, bits: int | None) -> None:
+    """A state stores no digests of a message that was delivered as it should be."""
+    history = _delivered(1, 2, 3)
+    runs = Runs(spark, history, tmp_path, bits)
+    runs.audit()
+    history.deliver(1, value=b"another")
+    history.deliver(2)
+    history.bury(3, key=b"another")
+    runs.audit()
+    assert {(offset, verdict) for _, offset, verdict in runs.violations()} == {
+        *((1, "duplicate"), (1, "mismatch"), (2, "duplicate")),
+        *((3, "contradiction"), (3, "mismatch")),
+    }
+
+
+def test_a_later_copy_of_a_request_that_has_expired_is_a_duplicate(spark: SparkSession, tmp_path: Path) -> None:
+    history = _delivered(1)
+    runs = Runs(spark, history, tmp_path)
+    runs.audit()
+    history.deliver(1, value=b"another")
+    runs.audit(log_start=5)
+    assert runs.violations() == [(2, 1, "duplicate")]

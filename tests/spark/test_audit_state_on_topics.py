@@ -14,9 +14,10 @@ from pyspark.sql import SparkSession
 from postdate.connectors.spark.audit import run_audit
 from postdate.connectors.spark.audit_state import StateStore
 from postdate.connectors.spark.options import AuditOptions
+from postdate.connectors.wire.headers import DUE, ORIGIN
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
-from support.forged import Forged
+from support.forged import Forged, named, place_of
 
 
 @pytest.fixture(scope="module")
@@ -61,3 +62,23 @@ def test_the_counts_of_a_state_contain_what_belongs_to_no_request(
         counts = {verdict: count for verdict, count in found["state"]["counts"].items() if count}
         assert counts == {"delivered": 2 * run, "chain": run, "unreadable": 2 * run, "false-verdict": run}
         assert found["state"]["standing"] == 4 * (run - 1)
+
+
+@pytest.mark.timeout(600)
+def test_a_later_copy_is_compared_with_the_request_in_its_topic(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    sound = [forged.sound() for _ in range(4)]
+    assert forged.audited(capsys, state=state)["exit"] == 0
+    forged.expect(_copied(forged, sound[1]), "duplicate", "mismatch")
+    forged.deliver(forged.expect(sound[2], "duplicate"))
+    found = forged.audited(capsys, state=state)
+    assert (named(found), found["exit"]) == (forged.expected, 4)
+
+
+def _copied(forged: Forged, origin: int) -> int:
+    """Writes a record of a request with another value; returns the offset of the request."""
+    headers = [(ORIGIN, f"{forged.requests}/0/{origin}".encode()), (DUE, b"%d" % forged.due_ms)]
+    forged.write(forged.target, place_of(b"k"), b"k", b"another", [*headers])
+    return origin

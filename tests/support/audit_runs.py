@@ -24,7 +24,7 @@ from postdate.connectors.spark.record_rows import (
     unreadable_letters,
     unreadable_records,
 )
-from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.request_rows import request_rows, understood_rows
 from postdate.connectors.spark.sifting import History as Read
 from postdate.connectors.spark.sifting import Sifting
 from postdate.connectors.spark.small_tables import small_table
@@ -92,6 +92,7 @@ class Runs:
         state, history, last = store.newest(), self.history, self.last
         partitions = Bounds(request_end=ends.requests, log_end=ends.log, **bounds).table(self.spark)
         asked = [record for record in history.requests if last.requests <= record[2] < ends.requests]
+        there = [record for record in history.requests if bounds.get("log_start", 0) <= record[2] < ends.requests]
         understood = understood_rows(self._records(asked), LEVELS_MS_DEFAULT)
         letters = self._records(history.letters[last.letters : ends.letters])
         new = Read(
@@ -100,6 +101,7 @@ class Runs:
             log_rows(self._records(history.log[last.log : ends.again]), partitions).persist(),
             dead_letter_rows(letters, {LETTERS: REQUESTS}),
             answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
+            requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT),
         )
         how = Sifting(
             *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),

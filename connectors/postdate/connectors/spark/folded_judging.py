@@ -40,7 +40,7 @@ class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
     `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
-    answer.
+    answer; `has_bare`: a request without digests that something must be compared with.
     """
 
     rows: int
@@ -48,6 +48,14 @@ class Found:
     has_kin: bool
     has_claims: bool
     has_answers: bool
+    has_bare: bool
+
+
+def is_bare() -> Column:
+    """Whether the facts of a row contain a second record, or a dead letter, but no digests of the request: a state does
+    not store those of a plain, delivered message."""
+    is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
+    return is_without & ((F.size("facts.records") > 1) | (F.size("facts.letters") > 0))
 
 
 def placed(rows: DataFrame, how: Sifting) -> DataFrame:
@@ -69,6 +77,7 @@ def found_of(beside: DataFrame) -> Found:
         F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_kin"),
         F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
+        F.bool_or(is_bare()).alias("has_bare"),
     ).collect()[0]
     return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
 

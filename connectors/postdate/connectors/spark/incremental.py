@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import reduce
+from functools import partial
 from typing import Any
 
 from pyspark import StorageLevel
@@ -43,7 +43,7 @@ from postdate.connectors.spark.chain import Chain
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.fate_rows import fate_rows
-from postdate.connectors.spark.folded_judging import found_of, judged_folded, placed
+from postdate.connectors.spark.folded_judging import found_of, is_bare, judged_folded, placed
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
 from postdate.connectors.spark.history import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.limits import SPANS_ROWS_MIN
@@ -69,6 +69,7 @@ from postdate.connectors.spark.sifting import History, Sifting, Split, split
 from postdate.connectors.spark.spans import SPAN, Spans
 from postdate.connectors.spark.summary import Counted, Plain, Summary, summarise
 from postdate.connectors.spark.verdicts import FINDINGS, VERDICTS
+from postdate.connectors.spark.violation_rows import violation_rows
 
 _DAYS_MAX = 1_000
 _NO_ORDER = "the order of messages was not checked: an audit without --state does"
@@ -134,6 +135,8 @@ def advance(
     touched = _touched(store, state, rows, how, facts, kept)
     beside = placed(touched.rows, how)
     there = found_of(beside)
+    if there.has_bare and new.requests_of is not None:
+        beside = placed(_with_requests(store, touched.rows, new.requests_of), how)
     how = replace(how, has_claims=there.has_claims, has_answers=there.has_answers)
     stored = stored_rows(store.origins(), facts)
     judged, cached = judged_folded(beside, there, stored, how, STATE_COLUMNS)
@@ -221,6 +224,20 @@ def _was_read(state: AuditState) -> Column:
     read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
     place = F.concat_ws("/", "topic", "partition")
     return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
+
+
+def _with_requests(store: StateStore, rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
+
+    Such rows are rare, since each of them breaks a rule.
+    """
+    bare = rows.where(is_bare()).select(*ORIGIN)
+    requests = requests_of(bare)
+    again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
+    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    request = F.coalesce("again", "facts.request")
+    both = rows.join(found, list(ORIGIN), "left")
+    return store.written(both.withColumn("facts", F.col("facts").withField("request", request)).drop("again"))
 
 
 def _none(store: StateStore, facts: StructType) -> DataFrame:
@@ -343,30 +360,8 @@ def _judged(
 def write_findings(
     store: StateStore, found: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
 ) -> int:
-    """Writes the violations that this run is the first to find; returns their number.
-
-    `malformed` are answers, `unreadable` dead letters and records, by `place`. These and the records of dispatch logs
-    are read once, so each of their violations is new.
-    """
-    none = F.lit(None).cast("string").alias("target")
-    of_rows = found.fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one")).select(
-        *(*ORIGIN, "one.verdict", F.array("one.detail").alias("details"), "target")
-    )
-    of_chain = found.chain.breaks.select(
-        *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
-        *(F.lit("chain").alias("verdict"), F.array("problem").alias("details"), none),
-    )
-    said, place = F.lit("is no verdict of a request of this partition"), F.split("place", "/")
-    spoilt = malformed.select("place", said.alias("problem"))
-    of_places = (
-        rows.select(
-            *(F.get(place, 0).alias("topic"), F.get(place, 1).cast("int").alias("partition")),
-            *(F.get(place, 2).cast("bigint").alias("offset"), F.lit(verdict).alias("verdict")),
-            *(F.array("problem").alias("details"), none),
-        )
-        for rows, verdict in ((spoilt, "false-verdict"), (unreadable, "unreadable"))
-    )
-    rows = reduce(DataFrame.unionByName, (of_rows, of_chain, *of_places))
+    """Writes the violations that this run is the first to find, as of `violation_rows`; returns their number."""
+    rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
     rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns).persist()
@@ -487,7 +482,7 @@ class _Reading:
             sum(span.end - span.start for span in new_requests.values()),
             summing,
             asked,
-            History(understood, messages, log, letters, answers),
+            History(understood, messages, log, letters, answers, requests_of=partial(_requests_of, steps, causes)),
             partitions,
             told,
         )
@@ -522,6 +517,18 @@ class _Reading:
         """Releases cached rows."""
         for one in (self.asked, self.history.log, self.history.answers):
             one.unpersist()
+
+
+def _requests_of(steps: AuditSteps, causes: Causes, origins: DataFrame) -> DataFrame:
+    """The requests from the first to the last of `origins` in each partition, as far as they are in their topics."""
+    first, last = F.min("offset").alias("first"), F.max("offset").alias("last")
+    bounds = origins.groupBy(*PARTITION).agg(first, last).collect()
+    spans = [(causes.requests[Partition(row["topic"], row["partition"])], row) for row in bounds]
+    ranges = [
+        replace(span, start=max(span.log_start, row["first"]), end=min(span.end, row["last"] + 1))
+        for span, row in spans
+    ]
+    return digested_requests(steps.understood(ranges))
 
 
 def settings_of(options: AuditOptions) -> dict[str, Any]:

@@ -5,6 +5,7 @@ Each stage reads its input again: most of the history is plain, and caching it c
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from pyspark import StorageLevel
@@ -74,7 +75,11 @@ class Sifting:
 @dataclass(frozen=True)
 class History:
     """The input of one audit as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
-    others as in `Sides`."""
+    others as in `Sides`.
+
+    `requests_of`, in an audit with a state, reads the requests of some origins once more, as far as their topics still
+    have them; its rows are those of `digested_requests`.
+    """
 
     understood: DataFrame
     messages: DataFrame
@@ -82,6 +87,7 @@ class History:
     letters: DataFrame
     answers: DataFrame
     overtaken: tuple[DataFrame, ...] = ()
+    requests_of: Callable[[DataFrame], DataFrame] | None = None
 
     def sides(self) -> Sides:
         """The same with digests."""
