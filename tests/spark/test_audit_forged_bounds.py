@@ -1,14 +1,16 @@
 """What retention and open transactions hide, forged on real topics.
 
 Goal: a loss is named if the partition to which its message belongs hides nothing of its time, and nothing else is
-named. Method: records written by hand; partitions emptied by DeleteRecords, a transaction that nobody ends, a request
-topic that has lost its beginning, a target that was created again, one that has got more partitions.
+named; what is hidden counts. Method: records written by hand; partitions emptied by DeleteRecords, transactions that
+nobody ends, a request topic that has lost its beginning, a target that was created again, one that has got more
+partitions.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -56,6 +58,28 @@ def test_each_partition_excuses_its_own(bed: Bed, spark: SparkSession, capsys: p
     assert found["outcomes"]["reasons"] == {"capped": 1}
     assert (found["exit"], found["clean"]) == (4, False)
     open_still.abort_transaction(PATIENCE_S)
+
+
+@pytest.mark.timeout(600)
+def test_requests_behind_an_open_transaction_are_not_verified(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """One transaction hangs on the request topic, and two requests lie behind its record."""
+    forged = Forged.on(bed)
+    forged.sound()
+    open_still = forged.hanging(0, forged.requests)
+    for _ in range(2):
+        forged.ask()
+    young = forged.audited(capsys, strict=True, settle_ms=600_000)
+    assert (young["exit"], young["clean"], young["outcomes"]["reasons"]) == (0, True, {}), "a producer that is alive"
+    time.sleep(1.1)
+    state = str(tmp_path / "state")
+    for more in ({}, {"state": state}, {"state": state}):
+        found = forged.audited(capsys, strict=True, **more)
+        assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (5, False, {"capped": 3}), more
+    open_still.abort_transaction(PATIENCE_S)
+    found = forged.audited(capsys, strict=True, state=state)
+    assert (found["exit"], found["outcomes"]["reasons"], found["counts"]["missing"]) == (4, {}, 2)
 
 
 @pytest.mark.timeout(600)

@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -83,10 +83,10 @@ class Kept:
     def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
         return dict.fromkeys(topics, self.retention_ms)
 
-    def fixed(self, role: str = "target") -> list[Range]:
+    def fixed(self, role: str = "target", **more: Any) -> list[Range]:
         """The ranges of all partitions, by an audit at `_NOW`."""
         partitions = [Partition("orders", number) for number in range(len(self.records))]
-        return [*fixed_ranges(self, role, partitions, now_ms=_NOW).values()]
+        return [*fixed_ranges(self, role, partitions, now_ms=_NOW, **more).values()]
 
 
 def test_an_emptied_partition_has_lost_what_is_older_than_its_retention_and_no_other_has() -> None:
@@ -112,6 +112,36 @@ def test_an_audit_begins_behind_what_may_expire_while_it_reads() -> None:
 def test_an_open_transaction_caps_its_partition_from_an_unknown_time_until_that_is_read() -> None:
     assert [span.capped_from_ms for span in Kept(0, [[_NOW], [_NOW]], stable=0).fixed()] == [-1, -1]
     assert [span.capped_from_ms for span in Kept(0, [[_NOW]]).fixed()] == [NEVER_MS]
+
+
+@pytest.mark.parametrize(
+    ("window", "hidden", "outside"),
+    [
+        ({}, 3, 0),
+        ({"to_ms": _NOW - 40_000}, 1, 4),
+        ({"from_ms": _NOW - 40_000}, 2, 3),
+        ({"from_ms": _NOW - 99_000, "to_ms": _NOW - 59_999}, 0, 6),
+        ({"from_ms": _NOW - 5_000}, 0, 6),
+    ],
+)
+def test_only_old_records_that_an_open_transaction_hides_are_a_gap(
+    window: dict[str, int], hidden: int, outside: int
+) -> None:
+    """A transaction that began 45 seconds ago hides five records, three of them older than the settle time of 25 s."""
+    ages_ms = [100_000, 60_000, 45_000, 30_000, 26_000, 25_000, 1_000]
+    kept = Kept(3, [[_NOW - age_ms for age_ms in ages_ms]], stable=5)
+    (span,) = kept.fixed("requests", hidden_before_ms=_NOW - 25_000, **window)
+    assert (span.hidden, span.outside) == (hidden, outside)
+    (whole,) = replace(kept, stable=10).fixed("requests", hidden_before_ms=_NOW - 25_000, **window)
+    assert (whole.hidden, whole.outside) == (0, outside), "nothing is hidden"
+
+
+def test_a_live_producer_with_transactions_leaves_no_gap() -> None:
+    """Its open transaction is younger than the settle time, whatever lies before it."""
+    kept = Kept(0, [[_NOW - 90_000, _NOW - 24_000, _NOW]], stable=1)
+    assert [span.hidden for span in kept.fixed("requests", hidden_before_ms=_NOW - 25_000)] == [0]
+    assert [span.hidden for span in kept.fixed("requests", hidden_before_ms=_NOW - 24_000)] == [0]
+    assert [span.hidden for span in kept.fixed("requests", hidden_before_ms=_NOW - 23_999)] == [1]
 
 
 def test_when_each_partition_of_a_target_is_known_to_exist() -> None:

@@ -309,7 +309,8 @@ def test_the_summary_counts_four_outcomes(spark: SparkSession) -> None:
     summary = summarise(found, breaks, nothing, samples_max=0)
     assert summary.outcomes == Outcomes(1, 1, {"request-expired": 1, "target-expired": 1}, pending=1)
     assert summary.outcomes.verified_share == 0.25
-    assert summary.outcomes.with_outside(4).reasons["outside-window"] == 4
+    unread = summary.outcomes.with_unread({"outside-window": 4, "capped": 0, "target-expired": 1}).reasons
+    assert unread == {"request-expired": 1, "target-expired": 2, "outside-window": 4}
     plain = Plain({"delivered": 3, "pending": 2}, spark.createDataFrame([], "lateness_ms bigint"))
     assert summarise(None, breaks, nothing, 0, plain).outcomes == Outcomes(3, pending=2)
 

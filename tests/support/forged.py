@@ -132,14 +132,14 @@ class Forged:
         for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
             future.result(PATIENCE_S)
 
-    def hanging(self, partition: int) -> Producer:
-        """Opens a transaction on a partition of the target that nobody ends."""
+    def hanging(self, partition: int, topic: str | None = None) -> Producer:
+        """Opens a transaction on a partition of the target, or of another topic, that nobody ends."""
         producer = Producer(
             {"bootstrap.servers": self.bed.bootstrap, "transactional.id": unique_name("hanging")} | _LONG
         )
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
-        producer.produce(self.target, b"open", partition=partition)
+        producer.produce(topic or self.target, b"open", partition=partition)
         assert producer.flush(PATIENCE_S) == 0
         return producer
 

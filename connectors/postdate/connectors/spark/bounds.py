@@ -40,7 +40,8 @@ class Range:
     transactions. `capped`: an open transaction hides the records in between. `lost_before_ms`: retention may have
     deleted records older than this; -1 if none that matters was deleted. `first_ms`: the time of the first remaining
     record; -1 if there is none. `capped_from_ms`: an open transaction may hide records from this time on; -1 if the
-    time is unknown, NEVER_MS if there is no such transaction.
+    time is unknown, NEVER_MS if there is no such transaction. `outside`: the number of offsets outside the window.
+    `hidden`: the number of offsets in the window that an open transaction has hidden for too long.
     """
 
     role: str
@@ -53,6 +54,8 @@ class Range:
     lost_before_ms: int
     first_ms: int = -1
     capped_from_ms: int = NEVER_MS
+    outside: int = 0
+    hidden: int = 0
 
 
 def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
@@ -75,6 +78,7 @@ def fixed_ranges(
     from_ms: int | None = None,
     to_ms: int | None = None,
     settle_ms: int = 0,
+    hidden_before_ms: int | None = None,
     now_ms: int | None = None,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[float], None] = time.sleep,
@@ -82,8 +86,10 @@ def fixed_ranges(
     """The present range of each partition.
 
     `from_ms` and `to_ms` limit it by timestamp. If an open transaction hides the end, waits up to `settle_ms`. So
-    everything written before this call lies inside, unless the range is `capped`. `now_ms`: the present time, if the
-    caller reads the partitions for long: a range then skips what retention may delete within the next hour.
+    everything written before this call lies inside, unless the range is `capped`. Of a capped range, the offsets before
+    the first record from `hidden_before_ms` on count as `hidden`; younger ones do not, since a producer with
+    transactions always hides some. `now_ms`: the present time, if the caller reads the partitions for long: a range
+    then skips what retention may delete within the next hour.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
@@ -94,23 +100,30 @@ def fixed_ranges(
     ends = _settled(cluster, marks, settle_ms, clock, wait)
     lower = cluster.first_at(wanted, from_ms) if from_ms is not None else {}
     upper = cluster.first_at(wanted, to_ms) if to_ms is not None else {}
+    capped = [partition for partition in wanted if ends[partition] < marks[partition]]
+    young = cluster.first_at(capped, hidden_before_ms) if capped and hidden_before_ms is not None else {}
     ranges = {}
     for partition in wanted:
         log_start, end, first = retained.starts[partition], ends[partition], retained.firsts[partition]
-        start = _cut(lower[partition], end) if partition in lower else log_start
-        stop = _cut(upper[partition], end) if partition in upper else end
-        is_capped = end < marks[partition]
+        mark = marks[partition]
+        window_start = _cut(lower[partition], mark) if partition in lower else log_start
+        window_end = _cut(upper[partition], mark) if partition in upper else mark
+        start, stop = min(window_start, end), min(window_end, end)
+        hidden_end = min(_cut(young[partition], mark), window_end) if partition in young else end
+        is_capped = end < mark
         ranges[partition] = Range(
             role,
             partition,
             log_start,
             max(log_start, min(start, stop)),
             stop,
-            marks[partition],
+            mark,
             is_capped,
             -1 if log_start == 0 or start > log_start else retained.lost_before_ms(partition),
             first_ms=first.timestamp_ms if first is not None else -1,
             capped_from_ms=-1 if is_capped else NEVER_MS,
+            outside=max(0, window_start - log_start) + mark - window_end,
+            hidden=max(0, hidden_end - max(window_start, end)),
         )
     return ranges
 

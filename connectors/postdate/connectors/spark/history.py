@@ -70,8 +70,13 @@ def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions
     topics = list(own)
     request_partitions = existing(cluster, [one.requests for one in topics])
     log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    now_ms = _now_ms()
     requests = fixed_ranges(
-        cluster, "requests", request_partitions, from_ms=options.from_ms, to_ms=options.to_ms, now_ms=_now_ms()
+        *(cluster, "requests", request_partitions),
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        hidden_before_ms=now_ms - options.settle_ms,
+        now_ms=now_ms,
     )
     log = _fixed(cluster, DISPATCH_LOG, log_partitions, margin_before(options.from_ms), options)
     return Causes(requests, log)

@@ -16,7 +16,7 @@ from rich.table import Table
 from postdate.connectors.spark.audit_picture import AuditPicture
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.summary import Outcomes, Summary
-from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VERIFIABLE, VIOLATIONS
+from postdate.connectors.spark.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 
 MEANINGS = {
     "delivered": "one fate, one record, the same message",
@@ -108,7 +108,9 @@ class Outcome:
     @property
     def outcomes(self) -> Outcomes:
         """The number of verified and unverified requests of the topics, with reasons."""
-        return self.summary.outcomes.with_outside(self._outside)
+        requests = [span for span in self.ranges if span.role == "requests"]
+        outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
+        return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden})
 
     @property
     def unverified(self) -> dict[str, int]:
@@ -131,13 +133,6 @@ class Outcome:
     def standing(self) -> int:
         """The violations of earlier runs that nobody has acknowledged."""
         return self.state.standing if self.state is not None else 0
-
-    @property
-    def _outside(self) -> int:
-        """The number of offsets of the request topics outside the window, including transaction markers."""
-        spans = [span for span in self.ranges if span.role == "requests"]
-        before = sum(span.start - span.log_start for span in spans) if self.from_ms is not None else 0
-        return before + (sum(span.high_watermark - span.end for span in spans) if self.to_ms is not None else 0)
 
 
 def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
+from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
 
 PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
 """Names as in the output, and the share of values that are not larger."""
@@ -46,9 +46,9 @@ class Outcomes:
         total = self.verified + self.violated + self.not_verifiable
         return self.verified / total if total else None
 
-    def with_outside(self, requests: int) -> Outcomes:
-        """The same with the requests outside the window, which were not read."""
-        return self if not requests else replace(self, reasons={**self.reasons, OUTSIDE_WINDOW: requests})
+    def with_unread(self, unread: Mapping[str, int]) -> Outcomes:
+        """The same with requests that were not read, by reason."""
+        return replace(self, reasons=dict(Counter(self.reasons) + Counter(unread)))
 
 
 @dataclass(frozen=True)

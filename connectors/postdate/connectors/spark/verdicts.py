@@ -21,7 +21,9 @@ FINDINGS: Final = (*VIOLATIONS, "unsettled")
 can decide either, since the fate is gone."""
 OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
-VERIFIABLE: Final = ("unsettled", "capped", "not-selected", OUTSIDE_WINDOW)
+CAPPED: Final = "capped"
+"""Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
+VERIFIABLE: Final = ("unsettled", CAPPED, "not-selected", OUTSIDE_WINDOW)
 """The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""
