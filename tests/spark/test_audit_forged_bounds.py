@@ -8,6 +8,7 @@ partitions.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
+from postdate.connectors.spark.repair import run_repair
+from postdate.connectors.spark.repair_options import RepairOptions
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of, until
@@ -35,10 +38,21 @@ def _key_of(partition: int) -> bytes:
     return next(key for key in (b"k%d" % number for number in range(100)) if place_of(key) == partition)
 
 
+def _created_again(forged: Forged, partitions: int) -> AdminClient:
+    """Deletes the target and creates it again, without records."""
+    admin = AdminClient({"bootstrap.servers": forged.bed.bootstrap})
+    admin.delete_topics([forged.target])[forged.target].result(PATIENCE_S)
+    until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
+    admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(PATIENCE_S)
+    until(lambda: forged.target in admin.list_topics(timeout=10).topics, "the target is there again")
+    return admin
+
+
 @pytest.mark.timeout(600)
 def test_each_partition_excuses_its_own(bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     """Partition 3 of the target and the dead letters are empty after a deletion; 2 has a transaction that hangs."""
-    forged, keys = Forged.on(bed), [_key_of(partition) for partition in range(4)]
+    forged = Forged.on(bed, message_timestamp_type="LogAppendTime")
+    keys = [_key_of(partition) for partition in range(4)]
     letters = f"{forged.requests}.dead-letters"
     for topic, partition in ((forged.target, 3), (letters, 0)):
         end = forged.write(topic, partition, None, b"old", [])
@@ -111,11 +125,7 @@ def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
     forged = Forged.on(bed)
     for number in range(4):
         forged.sound(key=b"k%d" % number)
-    admin = AdminClient({"bootstrap.servers": bed.bootstrap})
-    admin.delete_topics([forged.target])[forged.target].result(PATIENCE_S)
-    until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
-    admin.create_topics([NewTopic(forged.target, 2, 1)])[forged.target].result(PATIENCE_S)
-    until(lambda: forged.target in admin.list_topics(timeout=10).topics, "the target is there again")
+    admin = _created_again(forged, 2)
     moved = [key for key in (b"m%d" % number for number in range(40)) if place_of(key, 2) != place_of(key)]
     for key in [*moved[:3], b"k0", b"k1"]:
         offset = forged.ask(key=key)
@@ -133,6 +143,49 @@ def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
     found = forged.audited(capsys)
     assert named(found) == forged.expected
     assert found["outcomes"]["reasons"] == {"target-recreated": 4}
+
+
+@pytest.mark.timeout(900)
+def test_the_times_that_other_producers_give_prove_nothing(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A target loses a message. Then it is created again, filled with old events by somebody else, and used again."""
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+
+    def repairable() -> tuple[int, dict[str, int]]:
+        run_repair(RepairOptions(bed.bootstrap, state, forged.requests, output="json", settle_ms=1_000))
+        found = json.loads(capsys.readouterr().out)
+        return found["repairable"], found["reasons"]
+
+    for number in range(4):
+        forged.sound(key=_key_of(number))
+    forged.commit(forged.expect(forged.ask(key=_key_of(1)), *LOST))
+    assert named(forged.audited(capsys, state=state)) == forged.expected
+    assert repairable() == (1, {})
+    _created_again(forged, 4)
+    for partition in range(4):
+        old_ms = forged.due_ms - 86_400_000
+        forged.write(forged.target, partition, None, b"an old event", [], stamped_ms=old_ms)
+    time.sleep(0.05)
+    assert repairable() == (0, {"record-gone": 1})
+    forged.sound(key=_key_of(1))
+    assert repairable() == (0, {"record-gone": 1})
+    found = forged.audited(capsys)
+    assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"target-recreated": 5})
+
+
+@pytest.mark.timeout(600)
+def test_an_open_transaction_of_a_producer_with_times_of_its_own_may_hide_anything(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = Forged.on(bed)
+    forged.sound()
+    forged.commit(forged.ask())
+    time.sleep(0.05)
+    open_still = forged.hanging(place_of(b"k"))
+    found = forged.audited(capsys)
+    assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"capped": 1})
+    open_still.abort_transaction(PATIENCE_S)
 
 
 @pytest.mark.timeout(600)

@@ -44,6 +44,7 @@ from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.connectors.wire.headers import AT, DUE, ID, TOPIC
+from postdate.connectors.wire.murmur2 import partition_for
 from postdate.connectors.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -70,6 +71,9 @@ def test_each_reason(spark: SparkSession) -> None:
     case(15, "on-target")
     case(16, "record-gone")
     case(17, "record-gone", (TOPIC, b"another"), (AT, b"1"))
+    case(18, "record-gone", key=b"elsewhere")
+    provable_ms = [_START + 2_000] * 4
+    provable_ms[partition_for(b"elsewhere", 4)] = NEVER_MS
     case(3, "ended")
     case(4, "control", ("postdate-action", b"cancel"), (ID, b"x"))
     expected[5] = "request-gone"
@@ -83,7 +87,7 @@ def test_each_reason(spark: SparkSession) -> None:
     case(14, None, to, (AT, b"1"), ("postdate-grace", b"1001s"))
     case(50, "held")
     history.commit([16, 1, "delivered"], low_water=50, at_ms=_START + 1_999)
-    fates = [[offset, 1, "delivered"] for offset in (2, 3, 15, 17)]
+    fates = [[offset, 1, "delivered"] for offset in (2, 3, 15, 17, 18)]
     history.commit(*fates, [7, 1, "stored"], low_water=50, at_ms=_START + 2_000)
     history.deliver(15)
     history.deliver(2, topic="retries")
@@ -92,7 +96,7 @@ def test_each_reason(spark: SparkSession) -> None:
     missing = [
         (REQUESTS, 0, offset, "cancel" if offset == 4 else "schedule", _START, None if offset == 12 else _START, fate)
         for offset in expected
-        for fate in ["delivered" if offset in (2, 15, 16, 17) else None]
+        for fate in ["delivered" if offset in (2, 15, 16, 17, 18) else None]
     ]
     expected_unknown = [(REQUESTS, 1, 1, "schedule", _START, _START, None)]
     log = log_rows(small_table(spark, history.log, RECORDS), small_table(spark, [(REQUESTS, 0, LOG, 2, True)], _LOGS))
@@ -109,7 +113,7 @@ def test_each_reason(spark: SparkSession) -> None:
         stored_offsets(small_table(spark, store, RECORDS)),
         small_table(spark, [(0, marks[0], -1, 0), (1, 50, _START + 1, 0)], LETTING_GO),
         delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),
-        small_table(spark, [(TARGET, _START + 2_000)], PROVABLE),
+        small_table(spark, [(TARGET, 4, [-1] * 4, provable_ms)], PROVABLE),
         _NOW,
     ).persist()
     reasons = {(row["partition"], row["offset"]): row["reason"] for row in found.collect()}
@@ -143,13 +147,14 @@ def test_an_implausible_share_needs_consent(
 
 
 def test_from_when_on_a_record_is_sure_to_be_on_its_target() -> None:
-    def span(first_ms: int, lost_before_ms: int) -> Range:
-        return Range("target", Partition(TARGET, 0), 0, 0, 9, 9, False, lost_before_ms, first_ms)
+    def span(known_ms: int, log_start: int = 0) -> Range:
+        return Range("target", Partition(TARGET, 0), log_start, log_start, 9, 9, False, 1, known_ms)
 
-    assert provable_from_ms([span(50, -1), span(40, -1)]) == 40
-    assert provable_from_ms([span(50, -1), span(-1, -1)]) == 50
-    assert provable_from_ms([span(50, 50), span(90_000, 70_000)]) == 80_001, "a transaction later than what was lost"
-    assert provable_from_ms([span(-1, -1)]) == NEVER_MS, "created again, and nothing was delivered to it since"
+    assert provable_from_ms([span(50), span(40)]) == [40, 40]
+    assert provable_from_ms([span(50), span(NEVER_MS)]) == [50, 50]
+    assert provable_from_ms([span(50), span(70_000, 5)]) == [50, 90_001], "two transactions later than what was lost"
+    assert provable_from_ms([span(50), span(NEVER_MS, 5)]) == [50, NEVER_MS], "nobody knows what was lost"
+    assert provable_from_ms([span(NEVER_MS)]) == [NEVER_MS], "created again, and nothing was delivered to it since"
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.spark.bounds import NEVER_MS, Range, fixed_ranges
-from postdate.connectors.spark.cluster import Partition, Place
+from postdate.connectors.spark.bounds import NEVER_MS, Range, bounded, fixed_ranges
+from postdate.connectors.spark.cluster import Partition, Place, Retention
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.spark.history import began_ms, fix_causes, fix_effects, known_ms
 from postdate.connectors.spark.interruption import children, end_children_since
@@ -47,8 +47,8 @@ class Cluster:
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
         return {partition: Place(5, timestamp_ms) for partition in partitions}
 
-    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
-        return dict.fromkeys(topics, -1)
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
+        return dict.fromkeys(topics, Retention(-1, by_size=False))
 
 
 _NOW, _WEEK_MS = 1_795_258_284_000, 7 * 24 * 3_600_000
@@ -62,6 +62,7 @@ class Kept:
     records: list[list[int]]
     retention_ms: int = _WEEK_MS
     stable: int | None = None
+    by_size: bool = False
 
     def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         return {topic: len(self.records) for topic in topics}
@@ -80,8 +81,8 @@ class Kept:
 
         return {partition: first(partition.number) for partition in partitions}
 
-    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
-        return dict.fromkeys(topics, self.retention_ms)
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
+        return dict.fromkeys(topics, Retention(self.retention_ms, self.by_size))
 
     def fixed(self, role: str = "target", **more: Any) -> list[Range]:
         """The ranges of all partitions, by an audit at `_NOW`."""
@@ -90,21 +91,36 @@ class Kept:
 
 
 def test_an_emptied_partition_has_lost_what_is_older_than_its_retention_and_no_other_has() -> None:
-    found = Kept(500, [[_NOW - 9_000, _NOW], []]).fixed()
+    found = Kept(500, [[_NOW - 9_000, _NOW], []]).fixed("dead-letters")
     assert [span.lost_before_ms for span in found] == [_NOW - 9_000, _NOW - _WEEK_MS]
     assert [span.lost_before_ms for span in Kept(0, [[], [_NOW]]).fixed()] == [-1, -1]
     assert [span.lost_before_ms for span in Kept(5, [[]], retention_ms=-1).fixed()] == [-1], "nothing ever leaves it"
+    assert [span.lost_before_ms for span in Kept(5, [[]], by_size=True).fixed()] == [NEVER_MS], "of any age"
     assert [span.lost_before_ms for span in Kept(5, [[]]).fixed("dispatch-log")] == [NEVER_MS], "emptied by hand"
 
 
 def test_a_timestamp_in_the_future_excuses_nothing() -> None:
-    assert [span.lost_before_ms for span in Kept(5, [[_NOW + 1]]).fixed()] == [_NOW - _WEEK_MS]
+    assert [span.lost_before_ms for span in Kept(5, [[_NOW + 1]]).fixed("dead-letters")] == [_NOW - _WEEK_MS]
+
+
+@pytest.mark.parametrize("window", [{}, {"from_ms": _NOW - 60_000}])
+def test_only_the_brokers_time_bounds_what_a_target_has_lost(window: dict[str, int]) -> None:
+    """Two partitions, one of which has lost records; the others were written with the times of old events."""
+    kept = Kept(0, [[_NOW - 90_000, _NOW - 3_000]])
+    (whole,) = kept.fixed(**window)
+    (cut,) = replace(kept, start=5).fixed(**window)
+    assert (whole.lost_before_ms, whole.known_ms) == (-1, NEVER_MS)
+    assert (cut.lost_before_ms, cut.known_ms) == (_NOW - _WEEK_MS, NEVER_MS)
+    assert (bounded(cut, None, _NOW), bounded(cut, _NOW + 1, _NOW)) == (cut, cut)
+    stamped = [bounded(span, _NOW - 3_000, _NOW) for span in (whole, cut)]
+    assert [span.lost_before_ms for span in stamped] == [-1, _NOW - 3_000]
+    assert [span.known_ms for span in stamped] == [_NOW - 3_000] * 2
 
 
 def test_an_audit_begins_behind_what_may_expire_while_it_reads() -> None:
     old, sure = _NOW - _WEEK_MS + 1, _NOW - _WEEK_MS + 3_600_000
     (span,) = Kept(5, [[old, sure - 1, sure, _NOW]]).fixed()
-    assert (span.log_start, span.start, span.lost_before_ms, span.first_ms) == (7, 7, sure, sure)
+    assert (span.log_start, span.start, span.lost_before_ms) == (7, 7, sure)
     (span,) = Kept(5, [[_NOW - 7_001, _NOW - 7_000]], retention_ms=8_000).fixed()
     assert (span.start, span.lost_before_ms) == (6, _NOW - 7_000), "of a short retention an eighth is left out"
 
@@ -145,10 +161,13 @@ def test_a_live_producer_with_transactions_leaves_no_gap() -> None:
 
 
 def test_when_each_partition_of_a_target_is_known_to_exist() -> None:
-    found = Kept(0, [[_NOW - 9], [_NOW - 3], [_NOW - 5], []]).fixed()
+    whole, cut = Kept(0, [[], [], [], []]).fixed(), Kept(5, [[], []]).fixed()
+    found = [
+        bounded(span, at_ms, _NOW) for span, at_ms in zip(whole, (_NOW - 9, _NOW - 3, _NOW - 5, None), strict=True)
+    ]
     assert (known_ms(found), began_ms(found)) == ([_NOW - 9, _NOW - 5, _NOW - 5, NEVER_MS], _NOW - 9)
-    found = Kept(5, [[_NOW - 9], []]).fixed()
-    assert (known_ms(found), began_ms(found)) == ([_NOW - _WEEK_MS] * 2, -1)
+    found = [bounded(span, at_ms, _NOW) for span, at_ms in zip(cut, (_NOW - 9, None), strict=True)]
+    assert (known_ms(found), began_ms(found)) == ([_NOW - 9, NEVER_MS], -1)
 
 
 def options(**more: Any) -> AuditOptions:
@@ -161,7 +180,7 @@ def test_each_end_is_fixed_after_those_of_its_causes() -> None:
     effects = fix_effects(cluster, given.own_topics(), ["orders"], given)
     assert cluster.asked == [OWN[0], OWN[1], "orders", OWN[2], OWN[3], OWN[1]]
     partition = Partition(OWN[3], 0)
-    assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1, 0)}
+    assert effects.answers == {partition: Range("verdicts", partition, 0, 0, 10, 10, False, -1)}
     assert len(causes.requests) == len(causes.log) == 1
 
 

@@ -110,8 +110,10 @@ class Forged:
         self.expected[f"{self.requests}/0/{offset}"] = {*verdicts}
         return offset
 
-    def write(self, topic: str, partition: int, key: Any, value: Any, headers: Headers) -> int:
-        """Produces one record; returns its offset."""
+    def write(
+        self, topic: str, partition: int, key: Any, value: Any, headers: Headers, *, stamped_ms: int | None = None
+    ) -> int:
+        """Produces one record, now or with the CreateTime `stamped_ms`; returns its offset."""
         offsets: list[int] = []
         self.producer.produce(
             topic,
@@ -119,6 +121,7 @@ class Forged:
             key,
             partition,
             lambda error, message: offsets.append(-1 if error is not None else message.offset() or 0),
+            timestamp=stamped_ms or 0,
             headers=[*headers],
         )
         assert self.producer.flush(PATIENCE_S) == 0

@@ -5,7 +5,6 @@ Functions named `…_rows` and `judge` take only DataFrames; the steps here supp
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -117,20 +116,14 @@ class AuditSteps(Job[AuditOptions]):
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
         compacted = [topic for topic, policy in policies.items() if "compact" in policy]
         fixed = fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
-        return replace(fixed, targets=self._cap_times(fixed.targets), letters=self._cap_times(fixed.letters))
+        targets = self._cap_times(self.bounded(fixed.targets))
+        return replace(fixed, targets=targets, letters=self._cap_times(fixed.letters))
 
     def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
-        """The ranges; capped ones with the time of the first record after their end.
-
-        A timestamp in the future, from a producer with a wrong clock, is not used as a bound.
-        """
-        behind = [replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped]
-        if not behind:
-            return dict(ranges)
-        records = read_records(self.spark, behind, self.options.client_settings(), committed=False)
-        rows = records.select("topic", "partition", F.unix_millis("timestamp").alias("at_ms")).collect()
-        now_ms = time.time_ns() // 1_000_000
-        times = {Partition(row["topic"], row["partition"]): row["at_ms"] for row in rows if row["at_ms"] <= now_ms}
+        """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""
+        times = self.broker_times(
+            replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
+        )
         return {
             partition: replace(span, capped_from_ms=times.get(partition, span.capped_from_ms))
             for partition, span in ranges.items()

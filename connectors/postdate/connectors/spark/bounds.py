@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from postdate.connectors.spark.cluster import Partition, Place
+from postdate.connectors.spark.cluster import Partition, Place, Retention
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
 
 NEVER_MS = 2**63 - 1
 """Later than every timestamp: all of a partition may have left it."""
-DISPATCH_LOG = "dispatch-log"
+DISPATCH_LOG, TARGET = "dispatch-log", "target"
 _POLL_S = 0.1
 
 
@@ -29,7 +29,7 @@ class Offsets(Protocol):
     def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
     def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]: ...
     def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]: ...
-    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]: ...
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]: ...
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Range:
 
     `log_start` is the first offset that the partition keeps during the audit, `high_watermark` its end including open
     transactions. `capped`: an open transaction hides the records in between. `lost_before_ms`: retention may have
-    deleted records older than this; -1 if none that matters was deleted. `first_ms`: the time of the first remaining
-    record; -1 if there is none. `capped_from_ms`: an open transaction may hide records from this time on; -1 if the
-    time is unknown, NEVER_MS if there is no such transaction. `outside`: the number of offsets outside the window.
-    `hidden`: the number of offsets in the window that an open transaction has hidden for too long.
+    deleted records older than this; -1 if none that matters was deleted. `known_ms`: the partition of a target is known
+    to exist since then; NEVER_MS if that is unknown. `capped_from_ms`: an open transaction may hide records from this
+    time on; -1 if the time is unknown, NEVER_MS if there is no such transaction. `outside`: the number of offsets
+    outside the window. `hidden`: the number of offsets in the window that an open transaction has hidden for too long.
     """
 
     role: str
@@ -52,7 +52,7 @@ class Range:
     high_watermark: int
     capped: bool
     lost_before_ms: int
-    first_ms: int = -1
+    known_ms: int = NEVER_MS
     capped_from_ms: int = NEVER_MS
     outside: int = 0
     hidden: int = 0
@@ -89,13 +89,16 @@ def fixed_ranges(
     everything written before this call lies inside, unless the range is `capped`. Of a capped range, the offsets before
     the first record from `hidden_before_ms` on count as `hidden`; younger ones do not, since a producer with
     transactions always hides some. `now_ms`: the present time, if the caller reads the partitions for long: a range
-    then skips what retention may delete within the next hour.
+    then skips what retention may delete within the next hour. No timestamp of a target's record bounds what it has
+    lost, since anybody may have written it: `bounded` adds what can be known.
     """
     wanted = list(partitions)
     retained = _Retained.of(cluster, wanted, now_ms)
     if role == DISPATCH_LOG:
         # A log always has heartbeats. One without records was emptied by hand: any fate may have been there.
-        retained = replace(retained, since_ms={})
+        retained = replace(retained, expired_ms={})
+    if role == TARGET:
+        retained = replace(retained, firsts={})
     marks = cluster.ends(wanted, committed=False)
     ends = _settled(cluster, marks, settle_ms, clock, wait)
     lower = cluster.first_at(wanted, from_ms) if from_ms is not None else {}
@@ -104,13 +107,12 @@ def fixed_ranges(
     young = cluster.first_at(capped, hidden_before_ms) if capped and hidden_before_ms is not None else {}
     ranges = {}
     for partition in wanted:
-        log_start, end, first = retained.starts[partition], ends[partition], retained.firsts[partition]
-        mark = marks[partition]
+        log_start, end, mark = retained.starts[partition], ends[partition], marks[partition]
         window_start = _cut(lower[partition], mark) if partition in lower else log_start
         window_end = _cut(upper[partition], mark) if partition in upper else mark
         start, stop = min(window_start, end), min(window_end, end)
         hidden_end = min(_cut(young[partition], mark), window_end) if partition in young else end
-        is_capped = end < mark
+        is_capped, is_cut = end < mark, start > log_start and role != TARGET
         ranges[partition] = Range(
             role,
             partition,
@@ -119,8 +121,7 @@ def fixed_ranges(
             stop,
             mark,
             is_capped,
-            -1 if log_start == 0 or start > log_start else retained.lost_before_ms(partition),
-            first_ms=first.timestamp_ms if first is not None else -1,
+            -1 if log_start == 0 or is_cut else retained.lost_before_ms(partition),
             capped_from_ms=-1 if is_capped else NEVER_MS,
             outside=max(0, window_start - log_start) + mark - window_end,
             hidden=max(0, hidden_end - max(window_start, end)),
@@ -128,17 +129,26 @@ def fixed_ranges(
     return ranges
 
 
+def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
+    """The range of a target with the bounds that follow from the broker's time of its first record that has one; None:
+    no record has one."""
+    if broker_ms is None or broker_ms > now_ms:
+        return span
+    return replace(span, known_ms=min(span.known_ms, broker_ms), lost_before_ms=broker_ms if span.log_start else -1)
+
+
 @dataclass(frozen=True)
 class _Retained:
     """What each partition keeps during an audit: its start offset, and its first record there.
 
-    `since_ms`, by topic: the time before which retention deletes records; -1 if retention does not depend on age. It is
-    empty if it was not queried: then a partition without records may have lost everything.
+    `expired_ms`: the time before which retention may have deleted records, by the settings of the topic; -1 if it
+    deletes none, NEVER_MS if it deletes by size. Empty if it was not queried: then a partition without records may have
+    lost everything.
     """
 
     starts: dict[Partition, int]
     firsts: dict[Partition, Place | None]
-    since_ms: dict[str, int]
+    expired_ms: dict[Partition, int]
     now_ms: int
 
     @classmethod
@@ -146,29 +156,34 @@ class _Retained:
         starts, firsts = cluster.beginnings(wanted), cluster.first_at(wanted, 0)
         if now_ms is None:
             return cls(starts, firsts, {}, NEVER_MS)
-        kept_ms = cluster.retentions_ms({partition.topic for partition in wanted})
-        since_ms = {topic: now_ms - kept if kept >= 0 else -1 for topic, kept in kept_ms.items()}
-        for topic, kept in kept_ms.items():
-            sure_ms = since_ms[topic] + min(RETENTION_MARGIN_MS, kept // RETENTION_MARGIN_SHARE)
+        retentions = cluster.retentions({partition.topic for partition in wanted})
+        expired_ms = {partition: _expired_ms(retentions[partition.topic], now_ms) for partition in wanted}
+        for topic, kept_ms in ((topic, kept.ms) for topic, kept in retentions.items() if kept.ms >= 0):
+            sure_ms = now_ms - kept_ms + min(RETENTION_MARGIN_MS, kept_ms // RETENTION_MARGIN_SHARE)
             leaving = [
                 partition
                 for partition, first in firsts.items()
-                if partition.topic == topic and kept >= 0 and first is not None and first.timestamp_ms < sure_ms
+                if partition.topic == topic and first is not None and first.timestamp_ms < sure_ms
             ]
             for partition, place in cluster.first_at(leaving, sure_ms).items() if leaving else ():
                 if place is not None:
                     starts[partition], firsts[partition] = place.offset, place
-        return cls(starts, firsts, since_ms, now_ms)
+                    expired_ms[partition] = max(expired_ms[partition], sure_ms)
+        return cls(starts, firsts, expired_ms, now_ms)
 
     def lost_before_ms(self, partition: Partition) -> int:
         """The time before which records may be missing from a partition that has lost some.
 
         A timestamp in the future is that of a producer with a wrong clock and bounds nothing.
         """
-        first = self.firsts[partition]
+        first = self.firsts.get(partition)
         if first is not None and first.timestamp_ms <= self.now_ms:
             return first.timestamp_ms
-        return self.since_ms.get(partition.topic, NEVER_MS)
+        return self.expired_ms.get(partition, NEVER_MS)
+
+
+def _expired_ms(kept: Retention, now_ms: int) -> int:
+    return NEVER_MS if kept.by_size else now_ms - kept.ms if kept.ms >= 0 else -1
 
 
 def margin_before(from_ms: int | None) -> int | None:

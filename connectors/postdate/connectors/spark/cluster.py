@@ -31,6 +31,13 @@ class Place(NamedTuple):
     timestamp_ms: int
 
 
+class Retention(NamedTuple):
+    """How long a topic keeps records: `ms` by age, -1 if age does not matter; and whether it deletes `by_size`."""
+
+    ms: int
+    by_size: bool
+
+
 class Cluster:
     """The cluster behind `properties`, settings of Kafka's Java clients including `bootstrap.servers`."""
 
@@ -80,12 +87,13 @@ class Cluster:
         """The value of the setting `name` of each topic; all of them must exist."""
         return {topic: str(config.get(name).value()) for topic, config in self._configured(topics).items()}
 
-    def retentions_ms(self, topics: Iterable[str]) -> dict[str, int]:
-        """The retention time of each topic; -1 if retention does not depend on age. All of them must exist."""
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
+        """The retention of each topic; all of them must exist."""
         found = {}
         for topic, config in self._configured(topics).items():
+            ms, size = (int(str(config.get(name).value())) for name in ("retention.ms", "retention.bytes"))
             deletes = "delete" in str(config.get("cleanup.policy").value())
-            found[topic] = int(str(config.get("retention.ms").value())) if deletes else -1
+            found[topic] = Retention(ms if deletes else -1, deletes and size >= 0)
         return found
 
     def _configured(self, topics: Iterable[str]) -> dict[str, Any]:

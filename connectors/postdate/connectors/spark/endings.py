@@ -164,10 +164,10 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
     reason = (
         F.when(F.col("target_capped").isNull(), "not-selected")
         .when(
-            F.col("target_compacted") | (made_ms <= _of_places("target_lost_before_ms", F.array_max)), "target-expired"
+            F.col("target_compacted") | (made_ms <= of_places("target_lost_before_ms", F.array_max)), "target-expired"
         )
         .when(at_ms < F.col("target_began_ms"), "target-recreated")
-        .when(at_ms >= _of_places("target_capped_from_ms", F.array_min), "capped")
+        .when(at_ms >= of_places("target_capped_from_ms", F.array_min), "capped")
         .otherwise("")
     )
     without = F.concat(F.lit("fate delivered at "), at_ms, F.lit(", no record on "), _named_target())
@@ -183,8 +183,8 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
     ]
 
 
-def _of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
-    """The loosest of the values that `name` has for the partitions to which the message may belong."""
+def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
+    """The loosest of the values that `name` has for the partitions to which the message may belong, `places`."""
     values = F.col(name)
     of_some = F.transform("places", lambda place: F.get(values, place))
     return F.coalesce(loosest(F.array_compact(of_some)), loosest(values))

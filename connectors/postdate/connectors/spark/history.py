@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from postdate.connectors.spark.bounds import (
     DISPATCH_LOG,
     NEVER_MS,
+    TARGET,
     Offsets,
     Range,
     existing,
@@ -97,7 +98,7 @@ def fix_effects(
     since_ms = margin_before(options.from_ms)
     counts = cluster.partition_counts(wanted) if wanted else {}
     partitions = [Partition(topic, index) for topic, count in counts.items() for index in range(count)]
-    found = _fixed(cluster, "target", partitions, since_ms, options)
+    found = _fixed(cluster, TARGET, partitions, since_ms, options)
     letter_partitions = existing(cluster, [one.dead_letters for one in topics])
     letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
     answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
@@ -194,18 +195,15 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 
 
 def known_ms(spans: list[Range]) -> list[int]:
-    """Since when each partition of a topic is known to exist: since its first record, or that of a later partition."""
-    known = [
-        span.first_ms if span.first_ms >= 0 else NEVER_MS if span.log_start == 0 else span.lost_before_ms
-        for span in spans
-    ]
+    """Since when each partition of a topic is known to exist: since it or a later partition is."""
+    known = [span.known_ms for span in spans]
     return [min(known[number:]) for number in range(len(known))]
 
 
 def began_ms(spans: list[Range]) -> int:
-    """The time of a topic's first record, if the topic has lost none; otherwise -1."""
-    firsts = [span.first_ms for span in spans if 0 <= span.first_ms <= _now_ms()]
-    return min(firsts) if firsts and all(span.log_start == 0 for span in spans) else -1
+    """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
+    known = min(span.known_ms for span in spans)
+    return known if known < NEVER_MS and all(span.log_start == 0 for span in spans) else -1
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:

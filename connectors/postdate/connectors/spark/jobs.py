@@ -7,23 +7,25 @@ goes to standard error. One job at a time in a process; a signal ends it if this
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Generic, Self, TypeVar
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.cluster import Cluster
+from postdate.connectors.spark.bounds import Range, bounded
+from postdate.connectors.spark.cluster import Cluster, Partition
 from postdate.connectors.spark.errors import CannotRun, JobError, first_cause
 from postdate.connectors.spark.interruption import arm, interruptible
 from postdate.connectors.spark.job_options import JobOptions
+from postdate.connectors.spark.limits import FRONT_RECORDS_MAX
 from postdate.connectors.spark.progress import Reporter
 from postdate.connectors.spark.session import spark_session
-from postdate.connectors.spark.sources import read_records
+from postdate.connectors.spark.sources import broker_times, read_records
 
 Asked = TypeVar("Asked", bound=JobOptions)
 
@@ -61,6 +63,23 @@ class Job(Generic[Asked]):
     def read(self, ranges: Iterable[Range]) -> DataFrame:
         """The committed records of `ranges`."""
         return read_records(self.spark, ranges, self.options.client_settings())
+
+    def broker_times(self, ranges: Iterable[Range]) -> dict[Partition, int]:
+        """The broker's time of the first record in each of `ranges` that has one. Cost: one job."""
+        return broker_times(self.spark, ranges, self.options.client_settings())
+
+    def bounded(self, targets: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        """The ranges of targets with what the first record that has the broker's time says of each.
+
+        Cost: one job; a second one reads the ranges of which it did not find such a record at the start.
+        """
+        ends = {part: min(span.log_start + FRONT_RECORDS_MAX, span.high_watermark) for part, span in targets.items()}
+        times = self.broker_times(replace(span, start=span.log_start, end=ends[part]) for part, span in targets.items())
+        times |= self.broker_times(
+            span for part, span in targets.items() if part not in times and span.end > ends[part]
+        )
+        now_ms = time.time_ns() // 1_000_000
+        return {partition: bounded(span, times.get(partition), now_ms) for partition, span in targets.items()}
 
 
 def run_job(

@@ -19,6 +19,10 @@ CLOCK_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_MS: Final = 3_600_000
 RETENTION_MARGIN_SHARE: Final = 8
 
+# Records at the start of each partition of a target among which one with the broker's time is searched for first: each
+# audit reads them once more. Where nobody but Postdate writes, the first one has it.
+FRONT_RECORDS_MAX: Final = 1_000
+
 # A sidecar looks at a message's grace, then commits: the time that one of its transactions takes at most by default.
 COMMIT_MS_MAX: Final = 10_000
 

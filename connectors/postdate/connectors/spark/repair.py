@@ -21,12 +21,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.bounds import NEVER_MS, Range, existing, fixed_ranges, margin_before
+from postdate.connectors.spark.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, margin_before
 from postdate.connectors.spark.bulk import schedule
 from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fate_rows import fate_rows, log_rows
+from postdate.connectors.spark.history import known_ms
 from postdate.connectors.spark.incremental import last_verdicts
 from postdate.connectors.spark.jobs import Job, run_job
 from postdate.connectors.spark.limits import COMMIT_MS_MAX, REPAIRED_SHARE_MAX, REPAIRED_SURELY_MAX, TARGETS_MAX
@@ -90,12 +91,21 @@ def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
         )
 
 
-def provable_from_ms(spans: list[Range]) -> int:
-    """The time from which every record that was delivered to a topic is still there: that of its first record, and of
-    the last one that retention may have deleted. A fate is committed up to a transaction later than its record."""
-    firsts = [span.first_ms for span in spans if span.first_ms >= 0]
-    lost_ms = max(span.lost_before_ms for span in spans)
-    return max(min(firsts), lost_ms + COMMIT_MS_MAX + 1 if lost_ms >= 0 else 0) if firsts else NEVER_MS
+def provable_from_ms(spans: list[Range]) -> list[int]:
+    """For each partition of a topic, the time from which every record that was delivered to it is still there.
+
+    The topic was not created again since the first record that has the broker's time. A partition that has lost records
+    keeps those since its own first such record. Postdate stamps a record up to a transaction before it is written, and
+    commits its fate up to a transaction after that.
+    """
+    exists_ms = min(span.known_ms for span in spans)
+
+    def kept_from_ms(span: Range) -> int:
+        if not span.log_start:
+            return exists_ms
+        return max(exists_ms, span.known_ms + 2 * COMMIT_MS_MAX + 1) if span.known_ms < NEVER_MS else NEVER_MS
+
+    return [kept_from_ms(span) for span in spans]
 
 
 @dataclass(frozen=True)
@@ -159,8 +169,7 @@ class _Repair(Job[RepairOptions]):
         return repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
 
     def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
-        """The present records of the missing requests on their targets, and the time from which the targets are
-        complete.
+        """The present records of the missing requests on their targets, and the times from which these are complete.
 
         Raises CannotRun: they name too many targets.
         """
@@ -171,13 +180,14 @@ class _Repair(Job[RepairOptions]):
         counts = self.cluster.partition_counts([name for name in names if is_topic_name(name)])
         parts = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
         settle_ms, now_ms = self.options.settle_ms, time.time_ns() // 1_000_000
-        spans = fixed_ranges(self.cluster, "target", parts, from_ms=from_ms, settle_ms=settle_ms, now_ms=now_ms)
+        spans = fixed_ranges(self.cluster, TARGET, parts, from_ms=from_ms, settle_ms=settle_ms, now_ms=now_ms)
+        spans = self.bounded(spans)
         policies = self.cluster.settings(counts, "cleanup.policy") if counts else {}
         rows = []
-        for topic in counts:
-            own = [span for span in spans.values() if span.partition.topic == topic]
+        for topic, count in counts.items():
+            own = [spans[Partition(topic, number)] for number in range(count)]
             hides = "compact" in policies[topic] or any(span.capped for span in own)
-            rows.append((topic, NEVER_MS if hides else provable_from_ms(own)))
+            rows.append((topic, count, known_ms(own), [NEVER_MS] * count if hides else provable_from_ms(own)))
         return delivered_rows(self.read(spans.values()), [self.options.requests]), small_table(
             self.spark, rows, PROVABLE
         )

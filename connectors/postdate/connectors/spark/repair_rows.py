@@ -9,7 +9,8 @@ of the audit:
 control       a cancel or reschedule: its intent cannot be determined any more
 ended         it has ended since the audit
 on-target     its record is on its target after all
-record-gone   its target has lost records of that time, hides some, or was created again: it may have been delivered
+record-gone   its target has lost records of that time, hides some, or was created again, or no record there has the
+              broker's time, which would rule that out: it may have been delivered
 unknown       fates of its time have left the dispatch log: it may have ended
 stored        it is on the store topic, from where its shard loads it
 request-gone  its record has left the request topic
@@ -27,9 +28,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.endings import of_places
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.known_rows import CONTROLS
+from postdate.connectors.spark.mismatches import expected_partitions
+from postdate.connectors.spark.murmur2 import positive_murmur2
 
 ID_PREFIX: Final = "repair/"
 """What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request
@@ -39,8 +43,9 @@ ENDED: Final = "ended"
 
 LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
 """One row for each partition of the request topic: its low-water mark by the last record of the dispatch log."""
-PROVABLE = "target string, provable_from_ms bigint"
-"""One row for each target that exists: the time from which each record that was delivered to it is still there."""
+PROVABLE = "target string, target_partitions int, target_known_ms array<bigint>, target_provable_from_ms array<bigint>"
+"""One row for each target that exists. The arrays have a value for each partition: since when it is known to exist, and
+the time from which each record that was delivered to it is still there."""
 
 
 def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
@@ -100,12 +105,16 @@ def repair_rows(
     joins of the few missing ones with requests, fates and records by origin.
     """
     here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
-        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"), F.lit(True).alias("is_there")
+        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"),
+        F.struct("partition_asked", positive_murmur2(F.col("key")).alias("key_hash")).alias("request"),
+        F.lit(True).alias("is_there"),
     )
     of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
     ends = of_missing.groupBy(*ORIGIN).agg(
         F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end"),
-        F.max(F.when(F.col("fate.fate_name") == "delivered", F.col("fate.at_ms"))).alias("delivered_ms"),
+        F.struct(F.max(F.when(F.col("fate.fate_name") == "delivered", F.col("fate.at_ms"))).alias("at_ms")).alias(
+            "final"
+        ),
     )
     place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
     lying = delivered.select(*ORIGIN, F.col("record.target").alias("target"), place.alias("lies_at"))
@@ -119,6 +128,7 @@ def repair_rows(
         .join(lies, [*ORIGIN, "target"], "left")
         .join(F.broadcast(targets), "target", "left")
     )
+    known = known.withColumn("places", expected_partitions())
     problem = F.coalesce(*(F.when(holds, _reason(name, why)) for name, holds, why in _reasons(now_ms)))
     id = F.concat(F.lit(ID_PREFIX), F.col("partition"), F.lit("/"), F.col("offset"))
     return known.withColumn("problem", problem).select(
@@ -150,6 +160,7 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
     is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
     mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))
     over = F.col("last_due_ms") + F.col("grace_ms")
+    provable_from_ms = of_places("target_provable_from_ms", F.array_max)
     return [
         ("control", F.col("action").isin(*CONTROLS), F.concat(F.lit("it is a "), F.col("action"))),
         (
@@ -175,9 +186,10 @@ def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
         ),
         (
             "record-gone",
-            is_lost_record & ~F.coalesce(F.col("delivered_ms") >= F.col("provable_from_ms"), F.lit(False)),
+            is_lost_record & ~F.coalesce(F.col("final.at_ms") >= provable_from_ms, F.lit(False)),
             F.lit(
-                "its target has lost or hides records of that time, or was created again: it may have been delivered"
+                "its target has lost or hides records of that time, was created again, or has no record with the "
+                "broker's time: it may have been delivered"
             ),
         ),
         (

@@ -12,10 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.digests import has, present
 from postdate.connectors.spark.limits import TASK_RECORDS_MIN, TASKS_PER_CORE
 from postdate.connectors.spark.small_tables import small_table
+from postdate.connectors.wire import headers as names
 
 RECORDS = (
     "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary,"
@@ -53,6 +57,23 @@ def read_records(
     with _newer_reader(spark):
         records = reader.load()
     return records.select("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
+
+
+def broker_times(spark: SparkSession, ranges: Iterable[Range], properties: Mapping[str, str]) -> dict[Partition, int]:
+    """The broker's time of the first record there that has one, by partition.
+
+    A record has one if the broker stamped it, or if it has the headers of Postdate, which gives its own records the
+    broker's time (docs/protocol.md, Clock). Any other producer may give any time. Cost: one job.
+    """
+    spans = list(ranges)
+    if not spans:
+        return {}
+    headers = present(F.col("headers"))
+    is_own = has(headers, names.ORIGIN) & (has(headers, names.DUE) | has(headers, names.DEAD_REASON))
+    stamped = read_records(spark, spans, properties, committed=False).where((F.col("timestampType") == 1) | is_own)
+    first = F.min_by(F.unix_millis("timestamp"), "offset")
+    rows = stamped.groupBy("topic", "partition").agg(first.alias("at_ms")).collect()
+    return {Partition(row["topic"], row["partition"]): row["at_ms"] for row in rows}
 
 
 @contextmanager
