@@ -142,7 +142,7 @@ def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
     forged.commit(forged.expect(forged.ask(key=moved[4]), *LOST))
     found = forged.audited(capsys)
     assert named(found) == forged.expected
-    assert found["outcomes"]["reasons"] == {"target-recreated": 4}
+    assert found["outcomes"]["reasons"] == {"target-younger": 4}
 
 
 @pytest.mark.timeout(900)
@@ -171,7 +171,30 @@ def test_the_times_that_other_producers_give_prove_nothing(
     forged.sound(key=_key_of(1))
     assert repairable() == (0, {"record-gone": 1})
     found = forged.audited(capsys)
-    assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"target-recreated": 5})
+    assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"target-younger": 5})
+
+
+@pytest.mark.timeout(900)
+def test_a_state_tells_a_loss_from_a_target_that_was_created_again(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    forged.sound()
+    found = forged.audited(capsys, state=state)
+    assert (found["exit"], found["counts"]["delivered"]) == (0, 1)
+    forged.sound()
+    _created_again(forged, 4)
+    found = forged.audited(capsys, state=state, strict=True)
+    assert (found["exit"], found["outcomes"]["reasons"]) == (0, {"target-recreated": 1})
+    forged.commit(forged.expect(forged.ask(), *LOST))  # the target is empty still, and the state knows that it exists
+    found = forged.audited(capsys, state=state)
+    assert named(found) == forged.expected
+    first = forged.audited(capsys, state=str(tmp_path / "another"), strict=True)
+    for found in (first, forged.audited(capsys, strict=True)):
+        assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (5, False, {"target-younger": 3})
+    forged.sound()
+    found = forged.audited(capsys)
+    assert (found["exit"], found["clean"], found["outcomes"]["verified"]) == (0, False, 1)
 
 
 @pytest.mark.timeout(600)

@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postdate.connectors.spark import audit_state
 from postdate.connectors.spark.audit_state import ORIGINS, RUNS, AuditState, StateStore
 from postdate.connectors.spark.delta_tables import TableForm
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.small_tables import small_table
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
@@ -105,6 +107,23 @@ def test_the_columns_of_a_state_grow(spark: SparkSession, tmp_path: Path) -> Non
     _ran(spark, path, 2, form="id:bigint, more:string", more="x")
     store, _ = _begun(spark, path)
     assert {row["offset"]: row["facts"]["more"] for row in store.origins().collect()} == {1: None, 2: "x"}
+
+
+def test_a_state_gets_the_columns_of_a_later_version(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, columns = tmp_path / "state", "topic string, partition int, next_offset bigint, lost_before_ms bigint"
+    columns += ", topic_id string, run bigint"
+    with monkeypatch.context() as earlier:
+        earlier.setattr(audit_state, "_OFFSET_COLUMNS", columns)
+        earlier.setattr(StateStore, "_offsets", lambda *_: small_table(spark, [("r", 0, 2, -1, "id", 1)], columns))
+        _ran(spark, path, 1)
+    store, state = _begun(spark, path)
+    assert (state.next, state.known_ms, state.recreated) == ({"r/0": 2}, {}, frozenset())
+    grown = replace(state, run=2, next={"r/0": 2, "t/1": 5}, known_ms={"t/1": 7}, recreated=frozenset({"t"}))
+    store.commit(grown, _TOLD)
+    newest = StateStore(spark, str(path)).newest()
+    assert (newest.next, newest.known_ms, newest.recreated) == (grown.next, grown.known_ms, grown.recreated)
 
 
 def test_closed_rows_expire_once_their_requests_have_left(spark: SparkSession, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def test_the_union_of_runs_is_the_full_audit(
 
 def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     partition = Partition("r", 0)
-    state = AuditState(1, 5, {"r": "id-1"}, {"r/0": 7}, {"r/0": -1})
+    state = AuditState(1, 5, {"r": "id-1"}, {"r/0": 7}, {"r/0": -1}, {"r/0": 3})
 
     def cut(log_start: int, end: int) -> tuple[int, int, int]:
         span = Range("requests", partition, log_start, log_start, end, end, False, 99 if log_start else -1)
@@ -134,7 +134,8 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
         cut(0, 6)
     with pytest.raises(CannotRun, match="r was made anew"):
         without_renewed(state, {"r": "id-2"}, ["r"])
-    assert without_renewed(state, {"r": "id-2"}, []).next == {}
+    renewed = without_renewed(state, {"r": "id-2"}, [])
+    assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, {"r"})
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
 
 

@@ -34,6 +34,7 @@ ABOUT_BOUNDS = {
     "request-expired",
     "target-expired",
     "target-recreated",
+    "target-younger",
     "capped",
     "unsettled",
     "order",
@@ -203,7 +204,7 @@ def test_what_retention_took_is_no_violation(spark: SparkSession) -> None:
         history.ask(offset, ("postdate-topic", b"orders" if offset == 10 else b"gone"), ("postdate-delay", b"1s"))
     history.ask(14, at_ms=T - 1)
     history.commit([10, DUE, "delivered"], [11, DUE, "delivered"], [12, DUE, "dead"])
-    gone: tuple[object, ...] = ("gone", None, False, False, [NEVER_MS], [NEVER_MS], [], -1)
+    gone: tuple[object, ...] = ("gone", None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1)
     targets = [target_row(compacted=True), gone]
     found, _ = judged(
         spark,
@@ -249,15 +250,16 @@ def test_a_bound_of_one_partition_excuses_nothing_in_another(spark: SparkSession
     assert {tuple(row["verdicts"]) for row in found.collect()} == {("missing", "contradiction")}
 
 
-def test_what_is_older_than_its_target_is_not_missing(spark: SparkSession) -> None:
+@pytest.mark.parametrize(("recreated_ms", "reason"), [(-1, "target-younger"), (T + 3_000, "target-recreated")])
+def test_what_is_older_than_its_target_is_not_missing(spark: SparkSession, recreated_ms: int, reason: str) -> None:
     history = History(T)
     for offset in (1, 2):
         history.ask(offset)
     history.commit([1, DUE, "delivered"], at_ms=T + 2_000)
     history.commit([2, DUE, "delivered"], at_ms=T + 3_000)
-    found, _ = judged(spark, history, targets=[target_row(began_ms=T + 3_000)])
+    found, _ = judged(spark, history, targets=[target_row(began_ms=T + 3_000, recreated_ms=recreated_ms)])
     assert {row["offset"]: row["verdicts"] for row in found.collect()} == {
-        1: ["target-recreated"],
+        1: [reason],
         2: ["missing", "contradiction"],
     }
 

@@ -71,10 +71,11 @@ def target_row(
     capped_from_ms: Sequence[int] = (NEVER_MS,) * 4,
     known_ms: Sequence[int] = (-1,) * 4,
     began_ms: int = -1,
+    recreated_ms: int = -1,
     compacted: bool = False,
 ) -> tuple[Any, ...]:
     """A target of as many partitions as there are bounds, as `judge` asks for it."""
-    bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms)
+    bounds = ([*lost_ms], [*capped_from_ms], [*known_ms], began_ms, recreated_ms)
     return name, len(lost_ms), min(capped_from_ms) < NEVER_MS, compacted, *bounds
 
 

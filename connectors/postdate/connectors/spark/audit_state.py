@@ -46,7 +46,8 @@ VIOLATION_COLUMNS: Final = (
     " found_ms bigint"
 )
 _OFFSET_COLUMNS: Final = (
-    "topic string, partition int, next_offset bigint, lost_before_ms bigint, topic_id string, run bigint"
+    "topic string, partition int, next_offset bigint, lost_before_ms bigint, topic_id string, run bigint,"
+    " known_ms bigint, was_recreated boolean"
 )
 _RUN_COLUMNS: Final = (
     "run bigint, snapshot_ms bigint, committed_ms bigint, versions map<string,bigint>, targets array<string>,"
@@ -66,7 +67,9 @@ def _form(columns: str) -> TableForm:
 class AuditState:
     """The state after `run`. Partitions are named `topic/number`; offsets in `next` are the first unread ones.
 
-    `topic_ids` detect a topic that was deleted and created again. `tails` are the last record of each dispatch log.
+    `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets to which that happened.
+    `known_ms`: since when each partition of a target is known to exist, under its present topic id. `tails` are the
+    last record of each dispatch log.
     `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
     again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
     state.
@@ -77,6 +80,8 @@ class AuditState:
     topic_ids: dict[str, str] = field(default_factory=dict)
     next: dict[str, int] = field(default_factory=dict)
     lost_before_ms: dict[str, int] = field(default_factory=dict)
+    known_ms: dict[str, int] = field(default_factory=dict)
+    recreated: frozenset[str] = frozenset()
     targets: list[str] = field(default_factory=list)
     tails: list[list[Any]] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
@@ -112,7 +117,8 @@ class StateStore:
         if not found:
             return AuditState()
         row = found[0]
-        offsets = self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()
+        # A state of an earlier version lacks the newest columns.
+        offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
         places = {place_of(Partition(one["topic"], one["partition"])): one for one in offsets}
         return AuditState(
             run=row["run"],
@@ -120,6 +126,8 @@ class StateStore:
             topic_ids={one["topic"]: one["topic_id"] for one in offsets if one["topic_id"] is not None},
             next={place: one["next_offset"] for place, one in places.items()},
             lost_before_ms={place: one["lost_before_ms"] for place, one in places.items()},
+            known_ms={place: one["known_ms"] for place, one in places.items() if one.get("known_ms") is not None},
+            recreated=frozenset(one["topic"] for one in offsets if one.get("was_recreated")),
             targets=list(row["targets"]),
             tails=[list(tail) for tail in row["tails"]],
             counts=dict(row["counts"]),
@@ -244,10 +252,11 @@ class StateStore:
     def _offsets(self, state: AuditState) -> DataFrame:
         rows = [
             (
-                *(place.rpartition("/")[0], int(place.rpartition("/")[2]), read, state.lost_before_ms.get(place, -1)),
-                *(state.topic_ids.get(place.rpartition("/")[0]), state.run),
+                *(topic, int(number), read, state.lost_before_ms.get(place, -1)),
+                *(state.topic_ids.get(topic), state.run, state.known_ms.get(place), topic in state.recreated),
             )
             for place, read in state.next.items()
+            for topic, _, number in [place.rpartition("/")]
         ]
         return small_table(self._spark, rows, _OFFSET_COLUMNS)
 

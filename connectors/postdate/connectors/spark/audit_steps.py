@@ -5,6 +5,7 @@ Functions named `…_rows` and `judge` take only DataFrames; the steps here supp
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -13,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answer_rows import answer_rows
+from postdate.connectors.spark.audit_state import AuditState, place_of
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.chain import not_stamped
 from postdate.connectors.spark.claims import CLAIMING
@@ -109,15 +111,36 @@ class AuditSteps(Job[AuditOptions]):
         found = [str(row["target"]) for row in named]
         return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
 
-    def effects(self, targets: Iterable[str]) -> Effects:
-        """Fixes the ranges of the topics other than causes, with these targets."""
+    def effects(self, targets: Iterable[str], state: AuditState | None = None) -> Effects:
+        """Fixes the ranges of the topics other than causes, with these targets, of which a `state` knows some."""
         wanted = list(targets)
         present = self.cluster.partition_counts(wanted) if wanted else {}
         policies = self.cluster.settings(present, "cleanup.policy") if present else {}
         compacted = [topic for topic, policy in policies.items() if "compact" in policy]
         fixed = fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
-        targets = self._cap_times(self.bounded(fixed.targets))
-        return replace(fixed, targets=targets, letters=self._cap_times(fixed.letters))
+        known = state or AuditState()
+        return replace(
+            fixed,
+            targets=self._cap_times(self._known_since(fixed.targets, known)),
+            letters=self._cap_times(fixed.letters),
+            recreated=known.recreated,
+        )
+
+    def _known_since(self, targets: Mapping[Partition, Range], state: AuditState) -> dict[Partition, Range]:
+        """The ranges of targets with their bounds. A partition is known to exist since `state` knows it, and now.
+
+        Records are read only of partitions that the state does not know, or that have lost some since.
+        """
+        new = {
+            part: span
+            for part, span in targets.items()
+            if place_of(part) not in state.known_ms or span.log_start > state.next.get(place_of(part), 0)
+        }
+        found, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
+        return {
+            part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(place_of(part), now_ms)))
+            for part, span in found.items()
+        }
 
     def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
         """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""

@@ -166,7 +166,8 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
         .when(
             F.col("target_compacted") | (made_ms <= of_places("target_lost_before_ms", F.array_max)), "target-expired"
         )
-        .when(at_ms < F.col("target_began_ms"), "target-recreated")
+        .when(at_ms < F.col("target_recreated_ms"), "target-recreated")
+        .when(at_ms < F.col("target_began_ms"), "target-younger")
         .when(at_ms >= of_places("target_capped_from_ms", F.array_min), "capped")
         .otherwise("")
     )
@@ -174,9 +175,8 @@ def _undelivered_problems(holds: Column) -> list[Problem]:
     return [
         Problem("not-selected", on_time & (reason == "not-selected"), F.lit("its target was not read")),
         Problem("target-expired", on_time & (reason == "target-expired"), F.lit("the record has left its topic")),
-        Problem(
-            "target-recreated", on_time & (reason == "target-recreated"), F.lit("the fate is older than the target")
-        ),
+        Problem("target-recreated", on_time & (reason == "target-recreated"), F.lit("the target was created again")),
+        Problem("target-younger", on_time & (reason == "target-younger"), F.lit("the target may be younger")),
         Problem("capped", on_time & (reason == "capped"), F.lit("the record may lie behind an open transaction")),
         Problem("missing", on_time & (reason == ""), without),
         Problem("contradiction", on_time & (reason == ""), without),

@@ -53,7 +53,7 @@ def by_partition(ranges: Iterable[Range]) -> Ranges:
 
 
 def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str]) -> AuditState:
-    """The state without targets that were deleted and created again; their records are read from the beginning.
+    """The state that forgets what it read of targets that were deleted and created again, and notes that they were.
 
     `ids` are the present ids of the topics. Raises CannotRun if one of Postdate's own topics, `own`, was created again.
     """
@@ -65,4 +65,10 @@ def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str
     def kept(said: Mapping[str, int]) -> dict[str, int]:
         return {place: number for place, number in said.items() if place.rpartition("/")[0] not in renewed}
 
-    return replace(state, next=kept(state.next), lost_before_ms=kept(state.lost_before_ms))
+    return replace(
+        state,
+        next=kept(state.next),
+        lost_before_ms=kept(state.lost_before_ms),
+        known_ms=kept(state.known_ms),
+        recreated=state.recreated | renewed,
+    )

@@ -33,11 +33,12 @@ PARTITIONS = (
 TARGETS = (
     "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
     " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
-    " target_began_ms bigint"
+    " target_began_ms bigint, target_recreated_ms bigint"
 )
 """The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
-`target_known_ms` when the partition is known to exist. `target_began_ms`: when the topic got its first record, if it
-still has all that it ever got; else -1."""
+`target_known_ms` since when the partition is known to exist. `target_began_ms`: since when the topic is known to exist,
+if it still has all that it ever got; else -1. `target_recreated_ms`: the same, if the topic is known to have been
+deleted and created again before; else -1."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class Effects:
     answers: dict[Partition, Range]
     absent_answers: tuple[str, ...]
     log_again: dict[Partition, Range]
+    recreated: frozenset[str] = frozenset()
 
     def records(self) -> tuple[dict[Partition, Range], ...]:
         """The ranges other than those of requests and dispatch logs."""
@@ -186,11 +188,11 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
             *([span.lost_before_ms for span in spans], [span.capped_from_ms for span in spans]),
-            *(known_ms(spans), began_ms(spans)),
+            *(known_ms(spans), began_ms(spans), known_ms(spans)[0] if topic in effects.recreated else -1),
         )
         for topic, spans in _by_topic(effects).items()
     ]
-    rows += [(topic, None, False, False, [NEVER_MS], [NEVER_MS], [], -1) for topic in effects.absent_targets]
+    rows += [(topic, None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1) for topic in effects.absent_targets]
     return small_table(spark, rows, TARGETS)
 
 
@@ -202,8 +204,7 @@ def known_ms(spans: list[Range]) -> list[int]:
 
 def began_ms(spans: list[Range]) -> int:
     """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
-    known = min(span.known_ms for span in spans)
-    return known if known < NEVER_MS and all(span.log_start == 0 for span in spans) else -1
+    return known_ms(spans)[0] if all(span.lost_before_ms < 0 for span in spans) else -1
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:

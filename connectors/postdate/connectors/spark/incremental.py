@@ -462,7 +462,7 @@ class _Reading:
                 targets = sorted({*state.targets, *steps.targets_of(asked)})
         ids = steps.cluster.topic_ids([*targets, *(name for one in own for name in one.names())])
         state = without_renewed(state, ids, {name for one in own for name in one.names()})
-        effects, fresh = since_effects(steps.effects(targets), state)
+        effects, fresh = since_effects(steps.effects(targets, state), state)
         _say(reporter, *fresh)
         causes = Causes(whole_requests, whole_log)
         partitions = partition_table(steps.spark, own, causes, effects)
@@ -508,6 +508,7 @@ class _Reading:
             topic_ids={**self.state.topic_ids, **self.ids},
             next={**self.state.next, **{place: span.end for place, span in read.items()}},
             lost_before_ms={**self.state.lost_before_ms, **{place: s.lost_before_ms for place, s in read.items()}},
+            known_ms={place_of(part): span.known_ms for part, span in self.effects.targets.items()},
             targets=self.targets,
             counts=dict(Counter(found.state.counts) + Counter(beside)),
             violations=self.state.violations + opened,

@@ -41,6 +41,7 @@ MEANINGS = {
     "request-expired": "the request has left its topic by retention",
     "target-expired": "the delivered record has left its topic",
     "target-recreated": "the target was created again after the delivery",
+    "target-younger": "the target has no record that old: created again, or lost",
     "unsettled": "its fate may have left the dispatch log",
     "capped": "an open transaction may hide what would decide",
     "not-selected": "its target was not read",

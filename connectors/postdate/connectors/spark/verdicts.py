@@ -13,7 +13,8 @@ VIOLATIONS: Final = (
     *("false-verdict", "unanswered", "past-grace", "order", "false-refusal", "unreadable"),
 )
 INFORMATION: Final = (
-    *("request-expired", "target-expired", "target-recreated", "unsettled", "capped", "not-selected", "overtaken"),
+    *("request-expired", "target-expired", "target-recreated", "target-younger"),
+    *("unsettled", "capped", "not-selected", "overtaken"),
 )
 """Why an origin could not be verified."""
 FINDINGS: Final = (*VIOLATIONS, "unsettled")
@@ -23,7 +24,7 @@ OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 CAPPED: Final = "capped"
 """Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
-VERIFIABLE: Final = ("unsettled", CAPPED, "not-selected", OUTSIDE_WINDOW)
+VERIFIABLE: Final = ("target-younger", "unsettled", CAPPED, "not-selected", OUTSIDE_WINDOW)
 """The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
 """All of them, in the order of every output."""
