@@ -7,10 +7,12 @@ origin.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from postdate.connectors.spark import audit_steps
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named
@@ -45,6 +47,42 @@ def test_each_forgery_is_named(bed: Bed, spark: SparkSession, capsys: pytest.Cap
     assert named(again) == forged.expected
     for name in ("counts", "outcomes", "samples"):
         assert again[name] == found[name]
+
+
+@pytest.mark.timeout(900)
+def test_runs_with_a_state_compare_their_messages_with_those_before(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """What is due later leaves in the first run, what it has overtaken in the second."""
+    forged, state = Forged.on(bed), {"state": str(tmp_path / "state"), "slack_ms": 3_600_000}
+    first, second = forged.ask(), forged.ask(at=forged.due_ms + 1)
+    forged.deliver(second, at=forged.due_ms + 1)
+    forged.commit((second, forged.due_ms + 1, "delivered"))
+    found = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in found["counts"].items() if count}
+    assert (found["exit"], counts) == (0, {"delivered": 1, "pending": 1})
+    forged.deliver(first)
+    forged.commit(first)
+    found = forged.audited(capsys, strict=True, **state)
+    counts = {name: count for name, count in found["counts"].items() if count}
+    assert (found["exit"], found["order_checked"], counts) == (0, True, {"overtaken": 1})
+    found = forged.audited(capsys, strict=True, **state)
+    assert (found["exit"], found["state"]["open"], found["state"]["counts"]["overtaken"]) == (0, 0, 1)
+
+
+@pytest.mark.timeout(900)
+def test_an_audit_of_too_many_messages_says_that_their_order_is_not_known(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(audit_steps, "ORDER_RECORDS_MAX", 2)
+    forged = Forged.on(bed)
+    for _ in range(3):
+        forged.sound()
+    for state in (None, str(tmp_path / "state")):
+        found = forged.audited(capsys, state=state)
+        assert (found["exit"], found["clean"], found["order_checked"]) == (0, False, False)
+    found = forged.audited(capsys, strict=True)
+    assert (found["exit"], found["clean"], found["order_checked"]) == (0, True, True)
 
 
 def _forge_order(forged: Forged) -> None:

@@ -27,6 +27,7 @@ from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import CannotRun
 from postdate.connectors.spark.fresh_ranges import since, without_renewed
 from postdate.connectors.spark.verdicts import VIOLATIONS
+from postdate.connectors.wire.murmur2 import partition_for
 from support.answer_cases import answer_cases
 from support.audit_runs import Ends, Runs, all_of
 from support.history import History
@@ -137,6 +138,27 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     renewed = without_renewed(state, {"r": "id-2"}, [])
     assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, {"r"})
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
+
+
+@pytest.mark.parametrize("bits", [None, 0])
+@pytest.mark.parametrize(("late_ms", "verdict"), [(1, "order"), (1_000, "overtaken")])
+def test_a_run_keeps_what_it_finds_out_of_order(
+    spark: SparkSession, tmp_path: Path, bits: int | None, late_ms: int, verdict: str
+) -> None:
+    """A later run judges the message again, with a second record, and does not look at the order."""
+    history = History(T)
+    for offset in (1, 2, 3):
+        history.ask(offset, ("postdate-topic", b"orders"), ("postdate-at", b"%d" % (T + offset)))
+    for offset in (2, 1, 3):
+        history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms, next_request=4)
+        history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
+    runs = Runs(spark, history, tmp_path, bits)
+    first = runs.audit(all_of(history), in_order=True)
+    assert (runs.union()[1]["verdicts"], runs.union()[2]["verdicts"]) == ([verdict], ["delivered"])
+    assert first.state.open == 0
+    history.deliver(1, due_ms=T + 1, partition=partition_for(b"k", 4))
+    runs.audit(all_of(history))
+    assert set(runs.union()[1]["verdicts"]) == {verdict, "duplicate"}
 
 
 def test_what_names_no_due_time_meets_the_row_of_its_origin(spark: SparkSession, tmp_path: Path) -> None:

@@ -8,17 +8,25 @@ too, so a rule that always or never speaks fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from postdate.connectors.spark.bounds import NEVER_MS
+from postdate.connectors.spark.fate_rows import fate_rows, log_rows
+from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
 from postdate.connectors.spark.limits import COMMIT_MS_MAX
+from postdate.connectors.spark.ordering import overtaken
+from postdate.connectors.spark.record_rows import delivered_messages
+from postdate.connectors.spark.request_rows import request_rows
+from postdate.connectors.spark.small_tables import small_table
+from postdate.connectors.spark.sources import RECORDS
 from postdate.connectors.spark.summary import Outcomes, Plain, summarise
 from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
-from support.history import LETTERS, TARGET, Headers, History
-from support.judging import judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
+from support.history import LETTERS, REQUESTS, TARGET, Headers, History
+from support.judging import Bounds, judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
 CASES = all_cases()
@@ -327,16 +335,41 @@ def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_inge
         b"came too late": [(30, 5, 31), (31, 1, 99)],
         b"behind one that came too late": [(41, 5, 42), (42, 0, 99), (40, 1, 99)],
         b"rescheduled": [(51, 2, 99), (50, 1, 99)],
+        b"a copy of the first": [(70, 1, 99), (71, 2, 99), (70, 1, 99)],
+        b"a copy of what was late": [(81, 2, 99), (80, 1, 99), (81, 2, 99), (80, 1, 99)],
+        b"behind a copy of another's": [(91, 2, 99), (90, 1, 99)],
+        b"of a request that was not read": [(101, 2, 999), (100, 1, 999)],
     }
     history = History(T)
     history.commit([50, DUE, "moved", T + 1_000, 59])
     for key, records in cases.items():
+        for offset in sorted({record[0] for record in records} - {100}):
+            history.ask(offset, ("postdate-topic", b"retries" if offset == 91 else b"orders"), ("postdate-at", b"1"))
         for offset, due_s, known in records:
             history.commit([offset, DUE, "delivered"], next_request=known)
             history.deliver(offset, key=key, due_ms=T + 1_000 * due_s)
     history.deliver(61, key=b"by due", due_ms=T, partition=1)
     history.commit([61, T, "delivered"])
-    assert overtaken_of(spark, history) == {10: "offset 3", 20: "offset 5", 40: "offset 9"}
+    for offset, due_s in ((71, 2), (70, 1)):  # a consumer has copied them to another topic, the wrong way round
+        history.deliver(offset, topic="retries", key=b"a copy of the first", due_ms=T + 1_000 * due_s)
+    assert overtaken_of(spark, history) == {10: "offset 3", 20: "offset 5", 40: "offset 9", 80: "offset 17"}
+
+
+def test_the_order_of_messages_leaves_nothing_cached_but_its_result(spark: SparkSession) -> None:
+    history = History(T)
+    for offset, due_s in ((2, 2), (1, 1)):
+        history.ask(offset)
+        history.commit([offset, DUE, "delivered"])
+        history.deliver(offset, due_ms=T + 1_000 * due_s)
+    records = small_table(spark, history.delivered, RECORDS)
+    log = log_rows(small_table(spark, history.log, RECORDS), Bounds().table(spark))
+    requests = request_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT)
+    spark.catalog.clearCache()
+    found = overtaken(delivered_messages(records, [REQUESTS]), fate_rows(log), requests)
+    assert [row["offset"] for row in found.collect()] == [1]
+    found.unpersist(blocking=True)
+    jvm: Any = spark._jsparkSession
+    assert jvm.sharedState().cacheManager().isEmpty()
 
 
 def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:

@@ -14,10 +14,11 @@ from pyspark.sql import Row, SparkSession
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.audit_state import StateStore, acknowledge
-from postdate.connectors.spark.fate_rows import log_rows
+from postdate.connectors.spark.fate_rows import fate_rows, log_rows
 from postdate.connectors.spark.history import TARGETS
 from postdate.connectors.spark.incremental import Advance, advance, last_verdicts, write_findings
 from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.connectors.spark.ordering import overtaken
 from postdate.connectors.spark.record_rows import (
     dead_letter_rows,
     delivered_messages,
@@ -85,8 +86,9 @@ class Runs:
         self.path = str(directory / "state")
         self.last = Ends()
 
-    def audit(self, ends: Ends | None = None, *, keep: bool = True, **bounds: Any) -> Advance:
-        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`."""
+    def audit(self, ends: Ends | None = None, *, keep: bool = True, in_order: bool = False, **bounds: Any) -> Advance:
+        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`; if `in_order`, it
+        looks at the order of messages."""
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = store.newest(), self.history, self.last
@@ -103,6 +105,8 @@ class Runs:
             answer_rows(self._records(history.answers[last.answers : ends.answers]), {VERDICTS: REQUESTS}),
             requests_of=lambda _: request_rows(self._records(there), LEVELS_MS_DEFAULT),
         )
+        if in_order:
+            new = replace(new, overtaken=(overtaken(new.messages, fate_rows(new.log), understood),))
         how = Sifting(
             *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),
             *(SNAPSHOT, 60_000),

@@ -143,7 +143,7 @@ def _of(rows: DataFrame, odd: DataFrame) -> DataFrame:
 def overtaken_of(spark: SparkSession, history: History) -> dict[int, str]:
     """The messages of a history that were overtaken, each with the last two words about the record before it."""
     read = _history(spark, history, tables(spark, history, Bounds()))
-    rows = overtaken(read.messages, fate_rows(read.log)).collect()
+    rows = overtaken(read.messages, fate_rows(read.log), read.understood).collect()
     return {row["offset"]: " ".join(row["disorder"].text.split(" of its target")[0].split()[-2:]) for row in rows}
 
 
@@ -160,7 +160,7 @@ def sifted(spark: SparkSession, history: History, bits: int = 0, *, in_order: bo
     found = tables(spark, history, Bounds())
     read, spans = _history(spark, history, found), Spans(SNAPSHOT - 60_000, bits)
     if in_order:
-        read = replace(read, overtaken=(overtaken(read.messages, fate_rows(read.log)),))
+        read = replace(read, overtaken=(overtaken(read.messages, fate_rows(read.log), read.understood),))
     has_answers = bool(history.answers)
     how = Sifting(
         found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0

@@ -5,7 +5,9 @@ Method: pages made of outcomes written down by hand, read back with Python's par
 
 from __future__ import annotations
 
+import io
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -16,7 +18,7 @@ from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.bulk_load import Load, Step
 from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
 from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.output import Outcome
+from postdate.connectors.spark.output import Outcome, as_json, write_outcome
 from postdate.connectors.spark.page import page, spelled_length, table
 from postdate.connectors.spark.report_output import ReportOutcome
 from postdate.connectors.spark.report_page import report_page
@@ -88,6 +90,20 @@ def test_an_audit_says_all_of_it() -> None:
         assert said.replace("1235", "1,235") in text, said
     assert found.tags.count("svg") == 3
     assert "1.0 s to 2.0 s: 234 messages, 18.96 %" in text
+
+
+def test_an_audit_that_did_not_look_at_the_order_says_so() -> None:
+    outcome = replace(audit_outcome(), summary=replace(audit_outcome().summary, counts=dict.fromkeys(VERDICTS, 0)))
+    assert (outcome.is_clean, outcome.exit_code, as_json(outcome)["order_checked"]) == (True, 0, True)
+    unchecked = replace(outcome, order_checked=False)
+    assert (unchecked.is_clean, unchecked.exit_code, as_json(unchecked)["order_checked"]) == (False, 0, False)
+    assert replace(unchecked, strict=True).exit_code == 5
+    said = "order not checked: there are too many messages; an audit with --strict compares all of them"
+    picture = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
+    for checked, one in ((True, outcome), (False, unchecked)):
+        text = io.StringIO()
+        write_outcome(one, "text", text)
+        assert (said in text.getvalue(), said in read(audit_page(one, picture)).texts) == (not checked, not checked)
 
 
 def test_a_report_says_all_of_it() -> None:

@@ -16,13 +16,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_state import AuditState
-from postdate.connectors.spark.audit_steps import NO_ORDER, AuditSteps, notes_of
+from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.fate_rows import chain_breaks
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.incremental import audit_since
@@ -107,8 +108,9 @@ def _outcome(steps: AuditSteps) -> Outcome:
     with reporter.working(spark, "reading verdict records"):
         told = steps.count(answers)
     messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
-    overtaken = steps.overtaken(effects.targets.values(), messages, log)
-    history, breaks = History(understood, messages, log, letters, answers, overtaken), chain_breaks(log)
+    history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
+    overtaken = steps.overtaken(effects.targets.values(), history, understood)
+    history = replace(history, overtaken=overtaken)
     how = Sifting(
         *(partitions, target_table(spark, effects)),
         has_claims=has_claims,
@@ -133,8 +135,9 @@ def _outcome(steps: AuditSteps) -> Outcome:
     return Outcome(
         *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
         tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
-        *(told, holes, aborted, (*notes_of(causes, effects), *([] if overtaken else [NO_ORDER]))),
+        *(told, holes, aborted, notes_of(causes, effects)),
         time.monotonic() - began_s,
+        order_checked=bool(overtaken),
         picture=picture,
         html=options.html,
         strict=options.strict,

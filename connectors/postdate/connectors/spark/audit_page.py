@@ -16,7 +16,7 @@ from postdate.connectors.spark.page import (
 )
 from postdate.connectors.spark.verdicts import INFORMATION, VIOLATIONS
 
-_GRAVE = ("VIOLATIONS", "cannot judge", "no violation, but")
+_GRAVE = ("VIOLATIONS", "cannot judge", "no violation, but", "order not checked")
 
 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:

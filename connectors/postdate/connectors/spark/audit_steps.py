@@ -36,10 +36,9 @@ from postdate.connectors.spark.record_rows import (
     unreadable_records,
 )
 from postdate.connectors.spark.request_rows import understood_rows
+from postdate.connectors.spark.sifting import History
 from postdate.connectors.spark.sources import read_records
 from postdate.connectors.wire.topics import is_topic_name
-
-NO_ORDER = "the order of messages was not checked, there are too many: a strict audit (--strict) does"
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,18 @@ class AuditSteps(Job[AuditOptions]):
         found = unreadable_letters(self.read(letters), own)
         return found if messages is None else found.unionByName(unreadable_records(messages))
 
-    def overtaken(self, targets: Iterable[Range], messages: DataFrame, log: DataFrame) -> tuple[DataFrame, ...]:
-        """The messages out of order; empty if there are more records than an audit sorts without `strict`."""
+    def overtaken(
+        self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
+    ) -> tuple[DataFrame, ...]:
+        """The messages of `history` that are out of order, cached; see `ordering.overtaken`.
+
+        Empty if the ranges of `targets` hold more records than an audit sorts without `strict`.
+        """
         records = sum(span.end - span.start for span in targets)
         if records > ORDER_RECORDS_MAX and not self.options.strict:
             return ()
         with self.reporter.working(self.spark, "comparing the order of records"):
-            return (self.kept(overtaken(messages, fate_rows(log))),)
+            return (overtaken(history.messages, fate_rows(history.log), requests, starts),)
 
     def count(self, answers: DataFrame) -> VerdictRecords:
         """How many verdict records were read."""

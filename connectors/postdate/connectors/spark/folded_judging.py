@@ -120,9 +120,12 @@ def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
     request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
     fates, records = F.size("facts.fates"), F.size("facts.records")
     others = F.size("facts.letters") + F.size("facts.answers")
+    # Null in rows of a state that is older than this column.
+    is_in_order = F.coalesce(F.size("facts.disorders") <= 0, F.lit(True))
     is_alone = (
         request.isNotNull()
         & (others == 0)
+        & is_in_order
         & (request.action == "schedule")
         & request.due_ms.isNotNull()
         & F.col("target_partitions").isNotNull()

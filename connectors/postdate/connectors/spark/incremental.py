@@ -44,6 +44,7 @@ from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.fate_rows import fate_rows
 from postdate.connectors.spark.folded_judging import found_of, is_bare, judged_folded, placed
+from postdate.connectors.spark.fresh_order import overtaken_since
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
 from postdate.connectors.spark.history import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
 from postdate.connectors.spark.limits import SPANS_ROWS_MIN
@@ -72,7 +73,6 @@ from postdate.connectors.spark.verdicts import FINDINGS, VERDICTS
 from postdate.connectors.spark.violation_rows import violation_rows
 
 _DAYS_MAX = 1_000
-_NO_ORDER = "the order of messages was not checked: an audit without --state does"
 
 
 @dataclass(frozen=True)
@@ -310,6 +310,9 @@ def audit_since(
         outcome = _idle(read, store, options, began_s)
         tell(outcome)
     else:
+        earlier = store.origins_of(state) if state.run else None
+        overtaken = overtaken_since(steps, read.history, read.spans, read.partitions, earlier)
+        read = replace(read, history=replace(read.history, overtaken=overtaken))
         found, grown, outcome = _judged(steps, store, read, began_s)
         tell(outcome)
         summary = outcome.summary
@@ -352,6 +355,7 @@ def _judged(
         _outcome(read, options, summary, began_s),
         holes=holes,
         picture=picture,
+        order_checked=bool(read.history.overtaken),
         state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
     )
     return found, grown, outcome
@@ -381,7 +385,7 @@ def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
 def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: float) -> Outcome:
     return Outcome(
         *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.told),
-        notes=(*notes_of(read.causes, read.effects), _NO_ORDER),
+        notes=notes_of(read.causes, read.effects),
         seconds=time.monotonic() - began_s,
         html=options.html,
         strict=options.strict,
@@ -516,7 +520,7 @@ class _Reading:
 
     def forget(self) -> None:
         """Releases cached rows."""
-        for one in (self.asked, self.history.log, self.history.answers):
+        for one in (self.asked, self.history.log, self.history.answers, *self.history.overtaken):
             one.unpersist()
 
 

@@ -26,6 +26,8 @@ from postdate.connectors.spark.endings import (
 from postdate.connectors.spark.expressions import one_of, remembered
 from postdate.connectors.spark.fate_rows import FINAL
 from postdate.connectors.spark.mismatches import expected_partitions, mismatch_problems
+from postdate.connectors.spark.ordering import DISORDER
+from postdate.connectors.spark.sides import FACTS
 from postdate.connectors.spark.verdicts import Problem
 
 
@@ -63,7 +65,7 @@ def judge_placed(
     Cost: no shuffle without causes.
     """
     facts = F.col("facts")
-    rows = placed.withColumns({name: facts[name] for name in ("request", "fates", "records", "letters")})
+    rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
     if causes:
         union = causes[0]
         for cause in causes[1:]:
@@ -84,7 +86,7 @@ _OPTIONAL = {
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
     "answer": "struct<told:string,wrong:string>",
     "unanswered": "string",
-    "disorder": "struct<text:string,is_late:boolean>",
+    "disorder": DISORDER,
 }
 """What the causes may bring."""
 _LISTS = {

@@ -37,6 +37,10 @@ ORDER_LOOKED_BACK_MAX: Final = 64
 # whatever their number.
 ORDER_RECORDS_MAX: Final = 200_000
 
+# Records before the new ones of a partition with which an audit with a state compares their order, if no more are new:
+# more than a partition gets while a message may be late without having been parked.
+ORDER_AGAIN_MIN: Final = 1_000
+
 # A repair sends so many requests without a question; more only if they are no larger share of the audited ones.
 REPAIRED_SURELY_MAX: Final = 10
 REPAIRED_SHARE_MAX: Final = 0.01

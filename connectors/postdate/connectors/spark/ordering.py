@@ -6,7 +6,11 @@ ingested when the other left. The dispatch-log record of the other one tells how
 checked, since their place changed while they waited. Null keys have no order. A message that left more than
 ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
 
-Most keys are in order, which one sort shows. Only the other keys are examined further.
+Only the first record of a request in a partition of its own target is its message. Others are duplicates, or copies
+that a consumer made; both are left out.
+
+1. Sort all records by key, a few numbers each. Most keys are in order, whatever is left out; the others are doubtful.
+2. Read again the records of doubtful keys, with their requests and fates, and compare their messages.
 """
 
 from __future__ import annotations
@@ -18,28 +22,64 @@ from pyspark.sql import functions as F
 from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
 
-_KEY = ("topic", "partition", "target", "place", "key_hash")
+DISORDER = "struct<text:string,is_late:boolean>"
+"""What `overtaken` says of a message."""
+_SEQUENCE = ("topic", "partition", "target", "place", "key")
 
 
-def overtaken(messages: DataFrame, fates: DataFrame) -> DataFrame:
+def overtaken(messages: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None) -> DataFrame:
     """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
     `text`, and `is_late` if the message left late.
 
-    `messages` as of `delivered_messages`, `fates` as of `fate_rows`. A message is compared with the
-    ORDER_LOOKED_BACK_MAX messages before it. Cost: one shuffle and sort of all records, of some 60 bytes each.
+    `messages` as of `delivered_messages`, `fates` as of `fate_rows`; `requests` have origin and target. A message
+    without one of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before
+    it. `starts`: only messages from these offsets on count (`target`, `place`, `start`); they are compared with the
+    ones before. The rows are cached, and the caller releases them. Cost: one shuffle and sort of all records, of 32
+    bytes each.
     """
-    of_key = Window.partitionBy(*_KEY).orderBy("record_offset")
-    place = F.struct("due_ms", "offset")
     placed = messages.where(F.col("topic").isNotNull() & F.col("key").isNotNull() & F.col("due_ms").isNotNull())
-    rows = placed.select(*ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64("key").alias("key_hash"))
-    marked = rows.select("*", (F.lag(place).over(of_key) > place).alias("is_inverted"))
-    keys = marked.where("is_inverted").select(*_KEY).distinct().persist(StorageLevel.MEMORY_AND_DISK)
-    if keys.isEmpty():
-        keys.unpersist()
-        return _none_of(messages)
-    doubtful = rows.join(keys, list(_KEY), "left_semi")
-    before = of_key.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
-    known = doubtful.join(_left(fates), list(ORIGIN), "left")
+    rows = placed.select(
+        *ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64(*_SEQUENCE).alias("sequence")
+    )
+    inverted = _kept(_inverted(rows))
+    if inverted.isEmpty():
+        inverted.unpersist()
+        return rows.where(F.lit(False)).select(*ORIGIN, F.lit(None).cast(DISORDER).alias("disorder"))
+    doubtful = _kept(rows.join(inverted, "sequence", "left_semi"))
+    doubtful.count()  # so that Spark knows how few they are, and sends them to the requests and fates
+    found = _compared(_own(doubtful, requests), fates)
+    if starts is not None:
+        found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
+    found = _kept(found.select(*ORIGIN, "disorder"))
+    found.count()
+    for cached in (inverted, doubtful):
+        cached.unpersist()
+    return found
+
+
+def _inverted(rows: DataFrame) -> DataFrame:
+    """The sequences in which a record lies after one that was due later. Two sequences may share a hash by chance."""
+    order = Window.partitionBy("sequence").orderBy("record_offset")
+    place = F.struct("due_ms", "offset")
+    marked = rows.select("sequence", (F.lag(place).over(order) > place).alias("is_inverted"))
+    return marked.where("is_inverted").select("sequence").distinct()
+
+
+def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
+    """The first record of each request in each partition of its own target."""
+    origins = doubtful.select(*ORIGIN).distinct()
+    targets = requests.select(*ORIGIN, F.col("target").alias("own_target")).join(origins, list(ORIGIN), "left_semi")
+    on_target = doubtful.join(targets, list(ORIGIN)).where("target = own_target")
+    copies = Window.partitionBy(*ORIGIN, "place")
+    first = on_target.withColumn("first_offset", F.min("record_offset").over(copies))
+    return first.where("record_offset = first_offset").drop("own_target", "first_offset")
+
+
+def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
+    """Those of `own` that were overtaken, with `disorder`."""
+    sequence = Window.partitionBy("topic", "partition", "target", "place", "sequence").orderBy("record_offset")
+    before = sequence.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
+    known = own.join(_left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi")), list(ORIGIN), "left")
     compared = F.struct("due_ms", "offset", "next_request", "record_offset")
     looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
     found = F.filter("before", _overtakes)
@@ -48,18 +88,9 @@ def overtaken(messages: DataFrame, fates: DataFrame) -> DataFrame:
         *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
         *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
     )
-    is_late = F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX
-    return looked_at.where((F.size(found) > 0) & ~F.coalesce("was_moved", F.lit(False))).select(
-        *ORIGIN, _disorder(said, is_late)
-    )
-
-
-def _none_of(rows: DataFrame) -> DataFrame:
-    return rows.where(F.lit(False)).select(*ORIGIN, _disorder(F.lit(""), F.lit(False)))
-
-
-def _disorder(text: Column, is_late: Column) -> Column:
-    return F.struct(text.alias("text"), F.coalesce(is_late, F.lit(False)).alias("is_late")).alias("disorder")
+    is_late = F.coalesce(F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX, F.lit(False))
+    disorder = F.struct(said.alias("text"), is_late.alias("is_late")).alias("disorder")
+    return looked_at.where((F.size(found) > 0) & ~F.coalesce("was_moved", F.lit(False))).select("*", disorder)
 
 
 def _overtakes(other: Column) -> Column:
@@ -75,3 +106,7 @@ def _left(fates: DataFrame) -> DataFrame:
         F.min(F.when(fate.fate_name == "delivered", fate.at_ms)).alias("left_ms"),
         F.bool_or(fate.fate_name == "moved").alias("was_moved"),
     )
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    return rows.persist(StorageLevel.MEMORY_AND_DISK)

@@ -38,7 +38,7 @@ STATE_COLUMNS: Final = (
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
 _GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
-_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE)
+_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE, "overtaken")
 _JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
 
 

@@ -88,7 +88,7 @@ class StateOutcome:
 @dataclass(frozen=True)
 class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
-    data of the page at `html`; None without a page."""
+    data of the page at `html`; None without a page. `order_checked`: whether the order of messages was compared."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -105,6 +105,7 @@ class Outcome:
     picture: AuditPicture | None = None
     html: str | None = None
     strict: bool = False
+    order_checked: bool = True
 
     @property
     def outcomes(self) -> Outcomes:
@@ -121,14 +122,15 @@ class Outcome:
     @property
     def is_clean(self) -> bool:
         """Whether no rule was broken, and everything verifiable was verified."""
-        return not (self.summary.violations or self.standing or self.holes or self.unverified)
+        is_complete = self.order_checked and not (self.holes or self.unverified)
+        return is_complete and not (self.summary.violations or self.standing)
 
     @property
     def exit_code(self) -> int:
         """4 while a violation is open, 1 if it could not judge, 5 if a strict audit left something, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
-        return 1 if self.holes else 5 if self.strict and self.unverified else 0
+        return 1 if self.holes else 5 if self.strict and not self.is_clean else 0
 
     @property
     def standing(self) -> int:
@@ -166,6 +168,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "violations": summary.violations,
         "counts": summary.counts,
         "outcomes": _outcomes(outcome.outcomes),
+        "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
         "samples": {
             verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
@@ -281,6 +284,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
                 "`postdate audit acknowledge RUN` closes those of a run"
             )
     lines += outcome_lines(outcome.outcomes)
+    if not outcome.order_checked:
+        lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

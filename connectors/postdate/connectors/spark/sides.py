@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
 from postdate.connectors.spark.by_origin import ORIGIN
+from postdate.connectors.spark.ordering import DISORDER
 
 _ANSWER = ("answer", "id", "of", "place")
-_EFFECTS = ("fates", "records", "letters", "answers")
+_EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""
 _TOLD = "struct<verdicts:array<string>,details:array<string>>"
@@ -61,7 +62,7 @@ def folded(sides: Sides) -> DataFrame:
     topic partition offset   the origin
     id                       of the request, null if it has none or was not read
     links                    offsets of its partition that it names, as a control, by its moves or by its answers
-    facts                    `request`, `fates`, `records`, `letters`, `answers`
+    facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
     was_carried told         false and null: not from a state, see `joined`
 
     Cost: one shuffle of all rows.
@@ -74,9 +75,12 @@ def folded(sides: Sides) -> DataFrame:
         sides.delivered.select(*ORIGIN, "record"),
         sides.letters.select(*ORIGIN, "letter"),
         sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
+        *(side.select(*ORIGIN, "disorder") for side in sides.overtaken),
     ):
         union = union.unionByName(side, allowMissingColumns=True)
-    names = zip(("fate", "record", "letter", "answer"), _EFFECTS, strict=True)
+    if not sides.overtaken:
+        union = union.withColumn("disorder", F.lit(None).cast(DISORDER))
+    names = zip(("fate", "record", "letter", "answer", "disorder"), _EFFECTS, strict=True)
     together = union.groupBy(*ORIGIN).agg(
         F.first("request", ignorenulls=True).alias("request"),
         *(F.collect_list(one).alias(many) for one, many in names),
@@ -91,7 +95,7 @@ def facts_schema(sides: Sides) -> StructType:
     answer = StructType([sides.answers.schema[name] for name in _ANSWER])
     one_each = (
         *(side.schema[name].dataType for side, name in ((sides.fates, "fate"), (sides.delivered, "record"))),
-        *(sides.letters.schema["letter"].dataType, answer),
+        *(sides.letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
     )
     lists = [StructField(name, ArrayType(one)) for name, one in zip(_EFFECTS, one_each, strict=True)]
     return StructType([StructField("request", StructType(request)), *lists])
@@ -129,6 +133,7 @@ def unfolded(rows: DataFrame) -> Sides:
         each("records", "record"),
         each("letters", "letter"),
         answers,
+        (each("disorders", "disorder"),),
     )
 
 
