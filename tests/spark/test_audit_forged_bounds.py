@@ -24,6 +24,7 @@ from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of, until
 from support.patience import PATIENCE_S
+from support.small_spark import has_cached
 
 LOST = ("missing", "contradiction")
 
@@ -167,7 +168,9 @@ def test_the_times_that_other_producers_give_prove_nothing(
         old_ms = forged.due_ms - 86_400_000
         forged.write(forged.target, partition, None, b"an old event", [], stamped_ms=old_ms)
     time.sleep(0.05)
+    spark.catalog.clearCache()
     assert repairable() == (0, {"record-gone": 1})
+    assert not has_cached(spark)
     forged.sound(key=_key_of(1))
     assert repairable() == (0, {"record-gone": 1})
     found = forged.audited(capsys)

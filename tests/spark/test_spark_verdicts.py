@@ -8,7 +8,6 @@ too, so a rule that always or never speaks fails.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -27,6 +26,7 @@ from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
 from postdate.connectors.wire.murmur2 import partition_for
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.judging import Bounds, judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
+from support.small_spark import has_cached
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
 CASES = all_cases()
@@ -367,9 +367,9 @@ def test_the_order_of_messages_leaves_nothing_cached_but_its_result(spark: Spark
     spark.catalog.clearCache()
     found = overtaken(delivered_messages(records, [REQUESTS]), fate_rows(log), requests)
     assert [row["offset"] for row in found.collect()] == [1]
-    found.unpersist(blocking=True)
-    jvm: Any = spark._jsparkSession
-    assert jvm.sharedState().cacheManager().isEmpty()
+    assert has_cached(spark)
+    found.unpersist()
+    assert not has_cached(spark)
 
 
 def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:

@@ -87,8 +87,8 @@ class Runs:
         self.last = Ends()
 
     def audit(self, ends: Ends | None = None, *, keep: bool = True, in_order: bool = False, **bounds: Any) -> Advance:
-        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`; if `in_order`, it
-        looks at the order of messages."""
+        """What a run says that sees the history up to `ends`, by default all of it, with these `bounds`; if `in_order`,
+        it looks at the order of messages."""
         ends = all_of(self.history) if ends is None else ends
         store = StateStore(self.spark, self.path)
         state, history, last = store.newest(), self.history, self.last

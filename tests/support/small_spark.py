@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
+
+from pyspark.sql import SparkSession
 
 #: How many rows a bulk schedule of the tests has.
 BULK_ROWS = int(os.environ.get("POSTDATE_TEST_BULK_ROWS", "20000"))
@@ -33,3 +35,9 @@ SMALL_SPARK: Final = {
 def sized_spark() -> Mapping[str, str]:
     """The settings for what the tests do in one session: small, or those that Spark has where it is given many rows."""
     return SMALL_SPARK if BULK_ROWS <= _FEW_ROWS else {}
+
+
+def has_cached(spark: SparkSession) -> bool:
+    """Whether Spark holds rows that somebody has cached and not released."""
+    session: Any = spark._jsparkSession
+    return not session.sharedState().cacheManager().isEmpty()

@@ -132,15 +132,20 @@ class _Repair(Job[RepairOptions]):
             judged=judged.where(F.col("topic") == options.requests).count(),
         )
         if found.missing:
-            planned = self._planned(missing, first).persist(StorageLevel.MEMORY_AND_DISK)
+            planned, *read = self._planned(missing, first)
             with self.reporter.working(self.spark, "looking for what can be repaired"):
                 found = self._told(planned, found)
+            for cached in read:
+                cached.unpersist()
             found = self._sent(planned, found)
             planned.unpersist()
         missing.unpersist()
         return replace(found, seconds=time.monotonic() - began_s)
 
-    def _planned(self, missing: DataFrame, first: Mapping[int, tuple[int, int]]) -> DataFrame:
+    def _planned(
+        self, missing: DataFrame, first: Mapping[int, tuple[int, int]]
+    ) -> tuple[DataFrame, DataFrame, DataFrame]:
+        """The rows of `repair_rows`; and the requests and the dispatch log from which they come. All are cached."""
         options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
         requests, log, store, again = self._ranges(first)
         asked = understood_rows(
@@ -166,7 +171,8 @@ class _Repair(Job[RepairOptions]):
         partitions = small_table(self.spark, letting_go, LETTING_GO)
         stored = stored_offsets(self.read(store.values()))
         delivered, targets = self._delivered(missing, asked, margin_before(min(ms for _, ms in first.values())))
-        return repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
+        planned = repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
+        return planned.persist(StorageLevel.MEMORY_AND_DISK), asked, rows
 
     def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
         """The present records of the missing requests on their targets, and the times from which these are complete.

@@ -127,8 +127,8 @@ def summarise(
         found = samples.setdefault("false-verdict", [])
         found += _malformed_samples(malformed, samples_max - len(found))
     verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
-    found = Outcomes(verified, violated, dict(outcomes), pending)
-    return Summary(rows, counts, _percentiles(lateness), samples, found)
+    sums = Outcomes(verified, violated, dict(outcomes), pending)
+    return Summary(rows, counts, _percentiles(lateness), samples, sums)
 
 
 _VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
