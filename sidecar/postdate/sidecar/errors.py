@@ -26,7 +26,7 @@ from postdate.connectors.kafka import errors as kafka_errors
 
 
 class Exit(IntEnum):
-    """The exit codes of every command."""
+    """The exit codes of the commands; those of Spark jobs are in docs/audit.md, which has them all."""
 
     OK = 0
     FAILED = 1

@@ -6,7 +6,7 @@ It reads only the topics, and shares with the sidecar only header names and the 
    far the dispatch log is read a second time.
 2. Group by origin: requests, fates, delivered records, dead letters, answers.
 3. Judge each origin, and the chain of each dispatch log.
-4. Report: counts, lateness, samples. Exit code 0: no violation; 4: violations; 1: could not judge; 2: invalid options.
+4. Report: counts, lateness, samples. `Outcome.exit_code` has the exit codes; 2: invalid options.
 
 One audit at a time in a process.
 """
@@ -141,4 +141,5 @@ def _outcome(steps: AuditSteps) -> Outcome:
         picture=picture,
         html=options.html,
         strict=options.strict,
+        lateness_bounds=options.lateness_bounds,
     )

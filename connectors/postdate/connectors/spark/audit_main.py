@@ -5,7 +5,7 @@
 
 `spark-submit` merges the two output streams of a Python program, so the JSON object is the last line. Executors run
 only Spark's own code and need no Python; with `--dialect` they need Postdate for their Python. Exit codes are those of
-`postdate audit`: 0 no violation, 4 violations, 5 not all was verified (`--strict`), 2 usage, 1 could not judge.
+`postdate audit` (docs/audit.md).
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
     parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
     parser.add_argument("--strict", action="store_true", help="exit with 5 if something that could be was not verified")
+    parser.add_argument(
+        "--fail-on-lateness", action="append", metavar="FIGURE=DURATION", help="exit with 3 if messages were later"
+    )
     parser.add_argument("--aborted", dest="count_aborted", action="store_true", help="count aborted copies, too")
     return parser
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postdate.connectors.spark.audit_picture import LATENESS_EDGES_MS, AuditPicture
 from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
+from postdate.connectors.spark.lateness import spelled_figure
 from postdate.connectors.spark.output import MEANINGS, Outcome, closing_lines, shown_verdicts
 from postdate.connectors.spark.page import (
     figures,
@@ -16,7 +17,7 @@ from postdate.connectors.spark.page import (
 )
 from postdate.connectors.spark.verdicts import INFORMATION, VIOLATIONS
 
-_GRAVE = ("VIOLATIONS", "cannot judge", "no violation, but", "order not checked")
+_GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order not checked")
 
 
 def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
@@ -25,7 +26,7 @@ def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
     share = outcome.outcomes.verified_share
     found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
     found += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
-    found += [(spelled_length(value), f"late, {name.replace('_', '.')}") for name, value in summary.lateness_ms.items()]
+    found += [(spelled_length(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()]
     return page(
         f"Audit of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.snapshot_ms)} UTC",

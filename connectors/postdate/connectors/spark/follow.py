@@ -31,6 +31,7 @@ from postdate.connectors.spark.bulk_sending import send
 from postdate.connectors.spark.cluster import Cluster
 from postdate.connectors.spark.errors import CannotRun, JobUsageError
 from postdate.connectors.spark.jobs import run_job
+from postdate.connectors.spark.lateness import spelled_figure
 from postdate.connectors.spark.limits import STEP_MS_DEFAULT, STEPS_FAILED_MAX
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, as_json
@@ -59,8 +60,10 @@ class FollowOptions:
     def __post_init__(self) -> None:
         if self.audit.state is None:
             raise JobUsageError("An audit that follows needs --state: from there it goes on.")
-        if self.audit.html is not None:
-            raise JobUsageError("An audit that follows writes no page: --html goes with a single run.")
+        single = {"--html": self.audit.html, "--fail-on-lateness": self.audit.fail_on_lateness}
+        given = [option for option, value in single.items() if value]
+        if given:
+            raise JobUsageError(f"{given[0]} is for a single run, not for --follow.")
         if self.every_ms < 0 or (self.steps is not None and self.steps < 1):
             raise JobUsageError("The time between two steps is not negative, and there is at least one step.")
 
@@ -135,7 +138,7 @@ def step_line(outcome: Outcome) -> str:
     summary, state = outcome.summary, outcome.state
     assert state is not None, "a step has a state"
     counts = "  ".join(f"{name} {count:,}" for name, count in summary.counts.items() if count)
-    late = "  ".join(f"{name.replace('_', '.')} {value:,}" for name, value in summary.lateness_ms.items())
+    late = "  ".join(f"{spelled_figure(name)} {value:,}" for name, value in summary.lateness_ms.items())
     parts = [f"{spelled_instant(outcome.snapshot_ms)}  run {state.run}", counts or "nothing new"]
     parts += [f"late by ms: {late}"] if late else []
     parts += [f"standing {state.standing:,}"] if state.standing else []

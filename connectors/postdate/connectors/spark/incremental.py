@@ -389,6 +389,7 @@ def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: f
         seconds=time.monotonic() - began_s,
         html=options.html,
         strict=options.strict,
+        lateness_bounds=options.lateness_bounds,
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.job_options import TopicsOptions, require_shown
+from postdate.connectors.spark.lateness import LatenessBound, parse_bound
 from postdate.connectors.spark.limits import KEEP_DAYS_DEFAULT, SAMPLES_DEFAULT, SAMPLES_MAX, SLACK_MS_DEFAULT
 from postdate.connectors.spark.unanswered import MODES, Mode
 
@@ -19,7 +20,8 @@ class AuditOptions(TopicsOptions):
     always checked. `state` is a directory or URL with the tables of all audits that name it: an audit then reads
     everything that is new since the last one. The tables keep closed rows for `keep_days`. `html` is a file or URL for
     the page. `count_aborted` reads the targets a second time to count records of aborted transactions. `strict`: the
-    audit fails if it left something unverified.
+    audit fails if it left something unverified. `fail_on_lateness`: it fails if a figure of the lateness is above its
+    bound; each is a text such as `p99=250ms`.
     """
 
     targets: tuple[str, ...] = ()
@@ -33,6 +35,12 @@ class AuditOptions(TopicsOptions):
     keep_days: int = KEEP_DAYS_DEFAULT
     html: str | None = None
     strict: bool = False
+    fail_on_lateness: tuple[str, ...] = ()
+
+    @property
+    def lateness_bounds(self) -> tuple[LatenessBound, ...]:
+        """The bounds of `fail_on_lateness`."""
+        return tuple(map(parse_bound, self.fail_on_lateness))
 
     @property
     def needs_delta(self) -> bool:
@@ -51,3 +59,7 @@ class AuditOptions(TopicsOptions):
             raise JobUsageError("Closed rows are kept for at least one day.")
         if self.verdicts not in MODES:
             raise JobUsageError(f"Verdicts are required for one of {', '.join(MODES)}, not {self.verdicts}.")
+        try:
+            _ = self.lateness_bounds
+        except ValueError as error:
+            raise JobUsageError(f"{error}.") from error

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from postdate.connectors.spark.audit_picture import AuditPicture
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.lateness import Exceeded, LatenessBound, exceeded, spelled_figure
 from postdate.connectors.spark.summary import Outcomes, Summary
 from postdate.connectors.spark.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 
@@ -106,6 +107,12 @@ class Outcome:
     html: str | None = None
     strict: bool = False
     order_checked: bool = True
+    lateness_bounds: tuple[LatenessBound, ...] = ()
+
+    @property
+    def exceeded(self) -> tuple[Exceeded, ...]:
+        """The figures of lateness above their bounds; none if nothing was delivered."""
+        return exceeded(self.lateness_bounds, self.summary.lateness_ms)
 
     @property
     def outcomes(self) -> Outcomes:
@@ -127,10 +134,15 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """4 while a violation is open, 1 if it could not judge, 5 if a strict audit left something, otherwise 0."""
+        """The first that applies: 4 while a violation is open, 1 if it could not judge, 5 if a strict audit left
+        something, 3 if messages were later than a bound allows, otherwise 0."""
         if self.summary.violations or self.standing:
             return 4
-        return 1 if self.holes else 5 if self.strict and not self.is_clean else 0
+        if self.holes:
+            return 1
+        if self.strict and not self.is_clean:
+            return 5
+        return 3 if self.exceeded else 0
 
     @property
     def standing(self) -> int:
@@ -170,6 +182,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "outcomes": _outcomes(outcome.outcomes),
         "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
+        "lateness_exceeded": [vars(one) for one in outcome.exceeded],
         "samples": {
             verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
             for verdict, found in summary.samples.items()
@@ -250,7 +263,7 @@ def _table(summary: Summary) -> Table:
 def _lateness_lines(summary: Summary) -> list[str]:
     if not summary.lateness_ms:
         return []
-    spelled = "  ".join(f"{name.replace('_', '.')} {value:,} ms" for name, value in summary.lateness_ms.items())
+    spelled = "  ".join(f"{spelled_figure(name)} {value:,} ms" for name, value in summary.lateness_ms.items())
     return [f"lateness  {spelled}"]
 
 
@@ -286,6 +299,7 @@ def closing_lines(outcome: Outcome) -> list[str]:
     lines += outcome_lines(outcome.outcomes)
     if not outcome.order_checked:
         lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
+    lines += [str(one) for one in outcome.exceeded]
     lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")

@@ -8,18 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 
 from postdate.connectors.spark.bulk_load import NO_LOAD, Load
 from postdate.connectors.spark.bulk_output import load_lines
+from postdate.connectors.spark.lateness import FIGURES, spelled_figure
 from postdate.connectors.spark.limits import ROWS_SHOWN
 from postdate.connectors.spark.page import spelled_instant, spelled_length
 
-SPREAD: Final = ("p50", "p90", "p99", "p99_9", "max")
 Group = dict[str, Any]
-"""One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `SPREAD`."""
+"""One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `FIGURES`."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
 def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
     """The lateness of past deliveries as table rows: name, messages, percentiles in ms."""
     return [
-        (spelled_name(one), one["messages"], *(one[name] for name in SPREAD))
+        (spelled_name(one), one["messages"], *(one[name] for name in FIGURES))
         for one in outcome.by(outcome.lateness, by)
     ]
 
@@ -112,7 +112,7 @@ def _lines(outcome: ReportOutcome) -> list[str]:
     for by in ("hour", "target", "partition"):
         lines += _aligned(f"ahead by {by}", (by, "messages", "bytes"), load_rows(outcome, by))
     for by in ("all", "hour", "target", "partition"):
-        names = (by, "messages", *(name.replace("_", ".") for name in SPREAD))
+        names = (by, "messages", *(spelled_figure(name) for name in FIGURES))
         lines += _aligned(f"lateness in ms by {by}", names, lateness_rows(outcome, by))
     lines += _aligned("latest", ("origin", "target", "due (UTC)", "late by ms"), late_rows(outcome))
     lines += outcome.notes

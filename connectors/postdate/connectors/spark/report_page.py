@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postdate.connectors.spark.bulk_load import widened
 from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
+from postdate.connectors.spark.lateness import FIGURES, spelled_figure
 from postdate.connectors.spark.limits import PICTURE_STEPS
 from postdate.connectors.spark.page import (
     figures,
@@ -15,7 +16,6 @@ from postdate.connectors.spark.page import (
     table,
 )
 from postdate.connectors.spark.report_output import (
-    SPREAD,
     ReportOutcome,
     late_rows,
     lateness_rows,
@@ -30,7 +30,7 @@ def report_page(outcome: ReportOutcome) -> str:
     found = [(f"{outcome.ahead:,}", "messages ahead"), (f"{outcome.overdue:,}", "overdue")]
     found += [(f"{outcome.stored:,}", "on the store topic")] if outcome.stored else []
     found += [(f"{every['messages']:,}", "delivered")] if every else []
-    found += [(spelled_length(every[name]), f"late, {name.replace('_', '.')}") for name in SPREAD] if every else []
+    found += [(spelled_length(every[name]), f"late, {spelled_figure(name)}") for name in FIGURES] if every else []
     return page(
         f"Load and lateness of {', '.join(outcome.requests)}",
         f"as of {spelled_instant(outcome.now_ms)} UTC",
@@ -46,7 +46,7 @@ def report_page(outcome: ReportOutcome) -> str:
             *(
                 section(
                     f"Lateness by {by}, ms",
-                    table((by, "messages", *(name.replace("_", ".") for name in SPREAD)), lateness_rows(outcome, by)),
+                    table((by, "messages", *(spelled_figure(name) for name in FIGURES)), lateness_rows(outcome, by)),
                 )
                 for by in ("hour", "target", "partition")
             ),

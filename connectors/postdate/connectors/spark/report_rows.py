@@ -17,7 +17,7 @@ from postdate.connectors.spark.by_origin import ORIGIN
 from postdate.connectors.spark.digests import last_value, present
 from postdate.connectors.spark.expressions import natural
 from postdate.connectors.spark.fate_rows import FINAL
-from postdate.connectors.spark.summary import PERCENTILES
+from postdate.connectors.spark.lateness import PERCENTILES
 from postdate.connectors.wire.headers import DUE, MOVED, STORED
 
 HOUR_MS: Final = 3_600_000

@@ -11,10 +11,8 @@ from typing import Any
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from postdate.connectors.spark.lateness import PERCENTILES
 from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
-
-PERCENTILES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
-"""Names as in the output, and the share of values that are not larger."""
 
 
 @dataclass(frozen=True)

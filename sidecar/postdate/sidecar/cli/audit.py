@@ -58,13 +58,20 @@ def duration_ms(text: str) -> int:
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
 @click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
 @click.option("--strict", is_flag=True, help="Exit with 5 if something that could be verified was not.")
+@click.option(
+    "--fail-on-lateness",
+    multiple=True,
+    metavar="FIGURE=DURATION",
+    help="Exit with 3 if messages were later, such as p99=250ms or max=5s; repeatable.",
+)
 @click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
 @spark_options
 @output_option
 def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
 
-    Exit code 4 while a violation is open, 1 when it could not judge, 5 with --strict when not all was verified.
+    Exit code 4 while a violation is open, 1 when it could not judge, 5 with --strict when not all was verified, 3 when
+    messages were later than --fail-on-lateness allows.
     Needs pyspark: pip install 'postdate[spark]'.
     """
     if click.get_current_context().invoked_subcommand is not None:
