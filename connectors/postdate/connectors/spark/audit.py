@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from pyspark.sql import SparkSession
 
+from postdate.connectors.spark.audit_metrics import audit_metrics
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
 from postdate.connectors.spark.audit_state import AuditState
@@ -48,6 +49,8 @@ def run_audit(options: AuditOptions) -> int:
         def tell(outcome: Outcome) -> None:
             if options.html is not None and outcome.picture is not None:
                 write_text(spark, options.html, audit_page(outcome, outcome.picture))
+            if options.openmetrics is not None:
+                write_text(spark, options.openmetrics, audit_metrics(outcome, time.time_ns() // 1_000_000))
             write_outcome(outcome, options.output, sys.stdout)
             sys.stdout.flush()
 
@@ -142,4 +145,5 @@ def _outcome(steps: AuditSteps) -> Outcome:
         html=options.html,
         strict=options.strict,
         lateness_bounds=options.lateness_bounds,
+        openmetrics=options.openmetrics,
     )

@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--slack", dest="slack_ms", type=duration, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, metavar="N", help="origins a violation")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")
+    parser.add_argument("--openmetrics", metavar="FILE", help="write the figures as OpenMetrics text")
     parser.add_argument("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last")
     parser.add_argument("--keep-days", dest="keep_days", type=int, metavar="N", help="how long closed rows stay there")
     parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")

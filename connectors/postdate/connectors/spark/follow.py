@@ -60,10 +60,9 @@ class FollowOptions:
     def __post_init__(self) -> None:
         if self.audit.state is None:
             raise JobUsageError("An audit that follows needs --state: from there it goes on.")
-        single = {"--html": self.audit.html, "--fail-on-lateness": self.audit.fail_on_lateness}
-        given = [option for option, value in single.items() if value]
-        if given:
-            raise JobUsageError(f"{given[0]} is for a single run, not for --follow.")
+        for name in ("html", "openmetrics", "fail_on_lateness"):
+            if getattr(self.audit, name):
+                raise JobUsageError(f"--{name.replace('_', '-')} is for a single run, not for --follow.")
         if self.every_ms < 0 or (self.steps is not None and self.steps < 1):
             raise JobUsageError("The time between two steps is not negative, and there is at least one step.")
 

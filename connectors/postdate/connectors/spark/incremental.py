@@ -390,6 +390,7 @@ def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: f
         html=options.html,
         strict=options.strict,
         lateness_bounds=options.lateness_bounds,
+        openmetrics=options.openmetrics,
     )
 
 

@@ -19,9 +19,9 @@ class AuditOptions(TopicsOptions):
     empty: those that the requests name. `verdicts`: which answers the request topics must give; existing answers are
     always checked. `state` is a directory or URL with the tables of all audits that name it: an audit then reads
     everything that is new since the last one. The tables keep closed rows for `keep_days`. `html` is a file or URL for
-    the page. `count_aborted` reads the targets a second time to count records of aborted transactions. `strict`: the
-    audit fails if it left something unverified. `fail_on_lateness`: it fails if a figure of the lateness is above its
-    bound; each is a text such as `p99=250ms`.
+    the page, `openmetrics` one for the figures. `count_aborted` reads the targets a second time to count records of
+    aborted transactions. `strict`: the audit fails if it left something unverified. `fail_on_lateness`: it fails if a
+    figure of the lateness is above its bound; each is a text such as `p99=250ms`.
     """
 
     targets: tuple[str, ...] = ()
@@ -34,6 +34,7 @@ class AuditOptions(TopicsOptions):
     state: str | None = None
     keep_days: int = KEEP_DAYS_DEFAULT
     html: str | None = None
+    openmetrics: str | None = None
     strict: bool = False
     fail_on_lateness: tuple[str, ...] = ()
 

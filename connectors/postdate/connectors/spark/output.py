@@ -89,7 +89,8 @@ class StateOutcome:
 @dataclass(frozen=True)
 class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
-    data of the page at `html`; None without a page. `order_checked`: whether the order of messages was compared."""
+    data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
+    the order of messages was compared."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -105,6 +106,7 @@ class Outcome:
     state: StateOutcome | None = None
     picture: AuditPicture | None = None
     html: str | None = None
+    openmetrics: str | None = None
     strict: bool = False
     order_checked: bool = True
     lateness_bounds: tuple[LatenessBound, ...] = ()
@@ -194,6 +196,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "notes": list(outcome.notes),
         "written": None,
         "html": outcome.html,
+        "openmetrics": outcome.openmetrics,
         "state": vars(outcome.state) if outcome.state is not None else None,
         "seconds": round(outcome.seconds, 1),
     }
@@ -288,6 +291,8 @@ def closing_lines(outcome: Outcome) -> list[str]:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
     if outcome.html is not None:
         lines.append(f"the page is {outcome.html}")
+    if outcome.openmetrics is not None:
+        lines.append(f"the metrics are in {outcome.openmetrics}")
     if outcome.state is not None:
         state = outcome.state
         lines.append(f"run {state.run} of {state.path}: {state.closed:,} judged for good, {state.open:,} stay open")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,36 @@ def require_new(spark: SparkSession, path: str, option: str) -> None:
 def write_text(spark: SparkSession, path: str, text: str) -> None:
     """Writes a file, replacing an existing one; a path without a file system is on this machine.
 
-    Raises CannotRun if it cannot be written.
+    There, a reader sees the old file or the new one, never a part. Object stores show a file once it is complete; HDFS
+    shows a part. Raises CannotRun if it cannot be written.
     """
+    data = text.encode()
     try:
         if "://" not in path:
-            Path(path).write_text(text, encoding="utf-8")
+            _replace(Path(path), data)
             return
         place, system = located(spark, path)
         stream = system.create(place, True)
         try:
-            stream.write(text.encode())
+            stream.write(data)
         finally:
             stream.close()
     except (OSError, Py4JJavaError) as error:
         raise CannotRun(f"{path} cannot be written: {str(error).splitlines()[0]}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Writes a file beside `path` and renames it; what is no file, such as /dev/stdout, is written to directly."""
+    if path.exists() and not path.is_file():
+        path.write_bytes(data)
+        return
+    path = path.resolve()
+    fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        fresh.write_bytes(data)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def located(spark: SparkSession, path: str) -> tuple[Any, Any]:

@@ -51,6 +51,7 @@ def duration_ms(text: str) -> int:
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", hidden=True)
 @click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
+@click.option("--openmetrics", metavar="FILE", help="Write the figures as OpenMetrics text, for Prometheus.")
 @click.option("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last one.")
 @click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long closed rows stay there. [90]")
 @click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")

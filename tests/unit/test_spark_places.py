@@ -1,0 +1,60 @@
+"""Goal: a file on this machine is replaced as a whole: whoever reads it sees the old one or the new one.
+
+Method: real files, read while they are replaced, in a directory that cannot take another one, and in place of which
+there is something else. No Spark runs: a path without a file system needs none.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postdate.connectors.spark.errors import CannotRun
+from postdate.connectors.spark.places import write_text
+
+NO_SPARK: Any = None
+
+
+def test_who_has_opened_the_old_file_reads_it_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "audit.prom"
+    write_text(NO_SPARK, str(path), "old " * 10_000)
+    with path.open() as reader:
+        assert reader.read(4) == "old "
+        write_text(NO_SPARK, str(path), "new")
+        assert reader.read() == "old " * 9_999
+    assert path.read_text() == "new"
+    assert os.listdir(tmp_path) == ["audit.prom"]
+
+
+def test_others_may_read_it(tmp_path: Path) -> None:
+    """node_exporter is another user."""
+    (tmp_path / "plain").write_text("")
+    write_text(NO_SPARK, str(tmp_path / "audit.prom"), "")
+    assert (tmp_path / "audit.prom").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(NO_SPARK, str(tmp_path / "link"), "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_what_is_no_file_is_written_to() -> None:
+    """As /dev/stdout is, which leads to a pipe without a name."""
+    reader, writer = os.pipe()
+    try:
+        write_text(NO_SPARK, f"/dev/fd/{writer}", "said")
+        assert os.read(reader, 10) == b"said"
+    finally:
+        os.close(reader)
+        os.close(writer)
+
+
+def test_a_place_that_takes_no_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CannotRun, match=r"nowhere/audit\.prom cannot be written"):
+        write_text(NO_SPARK, str(tmp_path / "nowhere" / "audit.prom"), "")
