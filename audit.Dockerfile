@@ -1,5 +1,5 @@
-# The audit in a container: the image of the sidecar, and with it Java, Spark, and what Spark needs to read Kafka and to keep
-# the Delta tables of --state.
+# The audit in a container: the image of the sidecar, and with it Java, Spark, and what Spark needs to read Kafka, to keep
+# the Delta tables of --state, and to reach s3a:// paths.
 #
 #   docker build --file audit.Dockerfile --build-arg SIDECAR=postdate:0.1.0 --tag postdate:0.1.0-audit .
 #
@@ -21,8 +21,8 @@ open('/tmp/requirements-dev.lock').read())), sep='\n')" >/tmp/tools.txt && \
     /usr/local/bin/python -m pip install --target /tmp/tools --require-hashes --requirement /tmp/tools.txt && \
     PYTHONPATH=/tmp/tools /usr/local/bin/python -m pip --python /opt/postdate/bin/python install --no-build-isolation \
         --constraint /tmp/requirements-dev.lock pyspark && \
-    python -c "from pyspark.sql import SparkSession; from postdate.connectors.spark.session import connector_package, delta_package; \
-SparkSession.builder.master('local[1]').config('spark.jars.packages', f'{connector_package()},{delta_package()}') \
+    python -c "from pyspark.sql import SparkSession; from postdate.connectors.spark.session import image_packages; \
+SparkSession.builder.master('local[1]').config('spark.jars.packages', image_packages()) \
 .config('spark.jars.ivy', '/tmp/ivy').getOrCreate().stop()" && \
     cp /tmp/ivy/jars/*.jar "$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')/jars/" && \
     rm -rf /tmp/ivy /tmp/tools /tmp/tools.txt /tmp/requirements-dev.lock

@@ -14,6 +14,12 @@ from airflow.exceptions import AirflowException, AirflowFailException
 
 BROKER = "broker:9092"
 STATE = "s3a://bucket/postdate-audit"
+# As of Spark 4.0.0: its Kafka connector, Delta Lake for the state, and Hadoop's file system for s3a:// paths.
+PACKAGES = (
+    "org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0",
+    "io.delta:delta-spark_2.13:4.0.0",
+    "org.apache.hadoop:hadoop-aws:3.4.1",
+)
 COULD_NOT_JUDGE = 1
 
 
@@ -22,6 +28,7 @@ def postdate_audit() -> None:
     @task(retries=3, retry_delay=timedelta(minutes=10))
     def audit() -> str:
         command = ["postdate", "audit", "--bootstrap-server", BROKER, "--state", STATE, "--output", "json"]
+        command += ["--spark-conf", f"spark.jars.packages={','.join(PACKAGES)}"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)  # noqa: S603
         if done.returncode == COULD_NOT_JUDGE:
             raise AirflowException("the audit could not judge: its log says why")

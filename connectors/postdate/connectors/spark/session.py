@@ -65,6 +65,17 @@ def delta_package(version: str = pyspark.__version__) -> str:
     return f"io.delta:delta-spark_2.13:{'.'.join(version.split('.')[:2])}.0"
 
 
+def s3_package() -> str:
+    """The Maven coordinates of Hadoop's file system for `s3a://`, at the version of the installed Spark's Hadoop."""
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    return f"org.apache.hadoop:hadoop-aws:{jar.stem.rpartition('-')[2]}"
+
+
+def image_packages() -> str:
+    """The Maven coordinates of everything that the audit's image adds to Spark, separated by commas."""
+    return ",".join((connector_package(), delta_package(), s3_package()))
+
+
 @contextmanager
 def spark_session(
     master: str | None, conf: Mapping[str, str], say: Say, *, with_delta: bool = False

@@ -1,0 +1,85 @@
+"""The jars of the audit's image. Goal: each path of a documented recipe has a file system there.
+
+Method: Spark is started as the image's build starts it, with the same packages, and asked for the class of each scheme
+that examples and documents use. The SDK of AWS stays out, since it has hundreds of megabytes and this reaches no S3:
+that the file system brings it along is read from its own description.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from postdate.connectors.spark.session import image_packages, s3_package
+from support.sidecars import environment
+
+_ROOT = Path(__file__).resolve().parents[2]
+_RECIPES = [*_ROOT.glob("examples/**/*.*"), *_ROOT.glob("docs/*.md"), *_ROOT.glob("charts/postdate/*.*")]
+_SDK = "software.amazon.awssdk"
+_PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+packages, excludes, *schemes = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false")
+spark = builder.config("spark.jars.packages", packages).config("spark.jars.excludes", excludes).getOrCreate()
+jvm, settings = spark.sparkContext._jvm, spark.sparkContext._jsc.hadoopConfiguration()
+loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+base = jvm.java.lang.Class.forName("org.apache.hadoop.fs.FileSystem")
+found = {}
+for scheme in schemes:
+    name = settings.get(f"fs.{scheme}.impl")
+    try:
+        found[scheme] = base.isAssignableFrom(jvm.java.lang.Class.forName(name, False, loader))
+    except Exception as error:
+        found[scheme] = str(error)
+home = jvm.java.lang.System.getProperty("user.home")
+spark.stop()
+print(json.dumps({"found": found, "home": home}))
+"""
+
+
+def schemes() -> set[str]:
+    """Of the URLs of buckets and containers in recipes; the text of a program may go on in the next line."""
+    return {
+        found
+        for path in _RECIPES
+        if "node_modules" not in path.parts
+        for found in re.findall(r"\b([a-z0-9]+)://bucket\b", path.read_text(encoding="utf-8", errors="replace"))
+    }
+
+
+def test_the_image_is_built_with_these_packages() -> None:
+    text = (_ROOT / "audit.Dockerfile").read_text(encoding="utf-8")
+    assert ".config('spark.jars.packages', image_packages())" in text
+    assert re.search(r"cp /tmp/ivy/jars/\*\.jar ", text)
+
+
+@pytest.mark.parametrize("recipe", ["examples/airflow/postdate_audit.py", "docs/pipeline.md"])
+def test_a_recipe_without_the_image_names_the_same_packages(recipe: str) -> None:
+    text = (_ROOT / recipe).read_text(encoding="utf-8")
+    assert [package for package in image_packages().split(",") if package not in text] == []
+
+
+def test_each_scheme_of_a_recipe_has_a_file_system() -> None:
+    wanted = sorted(schemes())
+    assert wanted == ["s3a"]
+    command = [sys.executable, "-c", _PROGRAM, image_packages(), f"{_SDK}:bundle", *wanted]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    assert done.returncode == 0, done.stderr[-4_000:]
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told["found"] == dict.fromkeys(wanted, True)
+    _, name, version = s3_package().split(":")
+    (description,) = Path(told["home"]).glob(f".ivy2*/cache/org.apache.hadoop/{name}/ivy-{version}.xml")
+    brought = {
+        one.get("name"): str(one.get("conf"))
+        for one in ElementTree.parse(description).iter("dependency")  # noqa: S314
+        if one.get("org") == _SDK
+    }
+    assert brought.keys() == {"bundle"}
+    assert brought["bundle"].startswith("compile->")
