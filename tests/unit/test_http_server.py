@@ -384,3 +384,4 @@ def test_a_log_line_is_one_line_whatever_is_logged() -> None:
     assert first == "INFO failed"
     assert traceback
     assert all(each.startswith("  ") for each in traceback)
+    assert traceback[-1] == "  ValueError", "the text of an exception may quote a message"

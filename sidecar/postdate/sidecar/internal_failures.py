@@ -1,7 +1,7 @@
 """Unexpected exceptions in a shard: retried with backoff a bounded number of times, then the shard halts.
 
 Most depend on one interleaving of events and do not recur after a takeover. One that recurs would only fill the log.
-Both are defects of Postdate, so each is logged with its traceback.
+Both are defects of Postdate, so each is logged with its traceback, without the text of the exception (`logs`).
 
 Thread rule: belongs to the shard's thread.
 """

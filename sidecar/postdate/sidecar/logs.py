@@ -1,19 +1,34 @@
 """Log lines of the daemon: one line per event on stderr, with time, level, shard thread and logger. Never a payload.
 
 External text cannot forge a line: control characters of a message are escaped, and a traceback is indented.
+
+A traceback shows where an exception was raised, and its type. It leaves out the text of the exception, because the text
+of an unexpected exception may quote a message: `int(value)` does.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+import sys
+import threading
 import time
+import traceback
+from pathlib import Path
 from typing import Any
 
 from postdate.sidecar.limits import LOG_REPEAT_S, LOG_TEXTS_MAX
 
 _NUMBERS = re.compile(r"\d+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+log = logging.getLogger(__name__)
+
+
+def place_of(error: BaseException) -> str:
+    """The type of an exception and the line that raised it, without its text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return type(error).__name__ + (f" in {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "")
 
 
 class OneLine(logging.Formatter):
@@ -24,8 +39,17 @@ class OneLine(logging.Formatter):
         return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """The traceback, each line of it indented."""
-        return "\n".join(f"  {line}" for line in super().formatException(ei).splitlines())
+        """The traceback without the texts of exceptions, the first cause first, each line indented."""
+        chain: list[BaseException] = []
+        error: BaseException | None = ei[1]
+        while error is not None and error not in chain:
+            chain.insert(0, error)
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        lines: list[str] = []
+        for each in chain:
+            trace = "".join(traceback.format_tb(each.__traceback__))
+            lines += ["Traceback (most recent call last):", *trace.splitlines(), type(each).__name__]
+        return "\n".join(f"  {line}" for line in lines)
 
 
 class Seldom(logging.Filter):
@@ -58,8 +82,14 @@ class Seldom(logging.Filter):
 
 
 def configure_logging(level: str) -> None:
-    """Send the logs of this process to stderr from `level` on."""
+    """Send the logs of this process to stderr from `level` on, uncaught exceptions included."""
     logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))
         handler.addFilter(Seldom())
+    sys.excepthook = lambda _, error, __: _uncaught(error)
+    threading.excepthook = lambda ended: _uncaught(ended.exc_value)
+
+
+def _uncaught(error: BaseException | None) -> None:
+    log.critical("a mistake of Postdate's own ended this thread", exc_info=error)

@@ -42,6 +42,7 @@ from postdate.sidecar.limits import (
     INSTRUCTION_INTERVAL_MS,
     SETTLE_MS,
 )
+from postdate.sidecar.logs import place_of
 from postdate.sidecar.pacing import TransactionPace
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
@@ -270,11 +271,12 @@ class Shard(Stateful):
         return float(INSTRUCTION_INTERVAL_MS)
 
     def fail(self, error: Exception) -> float:
-        """`turn` has raised an unexpected error: start again after a pause, or halt after too many of these.
+        """Log an unexpected error that `turn` has raised, and start again after a pause; halt after too many of these.
 
         Returns the milliseconds after which the next turn is wanted. From the shard's thread.
         """
-        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), f"{type(error).__name__}: {error}"
+        log.error("shard %s: a mistake of Postdate's own stopped it", self.ctx.name, exc_info=error)
+        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), place_of(error)
         if retry_ms is None:
             return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))
         self._drop_tenure()

@@ -8,7 +8,6 @@ Thread rule: `release`, `join` and `look` from the poll thread; everything else 
 
 from __future__ import annotations
 
-import logging
 import threading
 from dataclasses import replace
 
@@ -20,8 +19,6 @@ from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.states import DELIVERING, State
 from postdate.sidecar.takeover_slots import Slot, SlottedKafka, TakeoverSlots
-
-log = logging.getLogger(__name__)
 
 _slots = TakeoverSlots(TAKEOVERS_AT_ONCE_MAX, TAKEOVER_IDLE_S)
 _TAKING_OVER = frozenset({State.OPENING, State.FENCING, State.RECOVERING})
@@ -72,7 +69,6 @@ class ShardThread:
                 try:
                     wait_ms = self._turn(shard)
                 except Exception as error:
-                    log.exception("shard %s: a mistake of Postdate's own stopped it", shard.ctx.name)
                     wait_ms = shard.fail(error)
                 if wait_ms > 0 and not released.is_set():
                     takes = shard.state in DELIVERING and not shard.ctx.held.now.intake

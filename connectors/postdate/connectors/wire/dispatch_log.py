@@ -9,6 +9,7 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
 A fate is [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the control that
 moved it. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an
 unknown `v` never: decoding is strict, since a shard that misreads its own history would deliver twice.
+An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ Fate: TypeAlias = tuple[int, int, str] | tuple[int, int, str, int, int]
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
 
+_KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN: Final = FINAL | {STORED}
 
 
@@ -86,7 +88,7 @@ class _Read(msgspec.Struct):
     at: _Natural
     next_request: _Natural
     low_water: _Natural
-    kind: Literal["fates", "owner", "beat"]
+    kind: str
     accepted: list[tuple[str, str, _Natural, _Natural]] | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -139,6 +141,8 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         raise FormatError(
             f"a dispatch-log record has low_water {read.low_water} above next_request {read.next_request}"
         )
+    if read.kind not in _KINDS:
+        raise FormatError("a dispatch-log record is of no known kind")
     if (read.kind == FATES) != bool(read.fates):
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:
@@ -173,7 +177,7 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
             return offset, first_due_ms, name
         case (int(offset), int(first_due_ms), "moved", int(due_ms), int(control)) if offset < control:
             return offset, first_due_ms, MOVED, due_ms, control
-    raise FormatError(f"a dispatch-log record holds {str(fate)[:200]}, which is not a fate")
+    raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")
 
 
 def _check_version(value: bytes) -> None:

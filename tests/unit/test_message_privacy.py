@@ -1,0 +1,499 @@
+"""Goal: with http.payloads = "never" no key, value or header value of a request leaves the topics; an id leaves by the
+API alone.
+
+Method: a marker stands in every field of requests: each header of Postdate and of each dialect, key, value and headers
+of the message. One request at least deserves each `Reason`, a shard halts for each `HaltReason`, and exceptions that
+hold a record in their text and in a frame are raised wherever nobody expects one. Shard and broker are turned by the
+test; server, log and status files are those of a process. Then the test searches all that was written outside of the
+topics. A new reason, halt or route fails the test until it is provoked here.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import math
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
+
+import pytest
+
+from postdate.connectors.kafka.seam import NewTopic, Partition
+from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
+from postdate.connectors.wire.dialects import DIALECTS
+from postdate.connectors.wire.dispatch_log import BEAT, DispatchRecord, encode_record
+from postdate.connectors.wire.headers import (
+    ACTION,
+    AT,
+    DEAD_DETAIL,
+    DEAD_REASON,
+    DELAY,
+    DUE,
+    GRACE,
+    ID,
+    KEY,
+    LEVEL,
+    MOVED,
+    ORIGIN,
+    PARTITION,
+    RECORD_KEY,
+    REQUEST,
+    STORED,
+    TOPIC,
+    Headers,
+)
+from postdate.connectors.wire.reasons import Reason
+from postdate.sidecar import shard as shard_module
+from postdate.sidecar.config import HttpConfig, RequestTopicConfig
+from postdate.sidecar.errors import HaltReason
+from postdate.sidecar.holds import HoldRequests
+from postdate.sidecar.http import limits, local
+from postdate.sidecar.http.app import make_app
+from postdate.sidecar.http.port import claim
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.states import State
+from support.dialect_examples import DEFAULT_TARGET, EXAMPLES
+from support.http_steps import Answer, Client, free_port
+from support.shard_bench import OWN, Bench, R
+from support.sidecars import wait_until
+
+MARK = b"card-4111-1111"
+CALLER_ID = b"id-of-somebody"
+TOKEN = "the-token-of-this-test"  # noqa: S105
+PART, LOG = Partition(R, 0), Partition(OWN.dispatch_log, 0)
+SIZE_BYTES_MAX = 300_000
+LATER_MS = 600_000
+
+#: What the API shows of a request besides its origin, target and times.
+SHOWS_IDS = ("GET /api/v1/pending", "GET /api/v1/requests/")
+
+TO, NOW, CANCEL = (TOPIC, b"orders"), (DELAY, b"0"), (ACTION, b"cancel")
+
+
+class Asked(NamedTuple):
+    """One request, with the marker in its key, its value and a header of the message."""
+
+    headers: Headers | None
+    key: bytes = MARK
+    value: bytes = MARK * 20
+
+
+# ---- requests --------------------------------------------------------------------------------------------------------
+
+#: At least one request for each reason, with the marker in what is wrong with it.
+REFUSED: Mapping[Reason, list[Asked]] = {
+    Reason.MISSING_TARGET: [Asked([NOW])],
+    Reason.BAD_TARGET: [Asked([(TOPIC, b"no topic " + MARK), NOW]), Asked([(TOPIC, b"\xff" + MARK), NOW])],
+    Reason.FORBIDDEN_TARGET: [Asked([(TOPIC, MARK), NOW]), Asked([(TOPIC, b"__" + MARK), NOW])],
+    Reason.MISSING_TIME: [Asked([TO])],
+    Reason.CONFLICTING_TIME: [Asked([TO, NOW, (LEVEL, MARK)]), Asked([TO, NOW, ("x-delay", MARK)])],
+    Reason.BAD_TIME: [
+        *(Asked([TO, (name, value)]) for name in (DELAY, AT) for value in (MARK, MARK + b"9" * 400)),
+        Asked([TO, NOW, (GRACE, MARK)]),
+    ],
+    Reason.BEYOND_HORIZON: [Asked([TO, (DELAY, b"5000d")])],
+    Reason.BAD_LEVEL: [Asked([TO, (LEVEL, MARK)])],
+    Reason.BAD_KEY: [Asked([(TOPIC, b"target-compacted"), NOW, (KEY, None)])],
+    Reason.BAD_PARTITION: [Asked([TO, NOW, (PARTITION, MARK)]), Asked([TO, NOW, (PARTITION, b"7")])],
+    Reason.BAD_ID: [
+        *(Asked([TO, NOW, (ID, value)]) for value in (MARK * 20, b"\xff" + MARK)),
+        *(Asked([CANCEL, (ORIGIN, value)]) for value in (MARK, MARK + b"/0/0")),
+    ],
+    Reason.MISSING_ID: [Asked([CANCEL])],
+    Reason.BAD_ACTION: [Asked([TO, NOW, (ACTION, MARK)]), Asked([CANCEL, (ID, CALLER_ID), TO])],
+    Reason.BAD_HEADERS: [Asked(None)],
+    Reason.DUPLICATE_HEADER: [Asked([TO, NOW, (ID, MARK), (ID, MARK)])],
+    Reason.UNKNOWN_HEADER: [Asked([TO, NOW, (f"postdate-{MARK.decode()}", MARK)])],
+    Reason.TOO_LARGE: [Asked([(TOPIC, b"target-small"), NOW], value=MARK * 400)],
+    Reason.UNKNOWN_TARGET: [Asked([(TOPIC, b"target-nowhere"), NOW])],
+    Reason.RECORD_REFUSED: [Asked([(TOPIC, b"target-picky"), NOW])],
+    Reason.UNAUTHORIZED: [Asked([(TOPIC, b"target-denied"), NOW])],
+    Reason.EXPIRED: [Asked([TO, (AT, b"1000"), (GRACE, b"1h")])],
+    Reason.LIMIT_EXCEEDED: [Asked([TO, NOW], value=MARK + b"x" * SIZE_BYTES_MAX)],
+    Reason.TARGET_UNAVAILABLE: [Asked([(TOPIC, b"target-away"), NOW])],
+}
+
+
+def in_own_words(due_ms: float) -> Iterator[Asked]:
+    """For each header of Postdate a request that has the marker there; an id has the other marker."""
+    for name in sorted(REQUEST | {ORIGIN, DUE, MOVED, DEAD_REASON, DEAD_DETAIL, RECORD_KEY, STORED}):
+        base: Headers = [header for header in (TO, (AT, b"%d" % int(due_ms))) if header[0] != name]
+        yield Asked([*base, (name, CALLER_ID if name == ID else MARK)])
+
+
+def in_dialects(due_ms: float) -> Iterator[Asked]:
+    """The documented requests of each dialect, with the marker in each header that the dialect knows, in turn."""
+    for example in (each.at(int(due_ms) // 1000) for each in EXAMPLES):
+        dialect = DIALECTS[example.dialect]
+        parts = [*dialect.schedule.items(), *dialect.cancel.items()]
+        names_id = {name for name, part in parts if part.header == ID}
+        for name in sorted(dialect.read | dialect.left_over | {"card"}):
+            others = [header for header in example.headers if header[0] != name]
+            marked = CALLER_ID if name in names_id else MARK
+            yield Asked([*others, (name, marked)], CALLER_ID if dialect.id_is_key else MARK)
+
+
+def new_bench(directory: Path) -> Bench:
+    """A cluster with a target for each reason that needs one."""
+    directory.mkdir()
+    bench = Bench(directory)
+    sizes = {"target-small": {"max.message.bytes": "1000"}, "target-compacted": {"cleanup.policy": "compact"}}
+    named = {example.target for example in EXAMPLES} | {"target-picky", "target-denied", "target-away"}
+    bench.admin.create_topics([NewTopic(name, 1, 1, sizes.get(name, {})) for name in sorted(named | sizes.keys())])
+    bench.broker.denied.add("target-denied")
+    bench.broker.misbehaving["target-picky"] = Misbehaviour(bench.time, lambda _: True)
+    bench.broker.topics["target-away"].logs[0].has_leader = False
+    return bench
+
+
+def topic() -> RequestTopicConfig:
+    """Every dialect is spoken, and every request is answered on the verdicts topic."""
+    return RequestTopicConfig(
+        R,
+        allow=("orders", "target-*", *sorted({example.target for example in EXAMPLES})),
+        verdicts="all",
+        pending_size_bytes_max=SIZE_BYTES_MAX,
+        store_after_ms=60_000,
+        dialects=tuple(DIALECTS),
+        default_target=DEFAULT_TARGET,
+    )
+
+
+def ask_all(bench: Bench) -> int:
+    """Write every request; returns how many there are."""
+    due_ms = bench.time.now_ms + LATER_MS
+    # Those in Postdate's own words come last, and one of them has the id: a dialect's cancel has ended the others.
+    requests = [*in_dialects(due_ms), *(each for asked in REFUSED.values() for each in asked), *in_own_words(due_ms)]
+    for headers, key, value in requests:
+        given: Headers | None = None if headers is None else [*headers, ("card", MARK)]
+        bench.broker.append(PART, key, value, given, int(bench.time.now_ms))
+    return len(requests)
+
+
+# ---- what is written outside of the topics ---------------------------------------------------------------------------
+
+
+def hides(where: str, text: str, *secrets: bytes) -> None:
+    for secret in secrets:
+        for form in (secret, base64.b64encode(secret)[:-4], secret.hex().encode()):
+            at = text.find(form.decode())
+            assert at < 0, f"{where} shows it: {text[max(at - 200, 0) : at + 200]}"
+
+
+class Shown:
+    """The port of a process that holds one shard at a time; `seen` holds what it answered, by method and path."""
+
+    def __init__(self, bench: Bench, shard: Shard, token_file: Path) -> None:
+        http = HttpConfig(port=free_port(), token_file=token_file)
+        self._poller = SimpleNamespace(
+            shards={},
+            turned_at=math.inf,
+            is_member=True,
+            is_stopping=False,
+            is_drained=False,
+            failure=None,
+            waits_for="",
+            statistics=(),
+            holds=HoldRequests(),
+        )
+        config = replace(shard.ctx.config, http=http)
+        poller, counts = cast(Poller, self._poller), {PART: shard.ctx.counts}
+        self.process = Process(config, poller, counts, {}, bench.kafka, bench.admin, bench.kafka.clock)
+        self.client = Client(http.port, TOKEN)
+        self.seen: dict[str, str] = {}
+        self.hold(shard)
+
+    def hold(self, shard: Shard) -> None:
+        self._shard = shard
+        self._poller.shards = {PART: SimpleNamespace(shard=shard, inbox=shard.inbox)}
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        server = HttpServer(self.process, claim(self.process.config.http))
+        server.start()
+        try:
+            wait_until(self.client.listens, "the server listens")
+            yield
+        finally:
+            server.stop()
+
+    def get(self, path: str) -> Answer:
+        return self._ask(f"GET {path}", lambda: self.client.get(path))
+
+    def post(self, path: str, body: object) -> Answer:
+        return self._ask(f"POST {path}", lambda: self.client.post(path, body))
+
+    def _ask(self, where: str, question: Callable[[], Answer]) -> Answer:
+        """The answer; the shard serves inquiries meanwhile, on this thread, and does nothing else."""
+        with ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(question)
+            while not answer.done():
+                if self._shard._index is not None:
+                    self._shard.ctx.inquiries.serve(self._shard._index, self.process.clock.steady_ms())
+                time.sleep(0.001)
+        self.seen[where] = self.seen.get(where, "") + answer.result().text
+        return answer.result()
+
+
+@contextmanager
+def logged() -> Iterator[None]:
+    """The log of a process at its most talkative, on stderr."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers[:] = []
+    configure_logging("debug")
+    try:
+        yield
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+
+
+# ---- halts -----------------------------------------------------------------------------------------------------------
+
+
+def fill(bench: Bench) -> None:
+    """Some messages were delivered and some are pending, all with the marker; the shard was closed."""
+    shard = bench.shard()
+    for count, due_ms in ((3, 1), (6, bench.time.now_ms + LATER_MS)):
+        for _ in range(3):
+            headers: Headers = [TO, (AT, b"%d" % int(due_ms)), ("card", MARK)]
+            bench.broker.append(PART, MARK, MARK * 20, headers, int(bench.time.now_ms))
+        bench.until(shard, lambda count=count: shard.next_request == count)  # type: ignore[misc]
+    bench.until(shard, lambda: bench.ended() == 3)
+    shard.close()
+
+
+def written(bench: Bench, value: bytes, part: Partition = LOG, key: bytes | None = None) -> None:
+    bench.broker.append(part, key, value, [("card", MARK)], int(bench.time.now_ms))
+
+
+def recreate(bench: Bench) -> str:
+    bench.admin.delete_topics([R])
+    bench.admin.create_topics([NewTopic(R, 1, 1, {"message.timestamp.type": "LogAppendTime"})])
+    return "0"
+
+
+def truncate(part: Partition) -> Callable[[Bench], str]:
+    def damage(bench: Bench) -> str:
+        bench.broker.log(part).truncate(2)
+        return "0"
+
+    return damage
+
+
+def delete(part: Partition, kept: int, place: str, unread: int = 0) -> Callable[[Bench], str]:
+    """Delete all records but the last `kept`, after `unread` more were written; the next owner has the disk `place`."""
+
+    def damage(bench: Bench) -> str:
+        for _ in range(unread):
+            bench.broker.append(PART, MARK, MARK, [TO, NOW], int(bench.time.now_ms))
+        bench.admin.delete_records({part: bench.broker.log(part).end - kept})
+        return place
+
+    return damage
+
+
+def forge(value: bytes) -> Callable[[Bench], str]:
+    def damage(bench: Bench) -> str:
+        written(bench, value)
+        return "0"
+
+    return damage
+
+
+def forge_stored(bench: Bench) -> str:
+    shard = bench.shard()
+    bench.until(shard, lambda: bench.log()[-1].low_water > 0, 200_000)
+    shard.close()
+    written(bench, MARK, Partition(OWN.store, 0), MARK)
+    return "1"
+
+
+def delete_store(bench: Bench) -> str:
+    bench.admin.delete_topics([OWN.store])
+    return "0"
+
+
+def changed(**fields: object) -> bytes:
+    """A record of the dispatch log with some fields of a stranger's."""
+    told: dict[str, object] = {"v": 1, "seq": 3, "takeover": 1, "instance": "x", "group": "x", "at": 1}
+    told |= {"next_request": 3, "low_water": 0, "kind": "fates", "fates": [[1, 1, "dead"]]}
+    return json.dumps(told | fields).encode()
+
+
+_SKIPPED = DispatchRecord(
+    seq=1_000, takeover=1, instance="x", group="x", at=1, next_request=3, low_water=0, kind=BEAT, fates=[]
+)
+#: What must follow each damage. It is done to a closed shard, and returns the disk of the next owner.
+HALTS: list[tuple[HaltReason, Callable[[Bench], str]]] = [
+    (HaltReason.TOPIC_RECREATED, recreate),
+    (HaltReason.REQUESTS_TRUNCATED, truncate(PART)),
+    (HaltReason.REQUESTS_LOST, delete(PART, 0, "0", unread=2)),
+    (HaltReason.DISPATCH_LOG_TRUNCATED, truncate(LOG)),
+    (HaltReason.DISPATCH_LOG_EMPTY, delete(LOG, 0, "1")),
+    (HaltReason.FATES_MISSING, delete(LOG, 2, "1")),
+    (HaltReason.LOW_WATER_OUTSIDE, delete(PART, 0, "1")),
+    (HaltReason.SEQ_BROKEN, forge(encode_record(_SKIPPED))),
+    (HaltReason.NEWER_FORMAT, forge(changed(v=2, kind=MARK.decode()))),
+    (HaltReason.FOREIGN_RECORD, forge(MARK)),
+    *((HaltReason.FOREIGN_RECORD, forge(changed(**{name: MARK.decode()}))) for name in ("v", "seq", "kind", "fates")),
+    (HaltReason.FOREIGN_RECORD, forge(changed(fates=[[MARK.decode(), 1, "moved"]]))),
+    (HaltReason.FOREIGN_RECORD, forge(changed(fates=[[1, 1, MARK.decode()]]))),
+    (HaltReason.FOREIGN_RECORD, forge(changed(instance=[MARK.decode()]))),
+    (HaltReason.FOREIGN_RECORD, forge_stored),
+    (HaltReason.TOPIC_RULES, delete_store),
+]
+
+
+def halted(bench: Bench, place: str) -> Shard:
+    """A shard that halts in its takeover, with the pauses between its attempts as they are."""
+    shard = bench.new_shard(place=place)
+    deadline = bench.time.now_ms + 120_000
+    while shard.state is not State.HALTED:
+        assert bench.time.now_ms < deadline, f"{shard.state} {shard.why}"
+        bench.time.wait(max(shard.turn(), 1.0))
+    return shard
+
+
+def fail_in_the_shard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
+    """A shard that fails again and again, each time with a record in the texts of exceptions, until it halts."""
+
+    def ingest(_index: object, _rules: object, _partition: int, records: list[Any], *_: object) -> int:
+        try:
+            raise KeyError(records[0].value)
+        except KeyError:
+            return int(records[0].key)
+
+    shard = bench.shard()
+    honest = shard.turn
+
+    def turn() -> float:
+        try:
+            return honest()
+        except ValueError as error:
+            bench.time.wait(shard.fail(error))
+            return 1.0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_module, "ingest", ingest)
+        patched.setattr(shard, "turn", turn)
+        bench.broker.append(PART, MARK, MARK, [TO, NOW], int(bench.time.now_ms))
+        bench.until(shard, lambda: shard.state is State.HALTED, 600_000)
+    return shard
+
+
+# ---- the test --------------------------------------------------------------------------------------------------------
+
+
+def test_no_field_of_a_request_is_written_outside_of_the_topics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert set(REFUSED) == set(Reason), "a reason is not provoked"
+    assert {reason for reason, _ in HALTS} | {HaltReason.INTERNAL} == set(HaltReason), "a halt is not provoked"
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # both are set by configure_logging, and put back after this
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    monkeypatch.setattr(limits, "HOLD_TIMEOUT_S", 0.1)
+    token_file = tmp_path / "token"
+    token_file.write_text(TOKEN)
+    bench = new_bench(tmp_path / "refused")
+    with logged():
+        shard = bench.shard(topic())
+        count = ask_all(bench)
+        bench.until(shard, lambda: {reason for reason, _ in bench.letters()} == {*map(str.encode, Reason)}, 120_000)
+        bench.until(shard, lambda: shard.next_request == count)
+        shown = Shown(bench, shard, token_file)
+        with shown.serving():
+            ask_every_route(shown, count)
+            fail_everywhere(shown, monkeypatch)
+            reasons = halt_for_everything(shown, tmp_path, monkeypatch)
+        shard.close()
+
+    assert MARK in b"".join(value or b"" for _, value in bench.letters()), "the topics hold it"
+    assert CALLER_ID.decode() in shown.seen["GET /api/v1/pending"], "the API shows ids"
+    for where, text in shown.seen.items():
+        hides(where, text, MARK, *([] if where.startswith(SHOWS_IDS) else [CALLER_ID]))
+    status = list(tmp_path.rglob("status.json"))
+    assert len(status) >= len(HALTS)
+    for path in status:
+        hides(str(path), path.read_text(), MARK, CALLER_ID)
+    out, log = capfd.readouterr()
+    hides("stdout", out, MARK, CALLER_ID)
+    hides("the log", log, MARK, CALLER_ID)
+    for reason in HaltReason:
+        assert f"HALTED: {reason}" in log
+        assert f"is HALTED: {reason}" in shown.seen["GET /readyz"]
+    assert reasons == [*(reason for reason, _ in HALTS), HaltReason.INTERNAL]
+    for failure in ("stopped it", "ended this thread", "Exception in ASGI application"):
+        assert failure in log
+
+
+def ask_every_route(shown: Shown, count: int) -> None:
+    """Each route, and the life of each request."""
+    for query in ("", "?limit=1000", "?payload=true", "?state=parked", f"?id={CALLER_ID.decode()}", "?scope=process"):
+        shown.get(f"/api/v1/pending{query}")
+    for offset in range(count):
+        origin = f"{R}/0/{offset}"
+        assert shown.get(f"/api/v1/requests/{origin}").status == 200
+        assert shown.get(f"/api/v1/requests/{origin}?payload=true").status == 400
+    for path in ("cancel", "reschedule"):
+        shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
+    for path in ("hold", "release"):
+        shown.post(f"/api/v1/{path}", {"what": "intake"})
+    shown.post("/api/v1/drain", {})
+    asked = {where.partition(" ")[2].partition("?")[0] for where in shown.seen}
+    for route in make_app(shown.process).routes:
+        path = cast(Any, route).path
+        if path not in asked and "{origin" not in path:
+            assert shown.get(path).status == 200, f"{path} is not asked as it wants to be"
+
+
+def fail_everywhere(shown: Shown, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exceptions that nobody expects, with the marker in their texts: in a route, in a thread, and in the main one."""
+
+    def broken(*_: object) -> dict[str, object]:
+        raise ValueError(f"no record: {MARK!r}")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "page", broken)
+        assert shown.get("/api/v1/pending?limit=5").status == 500
+    thread = threading.Thread(target=broken)
+    thread.start()
+    thread.join()
+    try:
+        broken()
+    except ValueError as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def halt_for_everything(shown: Shown, directory: Path, monkeypatch: pytest.MonkeyPatch) -> list[HaltReason | None]:
+    """Halt one shard after the other, and look at each; returns why they halted, as their status files say."""
+    reasons = []
+    damages: list[Callable[[Bench], str] | None] = [*(damage for _, damage in HALTS), None]
+    for number, damage in enumerate(damages):
+        (directory / f"halt-{number}").mkdir()
+        bench = Bench(directory / f"halt-{number}")
+        if damage is None:
+            shard = fail_in_the_shard(bench, monkeypatch)
+        else:
+            fill(bench)
+            shard = halted(bench, damage(bench))
+        shown.hold(shard)
+        for path in ("/readyz", "/metrics", "/api/v1/shards?scope=process", "/api/v1/pending?scope=process"):
+            shown.get(path)
+        reasons.append(shard._desk.reason)
+        shard.close()
+    return reasons
