@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from http.client import HTTPException
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from click.testing import CliRunner, Result
 from postdate.connectors.wire.headers import AT, ID, TOPIC
 from postdate.sidecar.cli import postdate as program
 from support.bed import Bed
+from support.certificates import Authority
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import Sidecar, wait_until
@@ -72,10 +74,10 @@ def send(bed: Bed) -> list[Sent]:
     return sent
 
 
-def command(bed: Bed, *arguments: str) -> Result:
+def command(bed: Bed, *arguments: str, **environment: str) -> Result:
     """`postdate pending` with nothing but a broker and the group."""
     words = [arguments[0], "-b", bed.bootstrap, "--group-id", bed.group_id, *arguments[1:]]
-    result = CliRunner().invoke(program, ["pending", *words])
+    result = CliRunner().invoke(program, ["pending", *words], env=environment)
     assert result.exit_code == 0, result.stderr
     return result
 
@@ -137,6 +139,32 @@ def test_every_process_answers_for_all_and_one_that_is_down_is_named(bed: Bed, s
     assert counted.stdout == f"{MESSAGES - parts[3]['count']} or more\n"
     assert "pending on the shards that were asked" in command(bed, "list", "--until", "now").stderr
     assert counted.stderr.count("is UNKNOWN and was not asked") == len(missing)
+
+
+def test_processes_and_commands_ask_by_tls(bed: Bed) -> None:
+    bed.new_requests(SHARDS)
+    bed.new_target()
+    authority, token_file = Authority(bed.directory / "authority"), bed.directory / "token"
+    key, cert = authority.issue("members", "IP:127.0.0.1")
+    token_file.write_text(_TOKEN)
+    made = [bed.new_sidecar() for _ in range(2)]
+    files = {"tls_cert_file": cert, "tls_key_file": key, "tls_ca_file": authority.ca, "token_file": token_file}
+    for sidecar in made:
+        sidecar.http = {"port": free_port(), **{name: str(file) for name, file in files.items()}}
+        sidecar.start()
+    for sidecar in made:
+        sidecar.wait_for_shards(SHARDS // 2)
+    send(bed)
+    first, second = (Client(int(str(sidecar.http["port"])), ca=authority.ca) for sidecar in made)
+
+    def told(client: Client) -> tuple[int, int]:
+        answer = client.get("/api/v1/pending/count").json
+        return answer["count"], len(answer["not_asked"])
+
+    wait_until(lambda: told(first) == (MESSAGES, 0) == told(second), "both answer for all shards")
+    assert command(bed, "count", POSTDATE_HTTP_TLS_CA_FILE=str(authority.ca)).stdout == f"{MESSAGES}\n"
+    with pytest.raises((OSError, HTTPException)):
+        Client(first.port).get("/healthz")
 
 
 def _are_without_port(asked: Client) -> bool:

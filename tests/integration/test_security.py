@@ -32,12 +32,13 @@ from postdate.sidecar.producing import Draft, produce
 from postdate.sidecar.rights import Right
 from postdate.sidecar.topics import Rule
 from support.bed import Bed
+from support.certificates import KEY_PASSWORD
 from support.command import run_postdate
 from support.http_steps import Client, free_port
 from support.oracle import Reader, Sent
 from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
-from support.secured_broker import CLIENT_SECRET, KEY_PASSWORD, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
+from support.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
 from support.sidecars import Sidecar, wait_until
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105

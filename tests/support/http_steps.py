@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
 from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -31,10 +33,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Client:
-    """A port of this machine."""
+    """A port of this machine, which speaks TLS where there is a `ca`."""
 
     port: int
     token: str = ""
+    ca: Path | None = None
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.ask("GET", path, None, headers)
@@ -44,7 +47,7 @@ class Client:
 
     def ask(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
         """Raises OSError: nobody listens."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        connection = self.connection()
         given = {"Authorization": f"Bearer {self.token}"} if self.token else {}
         try:
             connection.connect()
@@ -56,6 +59,13 @@ class Client:
             return Answer(answer.status, answer.read().decode(), dict(answer.getheaders()))
         finally:
             connection.close()
+
+    def connection(self) -> HTTPConnection:
+        """One that is not open yet."""
+        if self.ca is None:
+            return HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+        context = ssl.create_default_context(cafile=self.ca)
+        return HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=context)
 
     def listens(self) -> bool:
         try:

@@ -7,7 +7,6 @@ an ACL.
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,18 +28,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
+from support.certificates import KEY_PASSWORD, Authority
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until
 from support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint, token_endpoint
 
 PASSWORD = "swordfish-plain"  # noqa: S105 - of a broker that lives as long as a test
 SCRAM_PASSWORD = "swordfish-scram"  # noqa: S105
-KEY_PASSWORD = "swordfish-key"  # noqa: S105
 CLIENT_SECRET = "swordfish-oauth"  # noqa: S105
 USER = "postdate"
 
-#: Keys that are made at once.
-_CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 _LOGIN = "org.apache.kafka.common.security"
 _RESOURCES = {GROUP: ResourceType.GROUP, TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID}
 _OPERATIONS = {
@@ -57,41 +54,13 @@ class Certificates:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.ca = directory / "ca.crt"
-        self._ca_key = directory / "ca.key"
-        self._directory = directory
-        subject = ["-subj", "/CN=test-authority", "-days", "2", "-nodes", *_CURVE]
-        _openssl("req", "-x509", *subject, "-keyout", self._ca_key, "-out", self.ca)
-        key, certificate = self._issue("broker", "IP:127.0.0.1")
+        authority = Authority(directory)
+        self.ca = authority.ca
+        key, certificate = authority.issue("broker", "IP:127.0.0.1")
         self.broker = directory / "broker.pem"
         self.broker.write_text(key.read_text() + certificate.read_text())
-        key, self.client = self._issue(USER, "DNS:client")
-        self.client_key = directory / "client-encrypted.key"
-        _openssl("pkcs8", "-topk8", "-in", key, "-out", self.client_key, "-passout", f"pass:{KEY_PASSWORD}")
-
-    def _issue(self, name: str, alternative: str) -> tuple[Path, Path]:
-        key, request, certificate, extensions = (
-            self._directory / f"{name}.{end}" for end in ("key", "csr", "crt", "ext")
-        )
-        extensions.write_text(f"subjectAltName={alternative}\n")
-        _openssl("req", "-new", "-nodes", *_CURVE, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
-        signed_by: list[str | Path] = [
-            "-CA",
-            self.ca,
-            "-CAkey",
-            self._ca_key,
-            "-CAcreateserial",
-            "-days",
-            "2",
-            "-extfile",
-            extensions,
-        ]
-        _openssl("x509", "-req", "-in", request, *signed_by, "-out", certificate)
-        return key, certificate
-
-
-def _openssl(*arguments: str | Path) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+        key, self.client = authority.issue(USER, "DNS:client")
+        self.client_key = authority.encrypted(key)
 
 
 @dataclass(frozen=True)

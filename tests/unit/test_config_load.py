@@ -66,7 +66,7 @@ def test_a_flag_that_was_not_given_says_nothing(tmp_path: Path) -> None:
         ),
         ("dispatch = 3", "dispatch is a section: write [dispatch]"),
         ("[kafka]\ncommon = 'x'", "kafka.common is a table of librdkafka properties"),
-        ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, advertise, names, token_file, payloads"),
+        ("[http]\nxyzzy = 1", "unknown key http.xyzzy; known: host, port, advertise, names, token_file, tls_"),
     ],
 )
 def test_an_unknown_key_is_told_with_the_nearest_known(tmp_path: Path, toml: str, clause: str) -> None:

@@ -22,6 +22,7 @@ import pytest
 
 from postdate.connectors.kafka.seam import GroupMember, Partition
 from postdate.connectors.wire.origins import format_origin
+from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
 from postdate.sidecar.http.client import NotKnown
@@ -33,6 +34,7 @@ from postdate.wheel.keys import entry_key
 from support.patience import PATIENCE_S
 
 TOPIC = "requests"
+PLAIN = HttpConfig()
 Entry = dict[str, Any]
 
 
@@ -162,7 +164,7 @@ def test_each_is_asked_for_its_own_part_signed_with_the_token_and_the_missing_ar
     well, ill, own = Peer(200, counted(0)), Peer(503, {"error": "a shard gave no answer"}), Peer(200, counted(4))
     members = [member(well.address, 0), member(ill.address, 1), member("", 2), member("127.0.0.1:1", 3)]
     with serving(well, ill, own):
-        others = Deployment(peers_of([*members, member(own.address, 4)], "secret", own.address), EXPECTED)
+        others = Deployment(peers_of([*members, member(own.address, 4)], "secret", PLAIN, own.address), EXPECTED)
         told = others.count([("topic", TOPIC)], [counted(4)])
     assert told["count"] == 4
     assert own.asked == []
@@ -182,7 +184,7 @@ def test_each_is_asked_for_its_own_part_signed_with_the_token_and_the_missing_ar
 
 def test_two_members_that_tell_one_address_are_not_taken_for_one_that_answers() -> None:
     twins = [member("127.0.0.1:8080", 0), member("127.0.0.1:8080", 1)]
-    told = Deployment(peers_of(twins, "", "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
+    told = Deployment(peers_of(twins, "", PLAIN, "127.0.0.1:8080"), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
     assert (missing["partition"], missing["state"]) == (1, "UNKNOWN")
     assert "another member of the group tells the same address (http.advertise)" in missing["why"]
@@ -198,22 +200,22 @@ def test_a_shard_that_nobody_holds_is_named_unless_another_was_asked_for() -> No
 def test_where_nobody_answers_that_is_the_answer() -> None:
     ill = Peer(401, {"error": "a bearer token is needed"})
     with serving(ill), pytest.raises(ConfigError, match="bearer token"):
-        Deployment(peers_of([member(ill.address, 0)], ""), EXPECTED).page([])
+        Deployment(peers_of([member(ill.address, 0)], "", PLAIN), EXPECTED).page([])
 
 
 def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
     knows, ignorant = Peer(200, {"state": "waiting"}), Peer(404, {"error": "not held by this process"})
     with serving(knows, ignorant):
-        moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], ""), EXPECTED)
+        moved = Deployment(peers_of([member(ignorant.address, 0), member(knows.address, 1)], "", PLAIN), EXPECTED)
         assert moved.life(f"{TOPIC}/0/7", []) == {"state": "waiting"}
         assert len(ignorant.asked) == 1
-        alone = Deployment(peers_of([member(ignorant.address, 0)], ""), EXPECTED)
+        alone = Deployment(peers_of([member(ignorant.address, 0)], "", PLAIN), EXPECTED)
         with pytest.raises(NotKnown):
             alone.life(f"{TOPIC}/0/7", [])
-        gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], ""), EXPECTED)
+        gone = Deployment(peers_of([member(ignorant.address, 0), member("127.0.0.1:1", 1)], "", PLAIN), EXPECTED)
         with pytest.raises(TransientError, match="not everybody has answered"):
             gone.life(f"{TOPIC}/0/7", [])
-        mute = Deployment(peers_of([member(ignorant.address, 0), member("", 1)], ""), EXPECTED)
+        mute = Deployment(peers_of([member(ignorant.address, 0), member("", 1)], "", PLAIN), EXPECTED)
         for part, why in ((1, "holds it and serves no port"), (2, "no other member of the group holds it now")):
             with pytest.raises(TransientError, match=f"was not found, and not everybody has answered: .*{why}"):
                 mute.life(f"{TOPIC}/{part}/7", [])
@@ -222,7 +224,7 @@ def test_the_life_of_a_request_is_told_by_whoever_knows_it() -> None:
 def test_a_member_of_an_earlier_version_is_named_as_not_asked() -> None:
     earlier = Peer(401, {"error": "a bearer token is needed"})
     with serving(earlier):
-        told = Deployment(peers_of([member(earlier.address, 1)], "secret"), frozenset()).count([], [counted(0)])
+        told = Deployment(peers_of([member(earlier.address, 1)], "secret", PLAIN), frozenset()).count([], [counted(0)])
     (missing,) = told["not_asked"]
     assert missing["partition"] == 1
     assert "an earlier version takes no signed question" in missing["why"]
@@ -236,7 +238,8 @@ def test_a_member_with_an_address_that_is_none_costs_no_time(address: str, monke
     well = Peer(200, counted(0))
     began = time.monotonic()
     with serving(well):
-        told = Deployment(peers_of([member(address, 1), member(well.address, 0)], "secret"), frozenset()).count([])
+        members = [member(address, 1), member(well.address, 0)]
+        told = Deployment(peers_of(members, "secret", PLAIN), frozenset()).count([])
     assert time.monotonic() - began < PATIENCE_S / 2
     assert told["count"] == 2
     if GroupMember("", "", f"x@{address}", "", ()).address:
@@ -268,7 +271,7 @@ def test_an_answer_of_another_form_counts_as_none(answer: object) -> None:
     ill = Peer(200, answer)
     own = counted(0) | {"entries": [entry(5, 0, 1)], "cursor": None, "at_ms": 5}
     with serving(ill):
-        others = Deployment(peers_of([member(ill.address, 1)], "secret"), frozenset())
+        others = Deployment(peers_of([member(ill.address, 1)], "secret", PLAIN), frozenset())
         for told in (others.count([], [own]), others.page([], [own]), others.overview([own])):
             assert told["shards"][0]["partition"] == 0
         assert own["entries"] == others.page([], [own])["entries"]
@@ -289,7 +292,7 @@ def test_a_peer_that_sends_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyP
         thread = Thread(target=drip, args=(server,))
         thread.start()
         address = f"127.0.0.1:{server.getsockname()[1]}"
-        others = Deployment(peers_of([member(address, 1)], "secret"), frozenset())
+        others = Deployment(peers_of([member(address, 1)], "secret", PLAIN), frozenset())
         assert [item["partition"] for item in others.count([], [counted(0)])["not_asked"]] == [1]
         thread.join(PATIENCE_S)
         is_cut = not thread.is_alive()

@@ -75,7 +75,7 @@ class Scene:
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
         self.stack.enter_context(running(HttpServer(self.process(config), claim(config))))
-        client = Client(config.port)
+        client = Client(config.port, ca=config.tls_ca_file)
         wait_until(client.listens, "the server listens")
         return client
 

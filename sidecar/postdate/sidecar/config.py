@@ -208,9 +208,30 @@ class HttpConfig:
     token_file: Annotated[
         Path | None, Option("File with the bearer token that allows changes; unset: nobody may change anything.")
     ] = None
+    tls_cert_file: Annotated[
+        Path | None,
+        Option(
+            "PEM file with the certificate of the port and its chain. With it the port speaks TLS alone, and the other "
+            "members are asked over https. A renewed file is used from the next connection on. Needs tls_key_file."
+        ),
+    ] = None
+    tls_key_file: Annotated[Path | None, Option("PEM file with the private key of tls_cert_file, not encrypted.")] = (
+        None
+    )
+    tls_ca_file: Annotated[
+        Path | None,
+        Option(
+            "PEM file with the CAs that have signed the certificates of the other members; unset: those of the system."
+        ),
+    ] = None
     payloads: Annotated[
         Payloads, Option("Whether the API may show keys, headers and values of what is pending, to who asks for them.")
     ] = "never"
+
+    @property
+    def scheme(self) -> str:
+        """The scheme by which the members of the group are asked, one for all of them."""
+        return "http" if self.tls_cert_file is None and self.tls_ca_file is None else "https"
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,6 +200,8 @@ def _contradictions(config: Config) -> list[str]:
         problems.append(
             f"http.advertise is {without_user_info(config.http.advertise)!r}: name a host or an address, without a port"
         )
+    if (config.http.tls_cert_file is None) != (config.http.tls_key_file is None):
+        problems.append("http.tls_cert_file and http.tls_key_file go together: set both, or neither")
     if config.http.port and config.http.port + config.workers - 1 > 65_535:
         problems.append(f"http.port is {config.http.port}: {config.workers} workers need as many ports from there on")
     if HOUR_MS % config.index.tick_ms:

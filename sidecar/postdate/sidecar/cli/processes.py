@@ -70,7 +70,8 @@ def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment
     from postdate.sidecar.http.deployment import Deployment, Peer
 
     named = urls or (_HERE,)
-    return Deployment([Peer(url, Api(url, token)) for url in named], frozenset(), strict=True, alone=len(named) > 1)
+    peers = [Peer(url, Api(url, token, ca_file=config.http.tls_ca_file)) for url in named]
+    return Deployment(peers, frozenset(), strict=True, alone=len(named) > 1)
 
 
 def _found(config: Config, token: str) -> Deployment:
@@ -80,7 +81,7 @@ def _found(config: Config, token: str) -> Deployment:
 
     with admin_of(kafka_of(config)) as admin:
         members, expected = look(admin, config.group_id)
-    peers = peers_of(members, token)
+    peers = peers_of(members, token, config.http)
     if not any(peer.api for peer in peers):
         raise TransientError(
             f"group {config.group_id} has {len(members)} members, and none with an HTTP port: does postdate run serve "

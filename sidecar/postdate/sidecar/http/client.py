@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import json
 import socket
-import ssl
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from typing import Any
 from urllib.parse import SplitResult, urlencode, urlsplit
 
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http.limits import ANSWER_BYTES_MAX, CLIENT_TIMEOUT_S, PEER_CONNECT_S
 from postdate.sidecar.http.signing import signed
+from postdate.sidecar.http.tls import client_context
 
 Query = Sequence[tuple[str, str]]
 
@@ -28,9 +29,18 @@ class NotKnown(TransientError):
 
 class Api:
     """The API of one process. `timeout_s`: how long an answer may take. `signs`: the token signs each question and is
-    not sent, since it is the group alone that knows the address."""
+    not sent, since it is the group alone that knows the address. `ca_file`: the CAs that verify an https URL, None for
+    those of the system; it is read for each question, so that it can be replaced."""
 
-    def __init__(self, url: str, token: str = "", timeout_s: float = CLIENT_TIMEOUT_S, *, signs: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        token: str = "",
+        timeout_s: float = CLIENT_TIMEOUT_S,
+        *,
+        signs: bool = False,
+        ca_file: Path | None = None,
+    ) -> None:
         """Raises ConfigError: not an http or https URL."""
         try:
             parts = urlsplit(url)
@@ -40,6 +50,7 @@ class Api:
         if not is_usable:
             raise ConfigError(f"--url {url}: give http://HOST:PORT")
         self._signs = signs
+        self._ca_file = ca_file
         self.url = url
         self._parts = parts
         self._token = token
@@ -54,10 +65,10 @@ class Api:
         return self._ask("POST", path + (f"?{urlencode(query)}" if query else ""), body)
 
     def _ask(self, method: str, path: str, body: bytes | None) -> dict[str, Any]:
-        connection = _connection(self._parts)
+        connection = cut = None
         target = self._parts.path.rstrip("/") + path
-        cut = None
         try:
+            connection = _connection(self._parts, self._ca_file)
             connection.connect()
             cut = _cut_after(self._timeout_s, connection.sock)
             connection.request(method, target, body, self._headers(method, target, body or b""))
@@ -68,7 +79,8 @@ class Api:
         finally:
             if cut is not None:
                 cut.cancel()
-            connection.close()
+            if connection is not None:
+                connection.close()
         return self._judge(answer.status, told)
 
     def _headers(self, method: str, target: str, body: bytes) -> dict[str, str]:
@@ -108,8 +120,8 @@ def _cut_after(seconds: float, connection: socket.socket) -> threading.Timer:
     return timer
 
 
-def _connection(parts: SplitResult) -> HTTPConnection:
+def _connection(parts: SplitResult, ca_file: Path | None) -> HTTPConnection:
     host = parts.hostname or ""
     if parts.scheme == "https":
-        return HTTPSConnection(host, parts.port, timeout=PEER_CONNECT_S, context=ssl.create_default_context())
+        return HTTPSConnection(host, parts.port, timeout=PEER_CONNECT_S, context=client_context(ca_file))
     return HTTPConnection(host, parts.port, timeout=PEER_CONNECT_S)

@@ -1,9 +1,12 @@
-"""The connections of the HTTP port: how many are open, and how long each may take.
+"""The connections of the HTTP port: how many are open, how long each may take, and their TLS.
 
 A connection has HTTP_REQUEST_S_MAX from its opening, or from its last answer, to send a complete request, and
 HTTP_ANSWER_S_MAX to take the answer. If more than HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no
 answer: the oldest of the address that has most of them. A new connection is therefore always served, and a client that
 opens thousands of them displaces its own, not a probe.
+
+All this counts from the accepted connection. TLS therefore begins here and not in the listening socket: there asyncio
+would announce a connection only after its handshake, and connections that never finish it would have no bounds.
 
 Thread rule: the event loop of the server.
 Source of the idea: the server time-outs of nginx (`client_header_timeout`, `client_body_timeout`), and its
@@ -19,14 +22,24 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from postdate.sidecar.http.limits import HTTP_ANSWER_S_MAX, HTTP_CONNECTIONS_MAX, HTTP_REQUEST_S_MAX
+from postdate.sidecar.http.limits import (
+    HTTP_ANSWER_S_MAX,
+    HTTP_CONNECTIONS_MAX,
+    HTTP_REQUEST_S_MAX,
+    HTTP_TLS_CLOSE_S,
+)
+from postdate.sidecar.http.tls import PortCertificate
 
 
 class BoundedConnection(H11Protocol):
-    """One connection. Uvicorn parses the requests and serves them; this class adds the bounds."""
+    """One connection. Uvicorn parses the requests and serves them; this class adds the bounds, and TLS if the port has
+    a certificate."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, certificate: PortCertificate | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self._certificate = certificate
+        self._handshake: asyncio.Task[None] | None = None
+        self._early: bytes | None = None  # what came behind the handshake before its task went on; None: it is over
         self._opened_s = self.loop.time()
         self._deadline: asyncio.TimerHandle | None = None
         self._has_request = False
@@ -42,11 +55,42 @@ class BoundedConnection(H11Protocol):
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Starts the deadline of the first request, and makes room if there are too many connections."""
+        """Starts the deadline of the first request, makes room if there are too many connections, and begins TLS."""
         super().connection_made(transport)
         self._must_end_in(HTTP_REQUEST_S_MAX)
         if len(self.connections) > HTTP_CONNECTIONS_MAX:
             self._make_room()
+        if self._certificate is not None and not transport.is_closing():
+            transport.pause_reading()
+            self._early = b""
+            self._handshake = self.loop.create_task(self._secure(self._certificate, transport))
+
+    async def _secure(self, certificate: PortCertificate, transport: asyncio.Transport) -> None:
+        try:
+            secured = await self.loop.start_tls(
+                transport,
+                self,
+                certificate.context(),
+                server_side=True,
+                ssl_handshake_timeout=HTTP_ANSWER_S_MAX,  # the deadline ends it sooner
+                ssl_shutdown_timeout=HTTP_TLS_CLOSE_S,
+            )
+        except OSError:  # no TLS, or another version of it, or the client has gone
+            secured = None
+        early, self._early = self._early, None
+        if secured is None:  # also if this side has ended the connection, of which asyncio then says nothing
+            self.connection_lost(None)
+            return
+        super().connection_made(secured)
+        if early:
+            self.data_received(early)
+
+    def data_received(self, data: bytes) -> None:
+        """Parses what has come, once the handshake is over."""
+        if self._early is not None:
+            self._early += data
+            return
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Cancels the deadline."""

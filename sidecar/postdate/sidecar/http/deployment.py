@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from postdate.connectors.kafka.seam import GroupMember, Partition
 from postdate.connectors.wire.origins import parse_origin
+from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (
@@ -61,9 +62,9 @@ class Peer:
     is_asker: bool = False
 
 
-def peers_of(members: Sequence[GroupMember], token: str, own_address: str = "") -> list[Peer]:
+def peers_of(members: Sequence[GroupMember], token: str, http: HttpConfig, own_address: str = "") -> list[Peer]:
     """The processes behind the members of a group, by address, PEERS_MAX at most; the one at `own_address` has no API,
-    and members that serve no port are one each."""
+    and members that serve no port are one each. `http`: whether they are asked by TLS."""
     by_address: dict[str, set[Partition]] = {}
     peers = []
     for member in members:
@@ -73,15 +74,15 @@ def peers_of(members: Sequence[GroupMember], token: str, own_address: str = "") 
             by_address.setdefault(member.address, set()).update(member.partitions)
     for address, parts in sorted(by_address.items()):
         is_asker = address == own_address
-        api = None if is_asker else _api(address, token)
+        api = None if is_asker else _api(address, token, http)
         peers.append(Peer(address, api, frozenset(parts), is_asker))
     return peers[:PEERS_MAX]
 
 
-def _api(address: str, token: str) -> Api | None:
+def _api(address: str, token: str, http: HttpConfig) -> Api | None:
     """The API at the address that a member advertises; None if that is no address."""
     try:
-        return Api(f"http://{address}", token, PEER_TIMEOUT_S, signs=True)
+        return Api(f"{http.scheme}://{address}", token, PEER_TIMEOUT_S, signs=True, ca_file=http.tls_ca_file)
     except ConfigError:
         return None
 

@@ -86,6 +86,9 @@ HTTP_REQUEST_S_MAX: Final = 10.0
 # How long an answer may take in all: longer than MERGE_WAIT_S and MERGED_TIMEOUT_S, and a page over a slow line.
 HTTP_ANSWER_S_MAX: Final = 60.0
 
+# How long the port waits for a client to confirm the end of a TLS connection, which it does at once.
+HTTP_TLS_CLOSE_S: Final = 0.5
+
 # A connection without a request after an answer is closed sooner: scrapers and probes connect again at no cost.
 HTTP_KEEP_ALIVE_S: Final = 5
 

@@ -55,7 +55,8 @@ class PeerBook:
     def others(self, token: str) -> Deployment:
         """The others, to be asked with the token of whoever asks. Raises KafkaFault where they were never known."""
         self._learn()
-        return Deployment(peers_of(self._members, token, self._own_address), self._expected)
+        http = self._process.config.http
+        return Deployment(peers_of(self._members, token, http, self._own_address), self._expected)
 
     def _learn(self) -> None:
         with self._lock:

@@ -7,9 +7,11 @@ Thread rule: `start` and `stop` from the main thread.
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
 import threading
+from typing import Any, cast
 
 import uvicorn
 
@@ -27,19 +29,22 @@ from postdate.sidecar.http.limits import (
 )
 from postdate.sidecar.http.port import listen
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.tls import PortCertificate
 
 log = logging.getLogger(__name__)
 
 
 class HttpServer:
-    """One port, and the thread behind it. `bound`: the socket, which it closes; None: the port is taken as yet."""
+    """One port, and the thread behind it. `bound`: the socket, which it closes; None: the port is taken as yet. Raises
+    ConfigError: the files of its certificate cannot be used."""
 
     def __init__(self, process: Process, bound: socket.socket | None) -> None:
         self._http = process.config.http
         self._first = bound
+        connection = functools.partial(BoundedConnection, certificate=PortCertificate.of(self._http))
         config = uvicorn.Config(
             Gate(make_app(process), Hosts(self._http)),
-            http=BoundedConnection,
+            http=cast(Any, connection),  # called as a class is
             log_config=None,
             log_level="warning",
             access_log=False,
@@ -71,7 +76,8 @@ class HttpServer:
             if self._stopping.wait(HTTP_BIND_RETRY_S):
                 return
             bound, note = listen(self._http), "; the others learn of it when this process is started again"
-        log.info("metrics, probes and the API: http://%s:%d%s", self._http.host, bound.getsockname()[1], note)
+        where = f"{self._http.scheme}://{self._http.host}:{bound.getsockname()[1]}"
+        log.info("metrics, probes and the API: %s%s", where, note)
         with bound:
             self._server.run(sockets=[bound])
 

@@ -14,11 +14,14 @@ from postdate.sidecar.http.process import Process
 
 
 def check(http: HttpConfig) -> None:
-    """Raises ConfigError if this configuration can serve nobody as it is meant to: its token cannot be read."""
+    """Raises ConfigError if this configuration can serve nobody as it is meant to: its token or its certificate cannot
+    be read."""
     if http.port:
         from postdate.sidecar.http.access import require_token
+        from postdate.sidecar.http.tls import require_tls
 
         require_token(http)
+        require_tls(http)
 
 
 @contextmanager

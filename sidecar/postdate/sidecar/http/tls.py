@@ -1,0 +1,88 @@
+"""TLS of the HTTP port: the certificate of the port, which is replaced in its files while the process runs.
+
+Each new connection looks at the files, which costs two system calls. If they have changed, a new context is made of
+them, and the connection and all later ones use it; open connections keep theirs. Files that cannot be used, such as a
+certificate beside the key of another one, change nothing: the former certificate stays, and one error is logged for
+each change of the files. A context is never changed, because a failed change would leave it half new.
+
+Thread rule: a `PortCertificate` belongs to the event loop of the server.
+Source of the idea: certificates that cert-manager renews and the kubelet swaps by a symbolic link.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+
+from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+#: Inode, time and size of both files; None if one is missing.
+_Stamp = tuple[tuple[int, int, int], ...] | None
+
+
+class PortCertificate:
+    """The certificate of the port, as its files hold it."""
+
+    def __init__(self, cert_file: Path, key_file: Path) -> None:
+        """Raises ConfigError: the files hold no certificate with its key."""
+        self._files = (cert_file, key_file)
+        self._seen = self._stamp()
+        self._context = self._load()
+
+    @classmethod
+    def of(cls, http: HttpConfig) -> PortCertificate | None:
+        """The certificate of a configuration; None: the port speaks plain HTTP. Raises ConfigError."""
+        if http.tls_cert_file is None or http.tls_key_file is None:
+            return None
+        return cls(http.tls_cert_file, http.tls_key_file)
+
+    def context(self) -> ssl.SSLContext:
+        """The context for a new connection: that of the files now, or of the last ones that could be used."""
+        stamp = self._stamp()
+        if stamp != self._seen:
+            self._seen = stamp
+            try:
+                self._context = self._load()
+                log.info("the HTTP port uses the new certificate in %s", self._files[0])
+            except ConfigError as error:
+                log.error("the new certificate cannot be used, and the HTTP port keeps the former one: %s", error)
+        return self._context
+
+    def _load(self) -> ssl.SSLContext:
+        cert_file, key_file = self._files
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(cert_file, key_file, password="")  # nobody is asked for the password of a key
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"http.tls_cert_file {cert_file}, http.tls_key_file {key_file}: {error}") from error
+        return context
+
+    def _stamp(self) -> _Stamp:
+        try:
+            found = [file.stat() for file in self._files]
+        except OSError:
+            return None
+        return tuple((each.st_ino, each.st_mtime_ns, each.st_size) for each in found)
+
+
+def client_context(ca_file: Path | None) -> ssl.SSLContext:
+    """How the certificate of another process is verified: by these CAs, or by those of the system. Raises OSError."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def require_tls(http: HttpConfig) -> None:
+    """Raises ConfigError if the port cannot speak TLS as it is configured to, now."""
+    if http.tls_ca_file is None:
+        PortCertificate.of(http)
+        return
+    if PortCertificate.of(http) is None:
+        raise ConfigError("http.tls_ca_file is set, but http.tls_cert_file is not: the port itself would speak no TLS")
+    try:
+        client_context(http.tls_ca_file)
+    except OSError as error:
+        raise ConfigError(f"http.tls_ca_file {http.tls_ca_file}: {error}") from error
