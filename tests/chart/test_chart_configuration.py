@@ -113,16 +113,13 @@ def test_every_file_that_the_configuration_names_is_mounted(helm: Helm) -> None:
             config = one_configuration(objects)
             items = {volume["name"]: _files(volume) for volume in spec["volumes"]}
             for container in spec["containers"]:
-                if "volumeMounts" not in container:
+                mounts = container.get("volumeMounts", [])
+                if "config" not in {mount["name"] for mount in mounts}:
                     continue
-                files = {
-                    f"{mount['mountPath']}/{file}"
-                    for mount in container["volumeMounts"]
-                    for file in items.get(mount["name"], [])
-                }
+                files = {f"{mount['mountPath']}/{file}" for mount in mounts for file in items.get(mount["name"], [])}
                 named = {*re.findall(rf'"({MOUNTS}/[^"]+)"', config)}
-                if not where.startswith("StatefulSet"):  # only there is it read
-                    named -= {f"{MOUNTS}/api/token"}
+                if not where.startswith("StatefulSet"):  # only there are they read
+                    named = {file for file in named if not file.startswith((f"{MOUNTS}/api/", f"{MOUNTS}/http-tls/"))}
                 assert named <= files, f"{name}: {where}"
 
 
@@ -195,3 +192,19 @@ def test_the_port_answers_to_the_names_of_its_service(helm: Helm, tmp_path: Path
     assert all(hosts.knows(name) for name in [*names, "postdate.example.com", "10.1.2.3:8080"])
     assert not hosts.knows(f"{RELEASE}-postdate.example.com")
     assert not hosts.knows(f"{service}.svc.cluster.local"), "the chart does not know the cluster's domain"
+
+
+def test_with_a_certificate_the_program_speaks_tls_under_the_name_of_its_pod(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.render(merged(NEEDED, {"http": {"tls": {"secretName": "certificate"}}}))
+    http = configuration(objects, tmp_path).http
+    assert http.scheme == "https"
+    mounted = tmp_path / "http-tls"
+    files = (mounted / "tls.crt", mounted / "tls.key", mounted / "ca.crt")
+    assert (http.tls_cert_file, http.tls_key_file, http.tls_ca_file) == files
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    env = {each["name"]: each.get("value") for each in container["env"]}
+    headless = one(objects, "Service", f"{RELEASE}-postdate-headless")["metadata"]["name"]
+    assert env["POSTDATE_HTTP_ADVERTISE"] == f"$(POD_NAME).{headless}.$(POD_NAMESPACE).svc"
+    assert [*env].index("POD_NAME") < [*env].index("POSTDATE_HTTP_ADVERTISE"), "a variable refers to earlier ones only"
+    without_ca = merged(NEEDED, {"http": {"tls": {"secretName": "certificate", "caKey": ""}}})
+    assert configuration(helm.render(without_ca), tmp_path).http.tls_ca_file is None

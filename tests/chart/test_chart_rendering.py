@@ -168,7 +168,8 @@ def test_the_arguments_of_the_audit_survive_the_shell(helm: Helm) -> None:
 
 @pytest.mark.parametrize("mode", ["local", "spark-submit"])
 def test_the_audit_is_strict_by_default_and_has_no_window(helm: Helm, mode: str) -> None:
-    values = merged(NEEDED, {"audit": {"enabled": True, "mode": mode, "master": "spark://s:7077"}})
+    audit = {"enabled": True, "mode": mode, "master": "spark://s:7077"}
+    values = merged(NEEDED, {"audit": audit, "networkPolicy": {"allowExternalEgress": True}})
     spec = pod_specs(helm.render(values))[f"CronJob {RELEASE}-postdate-audit"]
     script = spec["containers"][0]["args"][0]
     assert re.search(r"^ +--strict \\$", script, re.MULTILINE)
@@ -187,20 +188,92 @@ def run_shell(script: str) -> list[str]:
     return done.stdout.rstrip("\n").split("\0")
 
 
-def test_by_default_only_peers_and_monitoring_get_in_and_only_brokers_names_and_peers_are_reached(helm: Helm) -> None:
-    values = merged(NEEDED, {"kafka": {"bootstrapServers": "a:9092, b:9092,c:9094"}})
-    spec = one(helm.render(values), "NetworkPolicy")["spec"]
-    names, peers, brokers = spec["egress"]
-    assert {port["port"] for port in names["ports"]} == {53}
-    (ingress,) = spec["ingress"]
-    peer, monitoring = ingress["from"]
-    assert ingress["ports"] == peers["ports"] == [{"port": "http"}]
-    assert peers["to"] == [peer]
-    assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    assert [port["port"] for port in brokers["ports"]] == [9092, 9094]
-    labels = one(helm.render(values), "StatefulSet")["spec"]["template"]["metadata"]["labels"]
-    assert peers["to"][0]["podSelector"]["matchLabels"].items() <= labels.items()
-    assert spec["podSelector"]["matchLabels"].items() <= labels.items()
+def selects(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """Whether a selector of pods takes a pod with these labels."""
+    for rule in selector.get("matchExpressions", []):
+        assert rule["operator"] == "NotIn", "the one that the chart uses"
+        if labels.get(rule["key"]) in rule["values"]:
+            return False
+    return bool(selector.get("matchLabels", {}).items() <= labels.items())
+
+
+def policies_of(objects: list[dict[str, Any]], labels: dict[str, str]) -> list[dict[str, Any]]:
+    """The policies of a pod, which add up: what any of them allows is allowed."""
+    policies = of_kind(objects, "NetworkPolicy")
+    return [each["spec"] for each in policies if selects(each["spec"]["podSelector"], labels)]
+
+
+def egress_of(objects: list[dict[str, Any]], labels: dict[str, str]) -> list[dict[str, Any]]:
+    rules: list[dict[str, Any]] = []
+    for spec in policies_of(objects, labels):
+        rules += [rule for rule in spec["egress"] if rule not in rules]
+    return rules
+
+
+WITH_JOBS = merged(NEEDED, {"kafka": {"bootstrapServers": "a:9092, b:9092,c:9094"}, "audit": {"enabled": True}})
+
+
+def test_by_default_every_pod_reaches_only_names_sidecars_and_brokers(helm: Helm) -> None:
+    objects = helm.render(WITH_JOBS)
+    pods = pod_labels(objects)
+    assert len(pods) == 4, "sidecars, topics, audit, test"
+    sidecar = pods[f"StatefulSet {RELEASE}-postdate"]
+    for labels in pods.values():
+        names, peers, brokers = egress_of(objects, labels)
+        assert {port["port"] for port in names["ports"]} == {53}
+        assert peers["ports"] == [{"port": "http"}]
+        assert [name for name, other in pods.items() if selects(peers["to"][0]["podSelector"], other)] == [
+            f"StatefulSet {RELEASE}-postdate"
+        ]
+        assert [port["port"] for port in brokers["ports"]] == [9092, 9094]
+        assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies_of(objects, labels))
+        ingress = [rule for spec in policies_of(objects, labels) for rule in spec["ingress"]]
+        if labels != sidecar:
+            assert ingress == []
+            continue
+        ((release, monitoring),) = [rule["from"] for rule in ingress]
+        assert [rule["ports"] for rule in ingress] == [[{"port": "http"}]]
+        assert all(selects(release["podSelector"], other) for other in pods.values())
+        assert monitoring == {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+
+
+def test_every_pod_of_every_example_has_a_policy_where_there_are_any(rendered: list[dict[str, Any]]) -> None:
+    for name, labels in pod_labels(rendered).items():
+        assert bool(policies_of(rendered, labels)) == bool(of_kind(rendered, "NetworkPolicy")), name
+    for policy in of_kind(rendered, "NetworkPolicy"):
+        assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+        assert {} not in policy["spec"]["egress"], "a rule without limits"
+
+
+def test_the_policy_of_the_topics_is_there_before_their_job(helm: Helm) -> None:
+    objects, name = helm.render(WITH_JOBS), f"{RELEASE}-postdate-topics"
+    policy, job = (one(objects, kind, name)["metadata"]["annotations"] for kind in ("NetworkPolicy", "Job"))
+    assert policy["helm.sh/hook"] == job["helm.sh/hook"]
+    assert int(policy["helm.sh/hook-weight"]) < int(job["helm.sh/hook-weight"])
+
+
+def test_an_audit_on_a_cluster_must_say_how_it_gets_there(helm: Helm) -> None:
+    audit = {"audit": {"mode": "spark-submit", "master": "spark://s:7077"}}
+    with pytest.raises(Refused, match=r"networkPolicy\.auditEgress is required with audit\.mode=spark-submit"):
+        helm.render(merged(WITH_JOBS, audit))
+    helm.render(merged(merged(WITH_JOBS, audit), {"networkPolicy": {"allowExternalEgress": True}}))
+    to, source = [{"ports": [{"port": 7077}]}], [{"ports": [{"port": 7078}]}]
+    rules = {"networkPolicy": {"auditEgress": to, "auditIngress": source}}
+    objects = helm.render(merged(merged(WITH_JOBS, audit), rules))
+    for name, labels in pod_labels(objects).items():
+        is_audit = name.startswith("CronJob")
+        assert (to[0] in egress_of(objects, labels)) == is_audit
+        assert any(source == spec["ingress"] for spec in policies_of(objects, labels)) == is_audit
+
+
+def pod_labels(objects: list[dict[str, Any]]) -> dict[str, dict[str, str]]:
+    """The labels of every pod that the release starts, by kind and name of what starts it."""
+    found: dict[str, dict[str, str]] = {}
+    for name in pod_specs(objects):
+        each = one(objects, *name.split())
+        spec = each["spec"]["jobTemplate"]["spec"] if each["kind"] == "CronJob" else each["spec"]
+        found[name] = spec.get("template", each)["metadata"]["labels"]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -213,9 +286,39 @@ def test_the_policy_lets_pods_reach_the_token_endpoint(helm: Helm, url: str, por
     assert spec["egress"][-1] == {"ports": [{"port": port}]}
 
 
-def test_the_production_example_speaks_tls_to_the_brokers(helm: Helm) -> None:
-    config = one(helm.render(ci_values()["production"]), "ConfigMap")["data"]["postdate.toml"]
+def test_the_production_example_speaks_tls_to_the_brokers_and_on_its_port(helm: Helm) -> None:
+    objects = helm.render(ci_values()["production"])
+    config = one(objects, "ConfigMap")["data"]["postdate.toml"]
     assert '"SASL_SSL"' in config
+    assert 'tls_cert_file = "/etc/postdate/http-tls/tls.crt"' in config
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert {container[f"{kind}Probe"]["httpGet"]["scheme"] for kind in ("startup", "liveness", "readiness")} == {
+        "HTTPS"
+    }
+    (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+    ca = {"secret": {"name": "postdate-http", "key": "ca.crt"}}
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == {"serverName": f"{RELEASE}-postdate.messaging.svc", "ca": ca}
+
+
+def test_without_a_certificate_probes_and_scrapes_are_plain(helm: Helm) -> None:
+    objects = helm.render(merged(NEEDED, {"metrics": {"serviceMonitor": {"enabled": True}}}))
+    (container,) = one(objects, "StatefulSet")["spec"]["template"]["spec"]["containers"]
+    assert all("scheme" not in container[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness"))
+    (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert not {"scheme", "tlsConfig"} & endpoint.keys()
+    assert "tls_" not in one(objects, "ConfigMap")["data"]["postdate.toml"]
+
+
+@pytest.mark.parametrize("ca_key", ["ca.crt", ""])
+def test_helm_test_asks_by_tls_and_gets_no_private_key(helm: Helm, ca_key: str) -> None:
+    values = merged(NEEDED, {"http": {"tls": {"secretName": "certificate", "caKey": ca_key}}})
+    spec = one(helm.render(values), "Pod", f"{RELEASE}-postdate-test")["spec"]
+    url, *ca = spec["containers"][0]["command"][3:]
+    assert url == f"https://{RELEASE}-postdate.messaging:8080/readyz"
+    secrets = [volume["secret"] for volume in spec["volumes"] if "secret" in volume]
+    assert [item["key"] for secret in secrets for item in secret["items"]] == ([ca_key] if ca_key else [])
+    assert ca == (["/etc/postdate/http-ca/ca.crt"] if ca_key else [])
 
 
 def test_what_is_switched_off_is_not_there(helm: Helm) -> None:

@@ -95,6 +95,15 @@ port = {{ int .Values.http.port }}
 {{- end }}
 names = {{ toJson (concat $names .Values.http.names) }}
 payloads = {{ toJson .Values.api.payloads }}
+{{- with .Values.http.tls }}
+{{- if .secretName }}
+tls_cert_file = "/etc/postdate/http-tls/tls.crt"
+tls_key_file = "/etc/postdate/http-tls/tls.key"
+{{- if .caKey }}
+tls_ca_file = "/etc/postdate/http-tls/ca.crt"
+{{- end }}
+{{- end }}
+{{- end }}
 {{- if .Values.api.enabled }}
 token_file = "/etc/postdate/api/token"
 {{- end }}
@@ -139,6 +148,10 @@ token_file = "/etc/postdate/api/token"
 {{- end -}}
 {{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
 {{- fail "audit.master is required with audit.mode=spark-submit" -}}
+{{- end -}}
+{{- $policy := .Values.networkPolicy -}}
+{{- if and .Values.audit.enabled (eq .Values.audit.mode "spark-submit") $policy.enabled (not $policy.allowExternalEgress) (not $policy.auditEgress) -}}
+{{- fail "networkPolicy.auditEgress is required with audit.mode=spark-submit: the rules by which the audit reaches its Spark cluster (and networkPolicy.auditIngress those by which executors reach the audit)" -}}
 {{- end -}}
 {{- if and .Values.audit.enabled .Values.audit.strict .Values.audit.windowHours -}}
 {{- fail "audit.windowHours leaves older requests unverified, so a strict audit always fails: set it to 0, or audit.strict to false" -}}

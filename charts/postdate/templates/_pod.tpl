@@ -113,11 +113,14 @@ securityContext:
 {{- end }}
 {{- end -}}
 
-{{/* (dict "probe" values "path" path) */}}
+{{/* (dict "root" $ "probe" values "path" path); the kubelet does not verify certificates. */}}
 {{- define "postdate.probe" -}}
 httpGet:
   path: {{ .path }}
   port: http
+  {{- if .root.Values.http.tls.secretName }}
+  scheme: HTTPS
+  {{- end }}
 initialDelaySeconds: {{ int .probe.initialDelaySeconds }}
 periodSeconds: {{ int .probe.periodSeconds }}
 timeoutSeconds: {{ int .probe.timeoutSeconds }}

@@ -1,0 +1,230 @@
+"""Goal: every value of values.yaml reaches the rendering, and the template that replaces one by a constant is found.
+
+Method: each value in turn is changed in a release with all optional parts: a number is raised by one, a switch is
+thrown, a text becomes another one that the schema allows, a list and an open table get an entry. A changed field of the
+rendered objects must contain the new value; of a switch, any field must change. The same check then runs over charts in
+which one value is a constant.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.chart_documents import CHART
+from support.helm import NEEDED, Helm, Values, merged
+
+Place = tuple[str, ...]
+
+#: Switches on every part that reads a value. A strict audit takes no window; a token of the release is random.
+ALL_PARTS: Values = {
+    **NEEDED,
+    "kafka": {
+        "bootstrapServers": "kafka:9092",
+        "tls": {"enabled": True, "ca": {"existingSecret": "ca"}, "client": {"existingSecret": "client"}},
+        "sasl": {"mechanism": "SCRAM-SHA-512", "existingSecret": "sasl", "usernameKey": "user"},
+    },
+    "http": {"tls": {"secretName": "certificate"}},
+    "api": {"existingSecret": "token"},
+    "networkPolicy": {"auditEgress": [{"ports": [{"port": 7077}]}]},
+    "metrics": {name: {"enabled": True} for name in ("serviceMonitor", "prometheusRule", "dashboard")},
+    "audit": {"enabled": True, "strict": False, "master": "local[2]", "javaProperties": {"existingSecret": "java"}},
+    "tests": {"targetTopic": "orders.smoke"},
+}
+_OAUTH: Values = {"kafka": {"sasl": {"mechanism": "OAUTHBEARER", "tokenEndpointUrl": "https://id"}}}
+#: What else a value needs to be read at all, or not to contradict the others.
+FURTHER: Mapping[str, Values] = {
+    "kafka.sasl.tokenEndpointUrl": merged(_OAUTH, {"audit": {"mode": "spark-submit"}}),
+    "kafka.tls.enabled": {"kafka": {"tls": {"ca": {"existingSecret": ""}, "client": {"existingSecret": ""}}}},
+    "persistence.emptyDirSizeLimit": {"persistence": {"enabled": False}},
+}
+#: How a value shows where it does not show as itself: the window is set in hours and rendered in seconds, ...
+SHOWN: Mapping[str, str] = {
+    "audit.windowHours": r"\b3600\b",
+    "podAntiAffinityPreset": "requiredDuringScheduling",
+}
+#: A text for each pattern of the schema.
+SAMPLES: Mapping[str, str] = {
+    "^(sha256:[0-9a-f]{64})?$": f"sha256:{'7' * 64}",
+    "^$|^ *[^:, ]+:[0-9]{1,5}( *, *[^:, ]+:[0-9]{1,5})* *$": "changed:9999",
+    "^(https?://.+)?$": "https://changed.example.com",
+    "^[0-9.]+([KMGTP]i?)?$": "77Gi",
+    "^([0-9]+%?)?$": "77%",
+    r"^(@[a-z]+|\S+( +\S+){4})$": "7 7 7 7 7",
+}
+_TEXT = "changed-value"
+#: Tables whose names are those of the client library.
+_PROPERTIES = frozenset({"kafka.common", "kafka.consumer", "kafka.producer", "kafka.admin"})
+
+
+@functools.cache
+def defaults() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+    return found
+
+
+@functools.cache
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def leaves(tree: Mapping[str, Any], path: Place = ()) -> Iterator[tuple[Place, Any]]:
+    """Each value below `tree` with its path; an empty table is a value."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, (*path, key))
+        else:
+            yield (*path, key), value
+
+
+def schema_of(path: Place) -> dict[str, Any]:
+    """What the schema says of a value; nothing for one below a table that it leaves open."""
+    node = schema()
+    for key in path:
+        node = node.get("properties", {}).get(key) or node.get("additionalProperties") or {}
+        node = schema()["definitions"]["librdkafka"] if node.get("$ref", "").endswith("librdkafka") else node
+    return node
+
+
+def other_text(rule: Mapping[str, Any], present: object) -> str:
+    """A text that the schema allows, and that is not there yet."""
+    if "enum" in rule:
+        return str(next(each for each in rule["enum"] if each not in (present, "")))
+    return SAMPLES[rule["pattern"]] if "pattern" in rule else _TEXT
+
+
+def changed(path: Place, present: Any) -> tuple[Any, str]:
+    """Another value, and the expression by which it must show; none for a switch."""
+    name, rule = ".".join(path), schema_of(path)
+    if isinstance(present, bool):
+        return not present, ""
+    if isinstance(present, int | float):
+        return present + 1, SHOWN.get(name, rf"\b{present + 1}s?\b")
+    if isinstance(present, str):
+        text = other_text(rule, present)
+        return text, SHOWN.get(name, re.escape(text))
+    if isinstance(present, dict):
+        return {"client.rack" if name in _PROPERTIES else _TEXT: _TEXT}, _TEXT
+    return _list_of(rule.get("items", {}), present)
+
+
+def _list_of(rule: Mapping[str, Any], present: list[Any]) -> tuple[list[Any], str]:
+    if rule.get("type") == "integer":
+        return [7_777], "7777"
+    if rule.get("type") == "object":
+        return [{"name": _TEXT, **({"allow": ["*"]} if "name" in rule.get("required", []) else {})}], _TEXT
+    text = other_text(rule, present[0] if present else None)
+    return [text], re.escape(text)
+
+
+def nested(path: Place, value: Any) -> dict[str, Any]:
+    for key in reversed(path):
+        value = {key: value}
+    return dict(value)
+
+
+def fields(node: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Each field of rendered objects as its path and text."""
+    if isinstance(node, dict | list):
+        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
+            yield from fields(value, f"{path}/{key}")
+    else:
+        yield path, str(node)
+
+
+def ignored_values(helm: Helm, kind: type | None = None, chart: Path = CHART) -> list[str]:
+    """The paths of the values that change nothing, or not to what was set. `kind`: of values of this type alone."""
+    found = []
+    rendered: dict[str, set[tuple[str, str]]] = {}
+    for path, default in leaves(defaults()):
+        name = ".".join(path)
+        if kind is not None and type(default) is not kind:
+            continue
+        release = merged(ALL_PARTS, FURTHER.get(name, {}))
+        same = name if name in FURTHER else ""  # most values are changed in one and the same release
+        if same not in rendered:
+            rendered[same] = {*fields(helm.render(release, chart))}
+        before = rendered[same]
+        present: Any = merged(defaults(), release)
+        for key in path:
+            present = present[key]
+        value, shown = changed(path, present)
+        after = {*fields(helm.render(merged(release, nested(path, value)), chart))}
+        if before == after or (shown and not any(re.search(shown, "=".join(field)) for field in after - before)):
+            found.append(name)
+    return found
+
+
+def test_every_value_reaches_the_rendering(helm: Helm) -> None:
+    assert ignored_values(helm) == []
+
+
+def test_every_value_has_a_place_here() -> None:
+    """Nothing is left out: all defaults are of the types that `changed` knows, and the tables name what there is."""
+    paths = {".".join(path): value for path, value in leaves(defaults())}
+    assert {type(value) for value in paths.values()} == {bool, int, str, list, dict}
+    assert {*FURTHER, *SHOWN} <= paths.keys()
+
+
+@pytest.mark.parametrize(
+    ("kind", "template", "expression", "constant", "ignored"),
+    [
+        (
+            int,
+            "statefulset.yaml",
+            "{{ int .Values.terminationGracePeriodSeconds }}",
+            "30",
+            ["terminationGracePeriodSeconds"],
+        ),
+        (int, "statefulset.yaml", "{{ int .Values.minReadySeconds }}", "5", ["minReadySeconds"]),
+        (
+            int,
+            "_pod.tpl",
+            "{{ int .probe.failureThreshold }}",
+            "3",
+            [f"{probe}Probe.failureThreshold" for probe in ("startup", "liveness", "readiness")],
+        ),
+        (str, "statefulset.yaml", "{{ .Values.podManagementPolicy }}", "Parallel", ["podManagementPolicy"]),
+        (str, "statefulset.yaml", "{{ .certificateKey }}", "tls.crt", ["http.tls.certificateKey"]),
+        (
+            bool,
+            "networkpolicy.yaml",
+            "{{- if $policy.allowExternalEgress -}}",
+            "{{- if false -}}",
+            ["networkPolicy.allowExternalEgress"],
+        ),
+        (
+            list,
+            "statefulset.yaml",
+            "{{- toYaml .Values.persistence.accessModes | nindent 10 }}",
+            "- ReadWriteOnce",
+            ["persistence.accessModes"],
+        ),
+        (
+            dict,
+            "servicemonitor.yaml",
+            "{{- toYaml $monitor.tlsConfig | nindent 8 }}",
+            "{}",
+            ["metrics.serviceMonitor.tlsConfig"],
+        ),
+    ],
+)
+def test_a_constant_in_place_of_a_value_is_found(
+    helm: Helm, tmp_path: Path, kind: type, template: str, expression: str, constant: str, ignored: list[str]
+) -> None:
+    chart = tmp_path / "postdate"
+    shutil.copytree(CHART, chart)
+    path = chart / "templates" / template
+    text = path.read_text(encoding="utf-8")
+    assert text.count(expression) == 1
+    path.write_text(text.replace(expression, constant), encoding="utf-8")
+    assert ignored_values(helm, kind, chart) == ignored
