@@ -15,27 +15,65 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 from postdate.connectors.spark.audit_metrics import audit_metrics
 from postdate.connectors.spark.audit_page import audit_page
 from postdate.connectors.spark.audit_picture import audit_picture
-from postdate.connectors.spark.audit_state import AuditState
+from postdate.connectors.spark.audit_state import AuditState, StateStore
 from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
+from postdate.connectors.spark.caching import released
 from postdate.connectors.spark.fate_rows import chain_breaks
 from postdate.connectors.spark.history import fix_causes, log_ranges, partition_table, target_table
-from postdate.connectors.spark.incremental import audit_since
+from postdate.connectors.spark.incremental import audit_since, last_verdicts
 from postdate.connectors.spark.jobs import run_job
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.output import Outcome, range_lines, write_outcome
 from postdate.connectors.spark.places import write_text
 from postdate.connectors.spark.progress import Reporter
+from postdate.connectors.spark.session import require_connectors
 from postdate.connectors.spark.sifting import History, Sifting, judged_each, judged_history
 from postdate.connectors.spark.spans import Spans
 from postdate.connectors.spark.summary import summarise
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The result of `run`: the counts, and rows that are read from the tables of the state when they are used.
+
+    `origins` has the last verdict on each origin. `violations` has all violations in the state, with the `run` that
+    found each; `outcome.state.run` is this one. docs/pipeline.md describes the columns.
+    """
+
+    outcome: Outcome
+    origins: DataFrame
+    violations: DataFrame
+
+
+def run(
+    spark: SparkSession, bootstrap_servers: str, requests: str | Sequence[str], *, state: str, **options: Any
+) -> AuditResult:
+    """Audits in the session of a notebook what is new since the last audit with `state`, and commits it.
+
+    `options` are further fields of AuditOptions; `master`, `spark_conf` and `output` have no effect. The session needs
+    Spark's Kafka connector and Delta Lake. It goes on, with the settings that it had, and nothing stays cached. Prints
+    nothing. Raises JobUsageError if the options are invalid, CannotRun if there is no verdict; then nothing is
+    committed. One audit at a time in a process.
+    """
+    topics = (requests,) if isinstance(requests, str) else tuple(requests)
+    given = AuditOptions(bootstrap_servers, requests=topics, state=state, **options)
+    require_connectors(spark, with_delta=True)
+    with released():
+        reporter = Reporter(Console(quiet=True))
+        outcome, committed = audit_with_state(spark, given, reporter, partial(write_files, spark, given))
+    store = StateStore(spark, state)
+    return AuditResult(outcome, last_verdicts(spark, state), store.known_violations(committed))
 
 
 def run_audit(options: AuditOptions) -> int:
@@ -47,10 +85,7 @@ def run_audit(options: AuditOptions) -> int:
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
         def tell(outcome: Outcome) -> None:
-            if options.html is not None and outcome.picture is not None:
-                write_text(spark, options.html, audit_page(outcome, outcome.picture))
-            if options.openmetrics is not None:
-                write_text(spark, options.openmetrics, audit_metrics(outcome, time.time_ns() // 1_000_000))
+            write_files(spark, options, outcome)
             write_outcome(outcome, options.output, sys.stdout)
             sys.stdout.flush()
 
@@ -61,6 +96,14 @@ def run_audit(options: AuditOptions) -> int:
         return outcome.exit_code
 
     return run_job("audit", options, job, "nothing was judged")
+
+
+def write_files(spark: SparkSession, options: AuditOptions, outcome: Outcome) -> None:
+    """Writes the files for which `options` name a place. Raises CannotRun if one cannot be written."""
+    if options.html is not None and outcome.picture is not None:
+        write_text(spark, options.html, audit_page(outcome, outcome.picture))
+    if options.openmetrics is not None:
+        write_text(spark, options.openmetrics, audit_metrics(outcome, time.time_ns() // 1_000_000))
 
 
 def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answer_rows import answer_rows
 from postdate.connectors.spark.audit_state import AuditState, place_of
 from postdate.connectors.spark.bounds import Range
+from postdate.connectors.spark.caching import cached
 from postdate.connectors.spark.chain import not_stamped
 from postdate.connectors.spark.claims import CLAIMING
 from postdate.connectors.spark.cluster import Partition
@@ -62,7 +62,7 @@ class AuditSteps(Job[AuditOptions]):
 
     def kept(self, rows: DataFrame) -> DataFrame:
         """The same rows, cached."""
-        return rows.persist(StorageLevel.MEMORY_AND_DISK)
+        return cached(rows)
 
     def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
         """The dispatch-log records there; cached."""

@@ -21,9 +21,12 @@ from pyspark.sql.types import StructType
 
 from postdate.connectors.spark.errors import CannotRun, first_cause
 from postdate.connectors.spark.places import located
+from postdate.connectors.spark.session import restored_settings
 from postdate.connectors.spark.small_tables import small_table
 
 _METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
+# Delta sets it with each commit, for the owner of the session: that of an audit is not the owner's.
+_LAST_COMMIT: Final = "spark.databricks.delta.lastCommitVersionInSession"
 # What Delta's errors are called when another writer was faster.
 _CONFLICTS: Final = ("DELTA_CONCURRENT", "DELTA_PROTOCOL_CHANGED", "DELTA_METADATA_CHANGED", "io.delta.exceptions.")
 
@@ -139,19 +142,14 @@ class DeltaTables:
     @contextmanager
     def _marked(self) -> Iterator[None]:
         """A context in which writes carry the token. Raises CannotRun if another writer was faster."""
-        before: Any = self._spark.conf.get(_METADATA, None)
-        self._spark.conf.set(_METADATA, self._token)
         try:
-            yield
+            with restored_settings(self._spark, _METADATA, _LAST_COMMIT):
+                self._spark.conf.set(_METADATA, self._token)
+                yield
         except (Py4JJavaError, PySparkException) as error:
             if any(sign in str(error) for sign in _CONFLICTS):
                 raise overtaken(self.path) from error
             raise CannotRun(f"{self.path} cannot be read or written: {first_cause(str(error))}") from error
-        finally:
-            if before is None:
-                self._spark.conf.unset(_METADATA)
-            else:
-                self._spark.conf.set(_METADATA, before)
 
 
 def overtaken(path: str) -> CannotRun:

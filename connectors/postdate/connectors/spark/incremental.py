@@ -22,7 +22,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
@@ -39,6 +38,7 @@ from postdate.connectors.spark.audit_state import (
 from postdate.connectors.spark.audit_steps import AuditSteps, notes_of
 from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.caching import cached
 from postdate.connectors.spark.chain import Chain
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.errors import JobUsageError
@@ -259,7 +259,7 @@ def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, fa
         .groupBy(*SPAN)
         .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
     )
-    of_span = of_span.persist(StorageLevel.MEMORY_AND_DISK)
+    of_span = cached(of_span)
     most = of_span.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
     fates = spans.whole(fate_rows(new.log), found.broken, found.odd)
     requests = spans.whole(new.understood, found.broken, found.odd)
@@ -368,7 +368,7 @@ def write_findings(
     rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
     run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
     columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
-    rows = rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns).persist()
+    rows = cached(rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns))
     count = rows.count()
     if count:
         store.add(VIOLATIONS, rows)
@@ -551,7 +551,7 @@ def settings_of(options: AuditOptions) -> dict[str, Any]:
 
 def _kept(rows: DataFrame, kept: list[DataFrame]) -> DataFrame:
     """The same rows, cached; added to `kept`."""
-    kept.append(rows.persist(StorageLevel.MEMORY_AND_DISK))
+    kept.append(cached(rows))
     return kept[-1]
 
 

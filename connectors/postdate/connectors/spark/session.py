@@ -86,7 +86,7 @@ def spark_session(
     """
     running = SparkSession.getActiveSession()
     if running is not None:
-        _require(running, with_delta)
+        require_connectors(running, with_delta=with_delta)
         yield running
         return
     if with_delta:
@@ -99,7 +99,7 @@ def spark_session(
         raise
     try:
         spark.sparkContext.setLogLevel("ERROR")
-        _require(spark, with_delta)
+        require_connectors(spark, with_delta=with_delta)
         yield spark
     except BaseException:
         if is_interrupted():
@@ -108,6 +108,20 @@ def spark_session(
             spark.stop()
         raise
     spark.stop()
+
+
+@contextmanager
+def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
+    """A context after which these settings of the session are as they were before, also if they were not set."""
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
 
 
 def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
@@ -199,7 +213,7 @@ def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
     return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}
 
 
-def _require(spark: SparkSession, with_delta: bool) -> None:
+def require_connectors(spark: SparkSession, *, with_delta: bool) -> None:
     """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`."""
     _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
     if not with_delta:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.connectors.spark.answers import judged_answers
 from postdate.connectors.spark.by_origin import ORIGIN, PARTITION
+from postdate.connectors.spark.caching import cached
 from postdate.connectors.spark.claims import judged_moves, unfounded_ends
 from postdate.connectors.spark.fate_rows import fate_rows, odd_fate_rows
 from postdate.connectors.spark.judge import is_in_range, judge
@@ -40,8 +40,8 @@ class Judged:
 
     def forget(self) -> None:
         """Releases cached rows; after that, the rows would be computed again."""
-        for cached in self.kept:
-            cached.unpersist()
+        for one in self.kept:
+            one.unpersist()
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ def split(
     even_asked = less(asked, spans.of_requests(odd_ones)) if odd_count else asked
     even_fates, even_messages = (even(rows, odd) if odd_count else rows for rows in (fates, history.messages))
     folded = (even_asked, spans.of_fates(even_fates), spans.of_records(even_messages, how.targets))
-    sums = _kept(spans.together(*folded, how.targets))
+    sums = cached(spans.together(*folded, how.targets))
     is_whole = F.col("is_whole")
     is_broken = ~is_whole & F.col("topic").isNotNull()
     broken = sums.where(is_broken)
@@ -193,7 +193,7 @@ def _with(rows: DataFrame, odd: DataFrame, count: int) -> DataFrame:
 def judged_each(history: History, how: Sifting) -> Judged:
     """The same with a row for each origin."""
     sides = history.sides()
-    asked = _kept(asked_rows(sides.requests))
+    asked = cached(asked_rows(sides.requests))
     judged = judged_sides(asked, sides, how)
     return replace(judged, kept=(asked, *judged.kept))
 
@@ -204,7 +204,7 @@ def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None 
     Plain origins pass the sieve; the others are read again and judged by the rules. If `sides` are only a part `of` a
     history, causes are searched in the whole.
     """
-    marks = _kept(
+    marks = cached(
         sieved(
             *(asked, sides, how.partitions, how.targets),
             overdue_before_ms=how.snapshot_ms - how.slack_ms,
@@ -227,12 +227,12 @@ def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None 
     if few:
         around = narrowed(around, near, has_records=found["records"] > 0)
         judged = _judged(around, around, how, kept)
-        judged = _kept(judged.join(F.broadcast(left), list(ORIGIN), "left_semi"))
+        judged = cached(judged.join(F.broadcast(left), list(ORIGIN), "left_semi"))
         return Judged(plain.unionByName(judged), (*kept, judged))
     judged = _judged(sides, around, how, kept)
     if of is not None:
         judged = judged.join(marks.select(*ORIGIN), list(ORIGIN), "left_semi")
-    judged = _kept(judged)
+    judged = cached(judged)
     return Judged(judged, (*kept, judged))
 
 
@@ -246,7 +246,7 @@ class Caused:
 
 def caused(around: Sides, how: Sifting) -> Caused:
     """The causes in the origins `around`."""
-    known = _kept(known_rows(around.requests, around.fates, around.answers, how.partitions))
+    known = cached(known_rows(around.requests, around.fates, around.answers, how.partitions))
     causes = [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
     causes += [judged_answers(known)] if how.has_answers else []
     causes += [unanswered_ends(known, how.verdicts)] if how.verdicts != "none" else []
@@ -263,7 +263,3 @@ def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) ->
         snapshot_ms=how.snapshot_ms,
         slack_ms=how.slack_ms,
     )
-
-
-def _kept(rows: DataFrame) -> DataFrame:
-    return rows.persist(StorageLevel.MEMORY_AND_DISK)

@@ -8,8 +8,7 @@ a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -18,6 +17,7 @@ from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.cluster import Partition
 from postdate.connectors.spark.digests import has, present
 from postdate.connectors.spark.limits import TASK_RECORDS_MIN, TASKS_PER_CORE
+from postdate.connectors.spark.session import restored_settings
 from postdate.connectors.spark.small_tables import small_table
 from postdate.connectors.wire import headers as names
 
@@ -54,7 +54,9 @@ def read_records(
         .option("includeHeaders", "true")
         .option("failOnDataLoss", "true")
     )
-    with _newer_reader(spark):
+    with restored_settings(spark, _OLDER_READERS):
+        older = str(spark.conf.get(_OLDER_READERS)).split(",")
+        spark.conf.set(_OLDER_READERS, ",".join(name for name in older if name.strip() != "kafka"))
         records = reader.load()
     return records.select("topic", "partition", "offset", "timestamp", "timestampType", "key", "value", "headers")
 
@@ -74,17 +76,6 @@ def broker_times(spark: SparkSession, ranges: Iterable[Range], properties: Mappi
     first = F.min_by(F.unix_millis("timestamp"), "offset")
     rows = stamped.groupBy("topic", "partition").agg(first.alias("at_ms")).collect()
     return {Partition(row["topic"], row["partition"]): row["at_ms"] for row in rows}
-
-
-@contextmanager
-def _newer_reader(spark: SparkSession) -> Iterator[None]:
-    """A context in which DataFrames use the newer reader."""
-    older = str(spark.conf.get(_OLDER_READERS))
-    spark.conf.set(_OLDER_READERS, ",".join(name for name in older.split(",") if name.strip() != "kafka"))
-    try:
-        yield
-    finally:
-        spark.conf.set(_OLDER_READERS, older)
 
 
 def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:

@@ -1,0 +1,136 @@
+"""The audit as a function. Goal: a notebook gets what the command says, and its session is as it was before.
+
+Method: topics written by hand, and the example of docs/audit.md run as it is printed, but for the addresses and the
+path. The session has another time zone, a cached table and a view; its settings, views and cached tables are compared
+before and after, and after an audit that fails in the middle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from postdate.connectors.spark import audit
+from postdate.connectors.spark.audit_state import StateStore
+from postdate.connectors.spark.errors import CannotRun, JobUsageError
+from postdate.connectors.spark.output import as_json
+from support.bed import Bed, new_bed
+from support.broker import RunningBroker
+from support.forged import Forged
+
+_DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
+_QUICK: dict[str, Any] = {"slack_ms": 1_000, "settle_ms": 1_000}
+
+
+@pytest.fixture(scope="module")
+def bed(broker: RunningBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bed]:
+    with new_bed(broker.bootstrap_servers, tmp_path_factory.mktemp("notebook")) as made:
+        yield made
+
+
+def example(bed: Bed, forged: Forged, state: Path) -> str:
+    """The example of the document with the addresses of the test."""
+    (text,) = re.findall(r"(?s)```python\n(.*?)```", _DOCUMENT.read_text(encoding="utf-8"))
+    places = {"localhost:9092": bed.bootstrap, "postdate.requests": forged.requests, "/var/lib/postdate-audit": state}
+    for printed, real in places.items():
+        assert text.count(f'"{printed}"') == 1
+        text = text.replace(f'"{printed}"', f'"{real}"')
+    return str(text)
+
+
+def described(spark: SparkSession) -> tuple[object, ...]:
+    """What a person could have set up in the session, but for cached tables."""
+    settings = {row["key"]: row["value"] for row in spark.sql("SET").collect()}
+    return settings, sorted(row["tableName"] for row in spark.sql("SHOW TABLES").collect())
+
+
+def has_cached(spark: SparkSession) -> bool:
+    session: Any = spark._jsparkSession
+    return not session.sharedState().cacheManager().isEmpty()
+
+
+@contextmanager
+def untouched(spark: SparkSession) -> Iterator[None]:
+    """A context that leaves a session with things of its owner as it is."""
+    spark.catalog.clearCache()
+    zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    mine = spark.range(7).cache()
+    mine.createOrReplaceTempView("mine")
+    assert mine.count() == 7
+    try:
+        before = described(spark)
+        yield
+        assert described(spark) == before
+        assert mine.storageLevel.useMemory
+        mine.unpersist()
+        assert not has_cached(spark), "only the owner's table was cached"
+    finally:
+        spark.catalog.dropTempView("mine")
+        spark.conf.set("spark.sql.session.timeZone", zone)
+
+
+@pytest.mark.timeout(900)
+def test_the_example_runs_as_printed(
+    bed: Bed, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = Forged.on(bed)
+    for number in range(5):
+        forged.sound(key=b"k%d" % number)
+    twice = forged.sound()
+    forged.deliver(twice)
+    lost = forged.ask()
+    namespace: dict[str, Any] = {"spark": spark}
+    with untouched(spark):
+        exec(example(bed, forged, tmp_path / "state"), namespace)  # noqa: S102 - the document's own code
+        shown = capsys.readouterr().out
+        result: audit.AuditResult = namespace["result"]
+        assert {row["verdict"] for row in result.violations.collect()} == {"duplicate", "missing"}
+        verdicts = {row["offset"]: row["verdicts"] for row in result.origins.collect()}
+    assert shown.startswith("4 5 {} {'p50': ")
+    assert f"{forged.target}|" in shown, "the late messages by target"
+    assert "duplicate" in shown
+    assert verdicts == {**{offset: ["delivered"] for offset in range(5)}, twice: ["duplicate"], lost: ["missing"]}
+    told = forged.audited(capsys, state=str(tmp_path / "state of the command"))
+    for name in ("exit", "counts", "outcomes", "lateness_ms", "violations"):
+        assert as_json(result.outcome)[name] == told[name], name
+
+
+@pytest.mark.timeout(900)
+def test_a_second_run_judges_what_is_new_and_a_failed_one_leaves_nothing(
+    bed: Bed, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    metrics = tmp_path / "audit.prom"
+    forged.sound()
+    first = audit.run(spark, bed.bootstrap, forged.requests, state=state, **_QUICK)
+    assert (first.outcome.exit_code, first.outcome.outcomes.verified) == (0, 1)
+    forged.sound()
+
+    def fails(*_: object) -> int:
+        raise CannotRun("no more")
+
+    with monkeypatch.context() as patched, untouched(spark):
+        patched.setattr(StateStore, "open_violations", fails)
+        with pytest.raises(CannotRun, match="no more"):
+            audit.run(spark, bed.bootstrap, [forged.requests], state=state, **_QUICK)
+    bounds = {"fail_on_lateness": ["max=1s"], "openmetrics": str(metrics)}
+    second = audit.run(spark, bed.bootstrap, [forged.requests], state=state, **bounds, **_QUICK)
+    assert (second.outcome.exit_code, second.outcome.outcomes.verified) == (3, 1)
+    assert second.outcome.state is not None
+    assert second.outcome.state.run == 2
+    assert second.origins.count() == 2
+    assert 'postdate_audit_run{topic="' in metrics.read_text()
+
+
+def test_options_that_make_no_sense_are_refused(spark: SparkSession) -> None:
+    with pytest.raises(JobUsageError, match="With a state all that is new is audited"):
+        audit.run(spark, "b:1", ["r"], state="s", to_ms=5)
+    with pytest.raises(TypeError, match="slak_ms"):
+        audit.run(spark, "b:1", ["r"], state="s", slak_ms=5)
