@@ -8,18 +8,16 @@ what it did with the topics. The test moves the page's clock where a refresh mus
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, Route, ViewportSize, expect
+from playwright.sync_api import Page, Route, expect
 
 from postdate.connectors.wire.headers import AT, ID, TOPIC
 from support.bed import Bed
-from support.browser import browser_page
+from support.browser import DESK, PHONE, browser_page, check_layout, picture
 from support.http_steps import Client, free_port
 from support.oracle import Sent
 from support.sidecars import wait_until
@@ -29,9 +27,6 @@ _EVIL = b"<img src=x onerror=document.title='evil'>"
 _HALF_AN_HOUR_MS = 1_800_000
 #: What the page waits for between two refreshes.
 _REFRESH_MS = 3_000
-_PHONE, _DESK = ViewportSize(width=390, height=900), ViewportSize(width=1280, height=900)
-#: Where to put pictures of the page for a person to look at; none are taken without it.
-_PICTURES = os.environ.get("POSTDATE_TEST_PICTURES", "")
 
 
 @pytest.fixture
@@ -75,26 +70,6 @@ def find(page: Page, what: str, shows: str) -> None:
     expect(page.locator("#found")).to_contain_text(shows)
 
 
-def picture(page: Page, name: str) -> None:
-    if _PICTURES:
-        page.screenshot(path=Path(_PICTURES) / f"page-{name}.png", full_page=True)
-
-
-def rgb_sum(page: Page, name: str) -> int:
-    """How light a colour of the body is: the sum of red, green and blue."""
-    colour = str(page.locator("body").evaluate("(body, name) => getComputedStyle(body)[name]", name))
-    return sum(int(part) for part in re.findall(r"\d+", colour)[:3])
-
-
-def check_layout(page: Page, size: ViewportSize, scheme: str) -> None:
-    """Nothing sticks out on a screen of this size; text and ground differ in the scheme."""
-    page.set_viewport_size(size)
-    page.emulate_media(color_scheme="light" if scheme == "light" else "dark")
-    assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
-    assert (rgb_sum(page, "backgroundColor") > rgb_sum(page, "color")) == (scheme == "light")
-    picture(page, f"{size['width']}-{scheme}")
-
-
 def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     clients = start(bed)
     now_ms = int(time.time() * 1000)
@@ -102,7 +77,7 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     sent = send(bed, 30, now_ms + _HALF_AN_HOUR_MS, 20_000, "order")
     bed.wait_for_ends(len(early))
     wait_until(lambda: clients[0].get("/api/v1/pending/count").json["count"] == len(sent), "everything is held")
-    page.set_viewport_size(_DESK)
+    page.set_viewport_size(DESK)
     page.goto(f"http://127.0.0.1:{clients[0].port}/")
     expect(page.locator("#pending")).to_have_text("31")
     expect(page.locator("#load")).to_have_attribute("data-total", "31")
@@ -116,18 +91,18 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     find(page, _EVIL.decode(), "onerror")
     expect(page.locator("#found img")).to_have_count(0)
     find(page, "order-4", sent[4].origin.decode())
-    for size in (_PHONE, _DESK):
+    for size in (PHONE, DESK):
         for scheme in ("dark", "light"):
-            check_layout(page, size, scheme)
+            check_layout(page, size, scheme, "page")
 
     change, token = page.locator("#change-dialog"), page.locator("#token-dialog")
     page.get_by_role("button", name="Cancel", exact=True).click()
     change.get_by_role("button", name="No").click()
     expect(change).to_be_hidden()
-    page.set_viewport_size(_PHONE)
+    page.set_viewport_size(PHONE)
     page.get_by_role("button", name="Cancel", exact=True).click()
     expect(change).to_be_visible()
-    picture(page, "390-question")
+    picture(page, "page-390-question")
     change.get_by_role("button", name="Cancel it").click()
     token.get_by_label("bearer token").fill(_TOKEN)
     token.get_by_role("button", name="Use it").click()

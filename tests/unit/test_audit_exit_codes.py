@@ -99,7 +99,9 @@ def test_a_bad_bound_is_refused_with_the_right_form(text: str, capsys: pytest.Ca
     assert remedy in called.stderr
 
 
-@pytest.mark.parametrize("option", [{"html": "f"}, {"openmetrics": "f"}, {"fail_on_lateness": ("p99=1s",)}])
+@pytest.mark.parametrize(
+    "option", [{"html": "f"}, {"openmetrics": "f"}, {"fail_on_lateness": ("p99=1s",)}, {"trend": True}]
+)
 def test_an_audit_that_follows_refuses_what_is_for_a_single_run(option: dict[str, object]) -> None:
     audit = AuditOptions("b:1", state="state", **option)  # type: ignore[arg-type]
     with pytest.raises(JobUsageError, match="is for a single run, not for --follow"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 from dataclasses import replace
+from datetime import date, timedelta
 from html.parser import HTMLParser
 
 import pytest
@@ -18,6 +19,7 @@ from postdate.connectors.spark.bounds import Range
 from postdate.connectors.spark.bulk_load import Load, Step
 from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
 from postdate.connectors.spark.cluster import Partition
+from postdate.connectors.spark.lateness_trend import TrendDay
 from postdate.connectors.spark.output import Outcome, as_json, write_outcome
 from postdate.connectors.spark.page import page, spelled_length, table
 from postdate.connectors.spark.report_output import ReportOutcome
@@ -106,6 +108,44 @@ def test_an_audit_that_did_not_look_at_the_order_says_so() -> None:
         assert (said in text.getvalue(), said in read(audit_page(one, picture)).texts) == (not checked, not checked)
 
 
+def trend() -> tuple[TrendDay, ...]:
+    figures = {"p50": 4, "p90": 9, "p99": 1_500, "p99_9": 2_000, "max": 90_000}
+    start = date(2026, 10, 25)
+    days = [TrendDay(start + timedelta(days=n), 1_000 + n, {k: v + n for k, v in figures.items()}) for n in range(30)]
+    return (*days[:12], TrendDay(days[12].day), *days[13:])
+
+
+def test_the_lateness_by_day_is_a_chart_and_a_table() -> None:
+    with_trend = replace(audit_outcome(), trend=trend())
+    empty = AuditPicture(tuple([0] * len(LATENESS_EDGES_MS)), 1_000, ())
+    found = read(audit_page(with_trend, empty))
+    text = " ".join(found.texts)
+    assert found.tags.count("svg") == 2
+    assert "2026-11-05: p99 ms 1,511" in text
+    assert "2026-11-06: p99" not in text, "a day without deliveries has no point"
+    assert "2026-11-06 0" in " ".join(text.split())
+    assert text.count("2026-11-23") == 4, "three points and a line of the table"
+    assert "Lateness by day" not in audit_page(audit_outcome(), empty)
+
+
+def test_the_lateness_by_day_is_a_table_of_the_text_and_a_list_of_the_json() -> None:
+    with_trend = replace(audit_outcome(), trend=trend())
+    stream = io.StringIO()
+    write_outcome(with_trend, "text", stream)
+    lines = stream.getvalue().splitlines()
+    (place,) = [number for number, line in enumerate(lines) if line.startswith("Lateness by day of the due time (UTC)")]
+    assert lines[place + 1].split() == ["day", "delivered", "p50", "p90", "p99", "p99.9", "max"]
+    assert lines[place + 2].split() == ["2026-10-25", "1,000", "4", "9", "1,500", "2,000", "90,000"]
+    assert lines[place + 14].split() == ["2026-11-06", "0"]
+    assert lines[place + 31].split()[0] == "2026-11-23"
+    assert len({len(line) for line in lines[place + 1 : place + 32]} - {len(lines[place + 14])}) == 1, "aligned"
+    told = as_json(with_trend)["trend"]
+    assert told[0] == {"day": "2026-10-25", "delivered": 1_000, "lateness_ms": trend()[0].lateness_ms}
+    assert told[12] == {"day": "2026-11-06", "delivered": 0, "lateness_ms": None}
+    assert len(told) == 30
+    assert as_json(audit_outcome())["trend"] is None
+
+
 def test_a_report_says_all_of_it() -> None:
     steps = (Step(10 * _HOUR, 5, 500), Step(11 * _HOUR, 7, 900))
     spread = {"p50": 1, "p90": 2, "p99": 3, "p99_9": 4, "max": 5_000}
@@ -149,7 +189,9 @@ def test_a_line_is_to_scale_and_named() -> None:
     assert len(heights) == 5
     assert heights[2] == pytest.approx((heights[0] + heights[1]) / 2, abs=0.2)
     assert "<title>10:00: one 400</title>" in drawn
-    assert drawn.count("<path") == 2
+    one, two = re.findall(r'<path [^>]*d="([^"]*)"', drawn)
+    assert (one.count("M"), one.count("L")) == (2, 0), "a place without a value interrupts the line"
+    assert (two.count("M"), two.count("L")) == (1, 2)
 
 
 def test_text_is_text() -> None:

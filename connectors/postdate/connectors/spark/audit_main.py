@@ -47,6 +47,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--openmetrics", metavar="FILE", help="write the figures as OpenMetrics text")
     parser.add_argument("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last")
     parser.add_argument("--keep-days", dest="keep_days", type=int, metavar="N", help="how long closed rows stay there")
+    parser.add_argument("--trend", action="store_true", help="tell the lateness by day, with --state")
+    parser.add_argument("--trend-days", type=int, metavar="N", help="how many days")
     parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
     parser.add_argument("--every", dest="every_ms", type=duration, metavar="DURATION", help="a step; default: 10s")
     parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")

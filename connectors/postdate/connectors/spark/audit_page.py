@@ -5,7 +5,15 @@ from __future__ import annotations
 from postdate.connectors.spark.audit_picture import LATENESS_EDGES_MS, AuditPicture
 from postdate.connectors.spark.charts import Bar, Line, bar_chart, line_chart
 from postdate.connectors.spark.lateness import spelled_figure
-from postdate.connectors.spark.output import MEANINGS, Outcome, closing_lines, shown_verdicts
+from postdate.connectors.spark.output import (
+    MEANINGS,
+    TREND_COLUMNS,
+    TREND_HEADING,
+    Outcome,
+    closing_lines,
+    shown_verdicts,
+    trend_rows,
+)
 from postdate.connectors.spark.page import (
     figures,
     page,
@@ -35,6 +43,7 @@ def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
             *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing_lines(outcome)),
             section("Verdicts", _verdicts(outcome)),
             section("Lateness of deliveries", _histogram(picture)),
+            *([section(TREND_HEADING, *_trend(outcome))] if outcome.trend is not None else []),
             section("Over time", *_over_time(picture)),
             section("Samples", _samples(outcome)),
             section("What was read", _ranges(outcome)),
@@ -64,6 +73,18 @@ def _histogram(picture: AuditPicture) -> str:
     while bars and not bars[-1].value:
         bars.pop()
     return bar_chart(bars, "how many messages were late by how much")
+
+
+def _trend(outcome: Outcome) -> list[str]:
+    days = outcome.trend or ()
+    places = [one.day.isoformat() for one in days]
+
+    def chart(*names: str) -> str:
+        lines = [Line(f"{name} ms", [one.lateness_ms.get(name) for one in days]) for name in names]
+        return line_chart(places, lines, f"{' and '.join(names)} of the lateness by day")
+
+    # The maximum has a chart of its own: beside it the percentiles would lie on the axis.
+    return [chart("p50", "p99"), chart("max"), table(TREND_COLUMNS, trend_rows(outcome))]
 
 
 def _over_time(picture: AuditPicture) -> list[str]:

@@ -70,7 +70,10 @@ def line_chart(places: Sequence[str], lines: Sequence[Line], what: str) -> str:
             for place, value in enumerate(line.values)
             if value is not None
         ]
-        path = " ".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y, _, _) in enumerate(points))
+        begins = [
+            not place or line.values[place - 1] is None for place, one in enumerate(line.values) if one is not None
+        ]
+        path = " ".join(f"{'M' if new else 'L'}{x:.1f} {y:.1f}" for new, (x, y, *_) in zip(begins, points, strict=True))
         marks.append(f'<path class="line{number}" d="{path}"/>')
         marks += [
             f'<circle class="series{number}" cx="{x:.1f}" cy="{y:.1f}" r="{3 if len(points) <= 60 else 1.5}">'
@@ -86,7 +89,10 @@ def line_chart(places: Sequence[str], lines: Sequence[Line], what: str) -> str:
 
 def _framed(marks: Sequence[str], what: str) -> str:
     inner = "\n".join(marks)
-    return f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(what, quote=True)}">\n{inner}\n</svg>'
+    drawn = (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(what, quote=True)}">\n{inner}\n</svg>'
+    )
+    return f'<div class="scroll">{drawn}</div>'
 
 
 def _nothing() -> str:

@@ -60,7 +60,7 @@ class FollowOptions:
     def __post_init__(self) -> None:
         if self.audit.state is None:
             raise JobUsageError("An audit that follows needs --state: from there it goes on.")
-        for name in ("html", "openmetrics", "fail_on_lateness"):
+        for name in ("html", "openmetrics", "fail_on_lateness", "trend"):
             if getattr(self.audit, name):
                 raise JobUsageError(f"--{name.replace('_', '-')} is for a single run, not for --follow.")
         if self.every_ms < 0 or (self.steps is not None and self.steps < 1):

@@ -47,6 +47,7 @@ from postdate.connectors.spark.folded_judging import found_of, is_bare, judged_f
 from postdate.connectors.spark.fresh_order import overtaken_since
 from postdate.connectors.spark.fresh_ranges import by_partition, since, since_effects, without_renewed
 from postdate.connectors.spark.history import Causes, Effects, fix_causes, log_ranges, partition_table, target_table
+from postdate.connectors.spark.lateness_trend import TrendDay, lateness_trend
 from postdate.connectors.spark.limits import SPANS_ROWS_MIN
 from postdate.connectors.spark.options import AuditOptions
 from postdate.connectors.spark.origins import (
@@ -308,12 +309,14 @@ def audit_since(
     read = _Reading.of(steps, state)
     if state.run and not read.has_new and not _needs_look(store, read.snapshot_ms - options.slack_ms):
         outcome = _idle(read, store, options, began_s)
+        outcome = replace(outcome, trend=_trend(steps, store.origins_of(state), read.snapshot_ms))
         tell(outcome)
     else:
         earlier = store.origins_of(state) if state.run else None
         overtaken = overtaken_since(steps, read.history, read.spans, read.partitions, earlier)
         read = replace(read, history=replace(read.history, overtaken=overtaken))
         found, grown, outcome = _judged(steps, store, read, began_s)
+        outcome = replace(outcome, trend=_trend(steps, store.origins(), read.snapshot_ms))
         tell(outcome)
         summary = outcome.summary
         told = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
@@ -322,6 +325,15 @@ def audit_since(
         found.forget()
     read.forget()
     return outcome, state
+
+
+def _trend(steps: AuditSteps, origins: DataFrame, snapshot_ms: int) -> tuple[TrendDay, ...] | None:
+    """The lateness by day, of these rows of the state; None if nobody wants it."""
+    options = steps.options
+    if not (options.trend or options.html):
+        return None
+    with steps.reporter.working(steps.spark, "computing the lateness by day"):
+        return lateness_trend(origins, datetime.fromtimestamp(snapshot_ms / 1_000, UTC).date(), options.trend_days)
 
 
 def _judged(

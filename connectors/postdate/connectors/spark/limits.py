@@ -116,6 +116,10 @@ SPANS_ROWS_MIN: Final = 50_000
 # Days after its due time for which a closed row stays in a state.
 KEEP_DAYS_DEFAULT: Final = 90
 
+# Days of the lateness by day, and the most that are shown: each is a line of a table that a person reads.
+TREND_DAYS_DEFAULT: Final = 30
+TREND_DAYS_MAX: Final = 366
+
 # Time between two steps of an audit that follows, and how many may fail in a row: a broker restarts meanwhile.
 STEP_MS_DEFAULT: Final = 10_000
 STEPS_FAILED_MAX: Final = 30

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from postdate.connectors.spark.errors import JobUsageError
 from postdate.connectors.spark.job_options import TopicsOptions, require_shown
 from postdate.connectors.spark.lateness import LatenessBound, parse_bound
-from postdate.connectors.spark.limits import KEEP_DAYS_DEFAULT, SAMPLES_DEFAULT, SAMPLES_MAX, SLACK_MS_DEFAULT
+from postdate.connectors.spark.limits import (
+    KEEP_DAYS_DEFAULT,
+    SAMPLES_DEFAULT,
+    SAMPLES_MAX,
+    SLACK_MS_DEFAULT,
+    TREND_DAYS_DEFAULT,
+    TREND_DAYS_MAX,
+)
 from postdate.connectors.spark.unanswered import MODES, Mode
 
 
@@ -21,7 +28,8 @@ class AuditOptions(TopicsOptions):
     everything that is new since the last one. The tables keep closed rows for `keep_days`. `html` is a file or URL for
     the page, `openmetrics` one for the figures. `count_aborted` reads the targets a second time to count records of
     aborted transactions. `strict`: the audit fails if it left something unverified. `fail_on_lateness`: it fails if a
-    figure of the lateness is above its bound; each is a text such as `p99=250ms`.
+    figure of the lateness is above its bound; each is a text such as `p99=250ms`. `trend`: with a state, also the
+    lateness by day of the last `trend_days`; a page has it in any case.
     """
 
     targets: tuple[str, ...] = ()
@@ -37,6 +45,8 @@ class AuditOptions(TopicsOptions):
     openmetrics: str | None = None
     strict: bool = False
     fail_on_lateness: tuple[str, ...] = ()
+    trend: bool = False
+    trend_days: int = TREND_DAYS_DEFAULT
 
     @property
     def lateness_bounds(self) -> tuple[LatenessBound, ...]:
@@ -56,6 +66,10 @@ class AuditOptions(TopicsOptions):
             raise JobUsageError("The window is empty: its beginning does not lie before its end.")
         if self.state is not None and (self.targets or self.count_aborted or self.from_ms or self.to_ms):
             raise JobUsageError("With a state all that is new is audited: no window, no targets.")
+        if self.trend and self.state is None:
+            raise JobUsageError("The trend of the lateness is read from a state: name one with --state.")
+        if not 1 <= self.trend_days <= TREND_DAYS_MAX:
+            raise JobUsageError(f"The trend shows between 1 and {TREND_DAYS_MAX} days, not {self.trend_days}.")
         if self.keep_days < 1:
             raise JobUsageError("Closed rows are kept for at least one day.")
         if self.verdicts not in MODES:

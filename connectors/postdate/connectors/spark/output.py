@@ -8,15 +8,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any, Final, TextIO
 
 from rich.console import Console
 from rich.table import Table
 
 from postdate.connectors.spark.audit_picture import AuditPicture
 from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.lateness import Exceeded, LatenessBound, exceeded, spelled_figure
+from postdate.connectors.spark.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
+from postdate.connectors.spark.lateness_trend import TrendDay
 from postdate.connectors.spark.summary import Outcomes, Summary
+from postdate.connectors.spark.text_table import aligned_lines
 from postdate.connectors.spark.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 
 MEANINGS = {
@@ -48,6 +50,9 @@ MEANINGS = {
     "not-selected": "its target was not read",
     "overtaken": "as order, but late: its target may have failed",
 }
+
+TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"
+TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ class StateOutcome:
 class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
     data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
-    the order of messages was compared."""
+    the order of messages was compared. `trend`: the lateness by day; None if nobody wants it."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -110,6 +115,7 @@ class Outcome:
     strict: bool = False
     order_checked: bool = True
     lateness_bounds: tuple[LatenessBound, ...] = ()
+    trend: tuple[TrendDay, ...] | None = None
 
     @property
     def exceeded(self) -> tuple[Exceeded, ...]:
@@ -163,7 +169,10 @@ def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
     else:
         for verdict in shown_verdicts(outcome.summary):
             console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False)
-    for line in (*_lateness_lines(outcome.summary), *_sample_lines(outcome.summary), *closing_lines(outcome)):
+    summary = outcome.summary
+    trend = aligned_lines(TREND_HEADING, TREND_COLUMNS, trend_rows(outcome)) if outcome.trend else []
+    trend += [""] if trend else []
+    for line in (*_lateness_lines(summary), *trend, *_sample_lines(summary), *closing_lines(outcome)):
         console.print(line, markup=False)
 
 
@@ -185,6 +194,7 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "order_checked": outcome.order_checked,
         "lateness_ms": summary.lateness_ms or None,
         "lateness_exceeded": [vars(one) for one in outcome.exceeded],
+        "trend": _trend(outcome.trend) if outcome.trend is not None else None,
         "samples": {
             verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
             for verdict, found in summary.samples.items()
@@ -200,6 +210,20 @@ def as_json(outcome: Outcome) -> dict[str, Any]:
         "state": vars(outcome.state) if outcome.state is not None else None,
         "seconds": round(outcome.seconds, 1),
     }
+
+
+def trend_rows(outcome: Outcome) -> list[tuple[object, ...]]:
+    """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
+    return [
+        (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
+        for one in outcome.trend or ()
+    ]
+
+
+def _trend(days: Iterable[TrendDay]) -> list[dict[str, Any]]:
+    return [
+        {"day": one.day.isoformat(), "delivered": one.delivered, "lateness_ms": one.lateness_ms or None} for one in days
+    ]
 
 
 def _outcomes(found: Outcomes) -> dict[str, Any]:

@@ -27,8 +27,9 @@ p { margin: .4rem 0; } .faint, .nothing { color: var(--faint); }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .3rem .8rem .3rem 0; border-bottom: 1px solid var(--rule); vertical-align: top; }
 th { color: var(--faint); font-weight: 500; } td.number, th.number { text-align: right; }
-td { overflow-wrap: anywhere; } .bad { color: var(--bad); font-weight: 600; } .warn { color: var(--warn); }
-svg { display: block; width: 100%; height: auto; background: var(--panel); border-radius: .5rem; }
+td { overflow-wrap: anywhere; } td:first-child, .number { white-space: nowrap; }
+.bad { color: var(--bad); font-weight: 600; } .warn { color: var(--warn); }
+svg { display: block; width: 100%; min-width: 42rem; height: auto; background: var(--panel); border-radius: .5rem; }
 .grid { stroke: var(--rule); } .axis { fill: var(--faint); font-size: 12px; }
 .series1 { fill: var(--one); } .series2 { fill: var(--two); } .series3 { fill: var(--three); }
 .line1, .line2, .line3 { fill: none; stroke-width: 2; } .line1 { stroke: var(--one); } .line2 { stroke: var(--two); }

@@ -17,6 +17,7 @@ from postdate.connectors.spark.bulk_output import load_lines
 from postdate.connectors.spark.lateness import FIGURES, spelled_figure
 from postdate.connectors.spark.limits import ROWS_SHOWN
 from postdate.connectors.spark.page import spelled_instant, spelled_length
+from postdate.connectors.spark.text_table import aligned_lines
 
 Group = dict[str, Any]
 """One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `FIGURES`."""
@@ -110,11 +111,11 @@ def _lines(outcome: ReportOutcome) -> list[str]:
     lines += [f"  stored           {outcome.stored:>12,}"] if outcome.stored else []
     lines += load_lines(outcome.load, "load ahead")
     for by in ("hour", "target", "partition"):
-        lines += _aligned(f"ahead by {by}", (by, "messages", "bytes"), load_rows(outcome, by))
+        lines += aligned_lines(f"ahead by {by}", (by, "messages", "bytes"), load_rows(outcome, by), ROWS_SHOWN)
     for by in ("all", "hour", "target", "partition"):
         names = (by, "messages", *(spelled_figure(name) for name in FIGURES))
-        lines += _aligned(f"lateness in ms by {by}", names, lateness_rows(outcome, by))
-    lines += _aligned("latest", ("origin", "target", "due (UTC)", "late by ms"), late_rows(outcome))
+        lines += aligned_lines(f"lateness in ms by {by}", names, lateness_rows(outcome, by), ROWS_SHOWN)
+    lines += aligned_lines("latest", ("origin", "target", "due (UTC)", "late by ms"), late_rows(outcome), ROWS_SHOWN)
     lines += outcome.notes
     if outcome.written is not None:
         lines.append(f"the tables are in {outcome.written}")
@@ -125,22 +126,3 @@ def _lines(outcome: ReportOutcome) -> list[str]:
         "nothing was delivered" if worst is None else f"the latest message was late by {spelled_length(worst)}"
     )
     return lines
-
-
-def _aligned(heading: str, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    """A table in columns, names left-aligned and numbers right-aligned; rows beyond the limit are only counted."""
-    if not rows:
-        return []
-    shown = [[f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in row] for row in rows[:ROWS_SHOWN]]
-    widths = [max(len(cells[place]) for cells in (columns, *shown)) for place in range(len(columns))]
-    is_number = [isinstance(cell, int) for cell in rows[0]]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = (
-            cell.rjust(width) if number else cell.ljust(width)
-            for cell, width, number in zip(cells, widths, is_number, strict=True)
-        )
-        return "  " + "  ".join(padded).rstrip()
-
-    more = [f"  and {len(rows) - len(shown):,} more"] if len(rows) > len(shown) else []
-    return ["", f"{heading}:", line(columns), *(line(cells) for cells in shown), *more]

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.lateness import PERCENTILES
+from postdate.connectors.spark.lateness import FIGURES, PERCENTILES
 from postdate.connectors.spark.verdicts import INFORMATION, VERDICTS, VIOLATIONS
 
 
@@ -150,15 +150,21 @@ def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
     """By name, and `max`; empty without values. Cost: a hash table of the distinct values in each task."""
     if not lateness:
         return {}
+    return lateness_of(reduce(DataFrame.unionByName, lateness).agg(*lateness_columns()).collect()[0])
+
+
+def lateness_columns() -> tuple[Column, Column]:
+    """Aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
     shares = ", ".join(f"{share}D" for _, share in PERCENTILES)
     ranked = F.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY lateness_ms)")
-    found = reduce(DataFrame.unionByName, lateness).agg(ranked.alias("ranked"), F.max("lateness_ms").alias("max"))
-    row = found.collect()[0]
+    return ranked.alias("ranked"), F.max("lateness_ms").alias("max")
+
+
+def lateness_of(row: Row) -> dict[str, int]:
+    """The figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
     if row["max"] is None:
         return {}
-    return {name: int(value) for name, value in zip(dict(PERCENTILES), row["ranked"], strict=True)} | {
-        "max": row["max"]
-    }
+    return dict(zip(FIGURES, map(int, (*row["ranked"], row["max"])), strict=True))
 
 
 def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:

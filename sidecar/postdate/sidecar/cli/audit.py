@@ -54,6 +54,8 @@ def duration_ms(text: str) -> int:
 @click.option("--openmetrics", metavar="FILE", help="Write the figures as OpenMetrics text, for Prometheus.")
 @click.option("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last one.")
 @click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long closed rows stay there. [90]")
+@click.option("--trend", is_flag=True, help="Tell the lateness by day, with --state.")
+@click.option("--trend-days", type=int, metavar="N", help="How many days --trend and --html show. [30]")
 @click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
 @click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
 @click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
