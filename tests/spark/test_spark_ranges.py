@@ -167,7 +167,7 @@ def test_when_each_partition_of_a_target_is_known_to_exist() -> None:
     ]
     assert (known_ms(found), began_ms(found)) == ([_NOW - 9, _NOW - 5, _NOW - 5, NEVER_MS], _NOW - 9)
     found = [bounded(span, at_ms, _NOW) for span, at_ms in zip(cut, (_NOW - 9, None), strict=True)]
-    assert (known_ms(found), began_ms(found)) == ([_NOW - 9, NEVER_MS], -1)
+    assert (known_ms(found), began_ms(found)) == ([_NOW - _WEEK_MS] * 2, -1)
     assert began_ms(whole) == NEVER_MS, "nobody knows how young an empty topic is"
 
 

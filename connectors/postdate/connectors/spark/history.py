@@ -188,7 +188,7 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
         (
             *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
             *([span.lost_before_ms for span in spans], [span.capped_from_ms for span in spans]),
-            *(known_ms(spans), began_ms(spans), known_ms(spans)[0] if topic in effects.recreated else -1),
+            *(known_ms(spans), began_ms(spans), _exists_ms(spans) if topic in effects.recreated else -1),
         )
         for topic, spans in _by_topic(effects).items()
     ]
@@ -197,14 +197,21 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
 
 
 def known_ms(spans: list[Range]) -> list[int]:
-    """Since when each partition of a topic is known to exist: since it or a later partition is."""
-    known = [span.known_ms for span in spans]
+    """Since when each partition of a topic is known to exist: since it or a later partition is.
+
+    A partition that retention has emptied had records when the last of these were written.
+    """
+    known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
     return [min(known[number:]) for number in range(len(known))]
 
 
 def began_ms(spans: list[Range]) -> int:
     """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
-    return known_ms(spans)[0] if all(span.lost_before_ms < 0 for span in spans) else -1
+    return _exists_ms(spans) if all(span.lost_before_ms < 0 for span in spans) else -1
+
+
+def _exists_ms(spans: list[Range]) -> int:
+    return min(span.known_ms for span in spans)
 
 
 def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:
