@@ -106,3 +106,19 @@ def test_an_audit_that_follows_refuses_what_is_for_a_single_run(option: dict[str
     audit = AuditOptions("b:1", state="state", **option)  # type: ignore[arg-type]
     with pytest.raises(JobUsageError, match="is for a single run, not for --follow"):
         FollowOptions(audit)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["--trend"], "name one with --state"),
+        (["--state", "s", "--trend-days", "0"], "between 1 and 366 days"),
+        (["--state", "s", "--follow", "--openmetrics", "f"], "--openmetrics is for a single run"),
+    ],
+)
+def test_both_programs_pass_the_options_on(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert audit_main.main(["-b", "b:1", *given]) == 2
+    assert said in capsys.readouterr().err
+    called = CliRunner().invoke(postdate, ["audit", "-b", "b:1", *given])
+    assert (called.exit_code, called.stdout) == (2, "")
+    assert said in called.stderr
