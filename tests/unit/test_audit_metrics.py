@@ -13,7 +13,8 @@ from pathlib import Path
 import promql_parser
 import pytest
 import yaml
-from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
+from prometheus_client import Metric
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as read_older
 from prometheus_client.samples import Sample
 from promql_parser import VectorSelector
@@ -29,11 +30,15 @@ _DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
 _ENDED_MS = 1_795_258_284_250
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}
 _COUNTS = {**dict.fromkeys(VERDICTS, 0), "delivered": 90, "missing": 2, "duplicate": 1}
-_SUMMARY = Summary(95, _COUNTS, _LATE, {}, Outcomes(90, 3, {"capped": 2}))
+_SUMMARY = Summary(95, _COUNTS, _LATE, {}, Outcomes(90, 3, {"capped": 2}, 8))
 _SPAN = Range("requests", Partition("r", 0), 0, 0, 95, 95, False, -1)
 FOUND = Outcome(("r", 's"'), 0, None, None, _SUMMARY, (_SPAN,), state=StateOutcome("p", 7, 1, 2, 4, {}))
 
 Key = tuple[str, frozenset[tuple[str, str]]]
+
+
+def read_openmetrics(text: str) -> list[Metric]:
+    return [*text_string_to_metric_families(text)]  # type: ignore[no-untyped-call]
 
 
 def samples(text: str) -> list[Sample]:
@@ -52,7 +57,7 @@ def values(text: str) -> dict[str, float]:
 def test_all_figures_are_there_also_when_there_are_violations() -> None:
     found = values(audit_metrics(FOUND, _ENDED_MS))
     expected: dict[str, float] = {
-        "verified_requests": 90,
+        **{"verified_requests": 90, "pending_requests": 8},
         **{f"violations {verdict}": _COUNTS[verdict] for verdict in VIOLATIONS},
         **{f"unverifiable_requests {reason}": 0 for reason in (*INFORMATION, OUTSIDE_WINDOW)},
         "unverifiable_requests capped": 2,

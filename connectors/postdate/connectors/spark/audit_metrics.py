@@ -43,6 +43,7 @@ class _Metrics(Collector):
             *("violations", "Violations that this run found; a request with two counts twice."),
             *("verdict", {verdict: counts[verdict] for verdict in VIOLATIONS}),
         )
+        yield self._gauge("pending_requests", "Requests that had not ended: nothing to verify yet.", found.pending)
         yield self._gauges("unverifiable_requests", "Requests that this run could not verify.", "reason", reasons)
         yield self._gauge(
             "open_violations",
