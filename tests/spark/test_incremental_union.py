@@ -136,7 +136,7 @@ def test_a_partition_is_read_from_where_the_last_run_stopped() -> None:
     with pytest.raises(CannotRun, match="r was made anew"):
         without_renewed(state, {"r": "id-2"}, ["r"])
     renewed = without_renewed(state, {"r": "id-2"}, [])
-    assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, {"r"})
+    assert (renewed.next, renewed.known_ms, renewed.recreated) == ({}, {}, frozenset({"r"}))
     assert without_renewed(state, {"r": "id-1"}, ["r"]) == state
 
 

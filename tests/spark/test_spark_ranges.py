@@ -104,7 +104,7 @@ def test_a_timestamp_in_the_future_excuses_nothing() -> None:
 
 
 @pytest.mark.parametrize("window", [{}, {"from_ms": _NOW - 60_000}])
-def test_only_the_brokers_time_bounds_what_a_target_has_lost(window: dict[str, int]) -> None:
+def test_only_the_brokers_time_bounds_what_a_target_has_lost(window: dict[str, Any]) -> None:
     """Two partitions, one of which has lost records; the others were written with the times of old events."""
     kept = Kept(0, [[_NOW - 90_000, _NOW - 3_000]])
     (whole,) = kept.fixed(**window)
