@@ -1,11 +1,14 @@
 """Goal: a target that refuses every record, one that is slow and one that is deleted delay no other target.
 
-Method: ten healthy targets get the same traffic twice, without and then with three bad ones beside them, each of which
-gets as much as a healthy one: the broker refuses every record of the first (by a size limit that an ACL hides), a proxy
-passes on some 50 records a second for the second, and the third is deleted in the middle and created again. The
-lateness of the healthy ones in both is compared: p99, at their reader, without what other programs kept the processes
-from doing (`support/contention.py`). What was meant for the bad ones ends once, as promised.
-POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE make the run larger.
+Method: ten healthy targets get traffic beside three bad ones, each of which gets as much as a healthy one: the broker
+refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for the
+second, and the third is deleted in the middle and created again. A bad target can delay the others only by transactions
+that fail, so their share is judged, which does not depend on how busy the machine is. What was meant for the bad ones ends
+once, as promised.
+
+With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
+healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what
+other programs kept the processes from doing (`support/contention.py`).
 """
 
 from __future__ import annotations
@@ -26,18 +29,25 @@ from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from postdate.connectors.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
+from postdate.sidecar.counts import OUTCOMES
 from support.bed import Bed, new_bed
 from support.contention import Waits, Watch, watch_contention
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
+from support.http_steps import Client, free_port, value_of
 from support.oracle import Reader, Sent
 from support.patience import PATIENCE_S
 
-#: Long enough that the one stall that a deleted target may cost, half a second, is below 1 %.
-_SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "60"))
+_COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
+#: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.
+_SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "30"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 #: Times the undisturbed p99, which is the promise, and ms on top: p99 of so few messages is a single moment's.
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
 _BUDGET_MS = 5_000
+_TRANSACTIONS = "postdate_transactions_total"
+#: Of all transactions. Trials of bad targets get a quarter of the time, on a busy machine too, and take longer than others;
+#: without their pauses 45 % fail.
+_FAILED_SHARE_MAX = 0.2
 _HEALTHY = 10
 _BODY = b"x" * 200
 _ACLS = {
@@ -54,6 +64,7 @@ class _Play:
 
     bed: Bed
     broker: ProxiedBroker
+    client: Client
     requests: str
     healthy: list[str]
     refusing: str
@@ -63,11 +74,20 @@ class _Play:
     bad: list[Sent] = field(default_factory=list)
     good: list[Sent] = field(default_factory=list)
 
+    def disturb(self) -> list[Sent]:
+        """Requests for all targets, those for healthy ones returned; few of the transactions meanwhile fail."""
+        self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
+        before = self._transactions()
+        asked = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
+        counts = self._transactions() - before
+        print(f"transactions beside the bad targets: {dict(counts)}")
+        assert counts.total() - counts["committed"] <= _FAILED_SHARE_MAX * counts.total()
+        return asked
+
     def compare(self, watch: Watch) -> None:
         """Hold the p99 of the healthy targets with the bad ones beside them against that without."""
         quiet = self.ask(self.healthy, disturbed=False)
-        self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
-        disturbed = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
+        disturbed = self.disturb()
         waits = watch.most()
         quiet_ms, disturbed_ms = self._p99_ms(quiet, waits), self._p99_ms(disturbed, waits)
         assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
@@ -90,6 +110,11 @@ class _Play:
         if disturbed:
             _create(self.bed, self.deleted)
         return good
+
+    def _transactions(self) -> Counter[str]:
+        """How many transactions the sidecar has ended, by outcome."""
+        samples = self.client.samples()
+        return Counter({each: int(value_of(samples, _TRANSACTIONS, outcome=each)) for each in OUTCOMES})
 
     def _p99_ms(self, asked: list[Sent], waits: Waits) -> float:
         """How late these messages were at their reader, without what was spent waiting for others."""
@@ -148,12 +173,14 @@ def play(tmp_path: Path) -> Iterator[_Play]:
         _hide_settings(bed, refusing)
         slow, deleted = bed.new_target(), bed.new_target()
         sidecar = bed.new_sidecar(dispatch={"retry_budget_ms": _BUDGET_MS})
+        sidecar.http = {"port": free_port()}
         sidecar.bootstrap = broker.way(0)
         sidecar.start()
         sidecar.wait_for_shards(1)
         reader = bed.reader(*healthy)
         try:
-            yield _Play(bed, broker, requests, healthy, refusing, slow, deleted, reader)
+            client = Client(int(str(sidecar.http["port"])))
+            yield _Play(bed, broker, client, requests, healthy, refusing, slow, deleted, reader)
         finally:
             reader.close()
 
@@ -161,8 +188,11 @@ def play(tmp_path: Path) -> Iterator[_Play]:
 @pytest.mark.timeout(1_800 + 40 * _SECONDS)
 def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> None:
     play.ask(play.healthy, disturbed=False, seconds=5.0)  # to warm up
-    with watch_contention() as watch:
-        play.compare(watch)
+    if _COMPARES_TIMES:
+        with watch_contention() as watch:
+            play.compare(watch)
+    else:
+        play.disturb()
     play.broker.heal()
     play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * PATIENCE_S)
     letters = play.bed.reader(f"{play.requests}.dead-letters")

@@ -32,10 +32,16 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Each query is compared with each table that is still cached, and the plans of a thousand fill the memory."""
+    """After each test Spark and Delta forget its tables.
+
+    Spark compares each query with every table that is still cached. Delta keeps the latest snapshot of each table for an
+    hour, with the plans that read it; those of all tests fill a heap of 1 GB.
+    """
     yield
     if "spark" in request.fixturenames:
-        request.getfixturevalue("spark").catalog.clearCache()
+        spark = request.getfixturevalue("spark")
+        spark.catalog.clearCache()
+        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture(scope="session")

@@ -29,6 +29,9 @@ SMALL_SPARK: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.constraintPropagation.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.ui.retainedJobs": "10",
+    "spark.ui.retainedStages": "10",
 }
 
 

@@ -87,7 +87,7 @@ class TestJars:
         monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(tmp_path))
         with pytest.raises(DevBrokerFailed, match="holds no kafka"):
             kafka_libs()
-        (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+        (tmp_path / "kafka_2.13-4.2.1.jar").touch()
         assert kafka_libs() == tmp_path
 
     def test_a_failed_fetch_says_so_and_leaves_nothing_behind(
@@ -108,7 +108,7 @@ class TestJars:
         assert told
         assert "kafka_2.13" in str(failed.value)
         assert not list(cache_dir().glob("kafka-4*.jar"))
-        assert not (cache_dir() / "kafka-4.3.1").exists()
+        assert not (cache_dir() / "kafka-4.2.1").exists()
 
 
 class TestPort:
@@ -162,7 +162,7 @@ class TestInterruption:
 class TestDataDirectory:
     def test_a_broker_that_is_running_there_is_named(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         (tmp_path / "libs").mkdir()
-        (tmp_path / "libs" / "kafka_2.13-4.3.1.jar").touch()
+        (tmp_path / "libs" / "kafka_2.13-4.2.1.jar").touch()
         monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(tmp_path / "libs"))
         properties = str(tmp_path / "server.properties")
         idle = "import time; time.sleep(60)"
@@ -177,7 +177,7 @@ class TestNodeOfACluster:
     def test_it_has_no_settings_but_its_own_and_is_not_formatted_as_a_lone_node(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:
-        (tmp_path / "kafka_2.13-4.3.1.jar").touch()
+        (tmp_path / "kafka_2.13-4.2.1.jar").touch()
         _script(tmp_path, "java", f'echo \'version "17"\'; echo "$@" >> {tmp_path}/called')
         for name, value in (("POSTDATE_KAFKA_LIBS", str(tmp_path)), ("PATH", f"{tmp_path}:/usr/bin:/bin")):
             monkeypatch.setenv(name, value)
@@ -214,7 +214,7 @@ class TestSettings:
         assert f"KAFKA_CONTROLLER_QUORUM_VOTERS=1@localhost:{controller}" in command
 
 
-_PULLED = """4.3.1: Pulling from apache/kafka
+_PULLED = """4.2.1: Pulling from apache/kafka
 0a9a5dfd008f: Already exists
 4c1d2e3f5a6b: Pulling fs layer
 7d8e9f0a1b2c: Pulling fs layer

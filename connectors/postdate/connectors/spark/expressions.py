@@ -12,12 +12,15 @@ from pyspark.sql import functions as F
 
 Made = TypeVar("Made")
 
+_REMEMBERED_MAX = 16
+
 
 def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
     """Memoizes `make`, a function that creates columns only from its arguments.
 
     A column is a tree in the JVM, and each node costs a call to it. Without this, a step of a continuous audit spends
-    more time on building its columns than on computing them. Few different arguments; one thread at a time.
+    more time on building its columns than on computing them. A process that audits ever new topics forgets those of
+    before, since the bound is on the number of different arguments. One thread at a time.
     """
     made: dict[tuple[Hashable, ...], tuple[Any, Made]] = {}
 
@@ -25,6 +28,8 @@ def remembered(make: Callable[..., Made]) -> Callable[..., Made]:
     def found(*arguments: Hashable) -> Made:
         gateway = SparkContext._gateway  # columns are of the JVM in which they were made
         if arguments not in made or made[arguments][0] is not gateway:
+            if len(made) >= _REMEMBERED_MAX:
+                made.clear()
             made[arguments] = (gateway, make(*arguments))
         return made[arguments][1]
 
