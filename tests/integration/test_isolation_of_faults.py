@@ -1,10 +1,10 @@
 """Goal: a target that refuses every record, one that is slow and one that is deleted delay no other target.
 
 Method: ten healthy targets get traffic beside three bad ones, each of which gets as much as a healthy one: the broker
-refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for the
-second, and the third is deleted in the middle and created again. A bad target can delay the others only by transactions
-that fail, so their share is judged, which does not depend on how busy the machine is. What was meant for the bad ones ends
-once, as promised.
+refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for
+the second, and the third is deleted in the middle and created again. A bad target can delay the others only by
+transactions that fail, so their share is judged, which does not depend on how busy the machine is. What was meant for
+the bad ones ends once, as promised.
 
 With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
 healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what
@@ -45,8 +45,8 @@ _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
 _RATIO_MAX, _SLACK_MS = 1.5, 150.0
 _BUDGET_MS = 5_000
 _TRANSACTIONS = "postdate_transactions_total"
-#: Of all transactions. Trials of bad targets get a quarter of the time, on a busy machine too, and take longer than others;
-#: without their pauses 45 % fail.
+#: Of all transactions. Trials of bad targets get a quarter of the time, on a busy machine too, and take longer than
+#: others. Without their pauses 45 % fail.
 _FAILED_SHARE_MAX = 0.2
 _HEALTHY = 10
 _BODY = b"x" * 200

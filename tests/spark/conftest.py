@@ -34,8 +34,8 @@ def spark() -> Iterator[SparkSession]:
 def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test Spark and Delta forget its tables.
 
-    Spark compares each query with every table that is still cached. Delta keeps the latest snapshot of each table for an
-    hour, with the plans that read it; those of all tests fill a heap of 1 GB.
+    Spark compares each query with every table that is still cached. Delta keeps the latest snapshot of each table for
+    an hour, with the plans that read it; those of all tests fill a heap of 1 GB.
     """
     yield
     if "spark" in request.fixturenames:
