@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import Flags, load
 from postdate.sidecar.config_values import _SECRET

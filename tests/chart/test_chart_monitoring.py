@@ -16,12 +16,12 @@ import promql_parser
 import pytest
 from promql_parser import AggregateExpr, VectorSelector
 
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, STORED
-from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.counts import OUTCOMES, REQUEST_OUTCOMES
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import METRICS, Shape
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import FINAL, MOVED, STORED
+from postdate.wire.reasons import Reason
 from support.chart_documents import CHART
 from support.helm import NEEDED, RELEASE, Helm, Values, ci_values, merged, one
 

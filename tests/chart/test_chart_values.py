@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from postdate.connectors.kafka.settings import refuse
+from postdate.kafka.settings import refuse
 from postdate.sidecar.config_schema import REQUEST_TOPICS, leaves
 from postdate.sidecar.rate_rules import RateRules
 from support import tidy_docs

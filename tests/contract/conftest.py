@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.seam import Kafka
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import Kafka
+from postdate.kafka.settings import KafkaSettings
 from support.broker import RunningBroker
 from support.kafka_clock import now_s
+from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import Join, Member
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
-from postdate.connectors.kafka.seam import Isolation, Kafka, NewTopic, Partition, TopicInfo
+from postdate.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
+from postdate.kafka.seam import Isolation, Kafka, NewTopic, Partition, TopicInfo
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import append, new_topic, open_producer

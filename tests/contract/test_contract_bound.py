@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from postdate.connectors.kafka.seam import Kafka, OnDelivery, Partition
+from postdate.kafka.seam import Kafka, OnDelivery, Partition
 from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.clock import Clock, SystemClock
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer

@@ -9,8 +9,8 @@ import struct
 
 import pytest
 
-from postdate.connectors.kafka.errors import FatalClient, OffsetOutOfRange
-from postdate.connectors.kafka.seam import Headers, Isolation, Kafka, LogReader, Partition
+from postdate.kafka.errors import FatalClient, OffsetOutOfRange
+from postdate.kafka.seam import Headers, Isolation, Kafka, LogReader, Partition
 from support.kafka_clock import now_s
 from support.kafka_steps import (
     abort_values,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
-from postdate.connectors.kafka.seam import Isolation, Kafka, Partition
+from postdate.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
+from postdate.kafka.seam import Isolation, Kafka, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s, wall_ms
 from support.kafka_steps import (

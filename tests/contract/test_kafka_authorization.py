@@ -16,12 +16,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     ResourceType,
 )
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault
-from postdate.connectors.kafka.seam import Kafka, TopicInfo
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault
+from postdate.kafka.seam import Kafka, TopicInfo
+from postdate.kafka.settings import KafkaSettings
 from support.broker import local_broker, unique_name
+from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import new_topic, open_producer
 from support.patience import PATIENCE_S
 

@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port
-from postdate.connectors.kafka.dev.readiness import wait_until_ready
-from postdate.connectors.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka import limits
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
+from postdate.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.settings import KafkaSettings
+from postdate.tools.dev_broker.local import LocalBroker, free_port
+from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.broker import local_broker, unique_name
 from support.kafka_steps import (
     Member,
@@ -43,9 +43,9 @@ _PROMPT_S = 30.0
 #: Asks while the broker is paused, and goes on with the same client when it is told that the broker is back.
 _ASKING = """
 import sys
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import Unreachable
+from postdate.kafka.settings import KafkaSettings
 
 admin = ConfluentKafka(KafkaSettings(sys.argv[1], admin_timeout_s=1)).admin()
 try:

@@ -11,11 +11,11 @@ import time
 
 import pytest
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import RecordRejected
-from postdate.connectors.kafka.limits import MESSAGE_TIMEOUT_MS
-from postdate.connectors.kafka.seam import Partition, TransactionalProducer
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import RecordRejected
+from postdate.kafka.limits import MESSAGE_TIMEOUT_MS
+from postdate.kafka.seam import Partition, TransactionalProducer
+from postdate.kafka.settings import KafkaSettings
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import PRODUCE
 from support.kafka_steps import commit_until_settled, new_topic, open_producer, read_committed

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import time
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.settings import KafkaSettings
 from support.broker import RunningBroker, unique_name
 from support.kafka_steps import new_topic
 from support.patience import PATIENCE_S

@@ -7,9 +7,9 @@ tells an error that it has told before to nobody. Only the real implementation.
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import Partition
+from postdate.kafka.settings import KafkaSettings
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import END_TXN
 from support.kafka_steps import commit_values, new_topic, open_producer, read_committed

@@ -21,7 +21,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
     chart = tmp_path / "chart.html"
-    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "through", "scale", "steady 100/s"]
+    command = [sys.executable, "-m", "postdate.cli", "bench", "through", "scale", "steady 100/s"]
     command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
 
@@ -53,7 +53,7 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
 
 
 def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    command = [sys.executable, "-m", "postdate.sidecar.cli", "bench", "thru"]
+    command = [sys.executable, "-m", "postdate.cli", "bench", "thru"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=dict(os.environ))
     assert done.returncode == 2
     assert "no case begins with 'thru'; there are: intake, long, through, cancel, drain" in done.stderr

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from postdate.connectors.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
+from postdate.wire.headers import ACTION, AT, ID, ORIGIN, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Sent
 from support.rounds import LONGER, expect, first_kept

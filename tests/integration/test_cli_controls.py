@@ -11,8 +11,8 @@ import json
 
 import pytest
 
-from postdate.connectors.wire.headers import DUE
 from postdate.sidecar.errors import Exit
+from postdate.wire.headers import DUE
 from support.bed import Bed
 from support.command import call_postdate, run_postdate, said_by
 from support.oracle import Seen, gather

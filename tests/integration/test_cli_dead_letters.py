@@ -15,10 +15,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.connectors.wire.headers import ORIGIN, Headers
+from postdate.cli import postdate as program
 from postdate.sidecar import limits
-from postdate.sidecar.cli import postdate as program
 from postdate.sidecar.errors import Exit
+from postdate.wire.headers import ORIGIN, Headers
 from support.bed import Bed
 from support.broker import unique_name
 from support.command import said_by

@@ -20,22 +20,22 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.kafka.dev.local import free_port
-from postdate.connectors.kafka.seam import Admin, Isolation, Partition, Record
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.origins import parse_origin
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.cli import postdate
+from postdate.kafka.seam import Admin, Isolation, Partition, Record
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar import cluster
-from postdate.sidecar.cli import postdate
 from postdate.sidecar.cluster import admin_of, kafka_of
 from postdate.sidecar.config import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
+from postdate.tools.dev_broker.local import free_port
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import parse_origin
+from postdate.wire.topics import OwnTopics
 from support.broker import unique_name
 from support.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = [sys.executable, "-c", "from postdate.sidecar.cli import main; main()"]
+PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]
 
 
 def start_dev(*arguments: str) -> subprocess.Popen[str]:

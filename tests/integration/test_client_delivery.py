@@ -22,8 +22,8 @@ import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
 from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode_verdict
-from postdate.connectors.wire.headers import DUE, ID
-from postdate.connectors.wire.verdicts import encode_verdict
+from postdate.wire.headers import DUE, ID
+from postdate.wire.verdicts import encode_verdict
 from support.bed import Bed
 from support.patience import PATIENCE_S
 from support.sidecars import postdate

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.dev.local import free_port
-from postdate.connectors.kafka.seam import Isolation, Partition
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.headers import AT, ID, TOPIC
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
+from postdate.tools.dev_broker.local import free_port
+from postdate.wire.headers import AT, ID, TOPIC
 from support.bed import new_bed
 from support.command import start_postdate
 from support.containers import container_broker

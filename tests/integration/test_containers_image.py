@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from postdate.connectors.wire.headers import AT, DELAY, DUE, TOPIC, Headers
 from postdate.sidecar.errors import Exit
 from postdate.testing import NotDelivered
 from postdate.testing.container import PostdateContainer
+from postdate.wire.headers import AT, DELAY, DUE, TOPIC, Headers
 from support.bed import Bed, new_bed
 from support.broker import unique_name
 from support.containers import ContainerBroker, container_broker

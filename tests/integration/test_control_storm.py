@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from postdate.connectors.wire.dispatch_log import FINAL
-from postdate.connectors.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
-from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.dispatch_log import FINAL
+from postdate.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 from support.bed import Bed
 from support.oracle import Outcome, Sent, gather
 from support.patience import PATIENCE_S

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from postdate.connectors.wire.headers import (
+from postdate.wire.headers import (
     ACTION,
     AT,
     DEAD_DETAIL,
@@ -25,7 +25,7 @@ from postdate.connectors.wire.headers import (
     TOPIC,
     Headers,
 )
-from postdate.connectors.wire.reasons import Reason
+from postdate.wire.reasons import Reason
 from support.bed import Bed
 from support.broker import unique_name
 from support.oracle import Sent

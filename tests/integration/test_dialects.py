@@ -10,13 +10,13 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
-from postdate.connectors.wire.headers import DEAD_DETAIL, ID, Headers
-from postdate.connectors.wire.verdicts import Verdict, decode_verdict
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import NewTopic
+from postdate.kafka.settings import KafkaSettings
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED
+from postdate.wire.headers import DEAD_DETAIL, ID, Headers
+from postdate.wire.verdicts import Verdict, decode_verdict
 from support.bed import Bed
 from support.broker import unique_name
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example

@@ -16,10 +16,10 @@ from zoneinfo import ZoneInfo
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, REPLACED, decode_record
-from postdate.connectors.wire.headers import DUE, ID, ORIGIN
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.origins import parse_origin
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, REPLACED, decode_record
+from postdate.wire.headers import DUE, ID, ORIGIN
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.examples import run_example

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.wire.headers import AT, ID, TOPIC
-from postdate.sidecar.cli import postdate as program
+from postdate.cli import postdate as program
 from postdate.sidecar.errors import Exit
+from postdate.wire.headers import AT, ID, TOPIC
 from support.bed import Bed
 from support.http_steps import Client, free_port, value_of
 from support.oracle import Sent

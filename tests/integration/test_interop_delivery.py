@@ -20,7 +20,7 @@ from confluent_kafka import Message as Received
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.connectors.wire.headers import AT, DELAY, DUE, LEVEL, ORIGIN, TOPIC
+from postdate.wire.headers import AT, DELAY, DUE, LEVEL, ORIGIN, TOPIC
 from support.broker import RunningBroker, unique_name
 from support.foreign_clients import (
     Message,

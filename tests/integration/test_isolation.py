@@ -23,8 +23,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 
-from postdate.connectors.wire.headers import AT, DEAD_REASON, TOPIC, Headers
-from postdate.connectors.wire.reasons import Reason
+from postdate.wire.headers import AT, DEAD_REASON, TOPIC, Headers
+from postdate.wire.reasons import Reason
 from support.bed import Bed, new_bed
 from support.broker import local_broker, unique_name
 from support.contention import Waits, Watch, watch_contention

@@ -28,8 +28,8 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.connectors.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
 from postdate.sidecar.counts import OUTCOMES
+from postdate.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
 from support.bed import Bed, new_bed
 from support.contention import Waits, Watch, watch_contention
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker

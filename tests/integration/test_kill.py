@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Seen, Sent, overtaken
 from support.patience import PATIENCE_S

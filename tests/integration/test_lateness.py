@@ -14,7 +14,7 @@ import time
 
 import numpy as np
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.contention import watch_contention
 from support.oracle import Sent

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Sent
 

@@ -14,11 +14,11 @@ import time
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.wire.dispatch_log import STORED, decode_record
-from postdate.connectors.wire.headers import ACTION, AT, ID, TOPIC, Headers
-from postdate.connectors.wire.headers import ORIGIN as NAMED
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.stored import decode_stored, stored_offset
+from postdate.wire.dispatch_log import STORED, decode_record
+from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
+from postdate.wire.headers import ORIGIN as NAMED
+from postdate.wire.origins import format_origin
+from postdate.wire.stored import decode_stored, stored_offset
 from support.bed import Bed
 from support.oracle import Sent
 from support.patience import PATIENCE_S

@@ -11,9 +11,9 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from postdate.connectors.wire.dispatch_log import BEAT, DELIVERED, FATES
-from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES
+from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
 from support.bed import Bed
 from support.http_steps import Client, Samples, free_port, value_of
 from support.oracle import Outcome, Sent, gather

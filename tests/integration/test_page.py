@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from postdate.connectors.wire.headers import AT, ID, TOPIC
+from postdate.wire.headers import AT, ID, TOPIC
 from support.bed import Bed
 from support.browser import DESK, PHONE, browser_page, check_layout, picture
 from support.http_steps import Client, free_port

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import time
 
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Seen, Sent
 from support.sidecars import Sidecar

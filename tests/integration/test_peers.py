@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.wire.headers import AT, ID, TOPIC
-from postdate.sidecar.cli import postdate as program
+from postdate.cli import postdate as program
+from postdate.wire.headers import AT, ID, TOPIC
 from support.bed import Bed
 from support.certificates import Authority
 from support.http_steps import Client, free_port

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.wire.headers import AT, DELAY, ID, TOPIC, Headers
-from postdate.sidecar.cli import postdate as program
+from postdate.cli import postdate as program
+from postdate.wire.headers import AT, DELAY, ID, TOPIC, Headers
 from support.bed import Bed
 from support.http_steps import Client, free_port
 from support.oracle import Sent

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import time
 
-from postdate.connectors.wire.dispatch_log import DELIVERED, DispatchRecord
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
-from postdate.connectors.wire.origins import format_origin
 from postdate.sidecar.limits import RATE_SAVED_S
+from postdate.wire.dispatch_log import DELIVERED, DispatchRecord
+from postdate.wire.headers import AT, TOPIC, Headers
+from postdate.wire.origins import format_origin
 from support.bed import Bed
 from support.oracle import Sender, Sent, overtaken
 from support.rounds import LONGER, expect, first_kept

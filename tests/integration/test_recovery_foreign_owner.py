@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import time
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.command import said_by
 from support.oracle import Sender, Sent

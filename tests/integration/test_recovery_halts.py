@@ -21,18 +21,18 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.seam import Admin, Isolation, Partition
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.dispatch_log import BEAT, DispatchRecord, encode_record
-from postdate.connectors.wire.headers import ACTION, AT, ORIGIN, TOPIC
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import Admin, Isolation, Partition
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.shard_directories import find_shards
 from postdate.sidecar.states import State
 from postdate.wheel.changes import Changes
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
+from postdate.wire.headers import ACTION, AT, ORIGIN, TOPIC
+from postdate.wire.topics import OwnTopics
 from support.bed import Bed
 from support.command import run_postdate, said_by
 from support.oracle import Sender, Sent, gather

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import time
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.settings import KafkaSettings
+from postdate.wire.headers import AT, TOPIC, Headers
+from postdate.wire.topics import OwnTopics
 from support.bed import Bed
 from support.oracle import Sent
 from support.sidecars import QUICK_SESSION

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from postdate.connectors.wire.headers import AT, DEAD_REASON, DELAY, LEVEL, TOPIC, Headers
+from postdate.wire.headers import AT, DEAD_REASON, DELAY, LEVEL, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Sent
 

@@ -22,9 +22,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED
-from postdate.connectors.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
-from postdate.connectors.wire.origins import parse_origin
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED
+from postdate.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
+from postdate.wire.origins import parse_origin
 from support.bed import Bed
 from support.oracle import Outcome, Seen, Sent, gather
 from support.patience import PATIENCE_S

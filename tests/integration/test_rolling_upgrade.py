@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.wire.dispatch_log import DELIVERED, MOVED, STORED
-from postdate.connectors.wire.headers import ACTION, AT, ID, TOPIC, Headers
+from postdate.wire.dispatch_log import DELIVERED, MOVED, STORED
+from postdate.wire.headers import ACTION, AT, ID, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Outcome, Sent
 from support.releases import install_earlier

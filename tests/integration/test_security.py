@@ -17,13 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, Isolation, Operation, Partition
-from postdate.connectors.kafka.secrets import SecretFile
-from postdate.connectors.kafka.settings import KafkaSettings
-from postdate.connectors.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
+from postdate.kafka import limits
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, Isolation, Operation, Partition
+from postdate.kafka.secrets import SecretFile
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar import config_docs, rights
 from postdate.sidecar.cluster import kafka_of
 from postdate.sidecar.config import Config, RequestTopicConfig
@@ -31,6 +30,7 @@ from postdate.sidecar.config_load import Flags, load
 from postdate.sidecar.producing import Draft, produce
 from postdate.sidecar.rights import Right
 from postdate.sidecar.topics import Rule
+from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
 from support.bed import Bed
 from support.certificates import KEY_PASSWORD
 from support.command import run_postdate

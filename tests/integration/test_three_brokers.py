@@ -17,10 +17,10 @@ from random import Random, SystemRandom
 
 import pytest
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import Unreachable
+from postdate.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
+from postdate.kafka.settings import KafkaSettings
 from support.bed import new_bed
 from support.broker import unique_name
 from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene

@@ -13,7 +13,7 @@ from itertools import count
 
 import pytest
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Sent
 from support.sidecars import wait_until

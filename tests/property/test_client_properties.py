@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from postdate.client import RequestInvalid, RequestRecord, RequestTopic
-from postdate.connectors.wire.headers import is_ours
-from postdate.connectors.wire.limits import PARTITION_END
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.headers import is_ours
+from postdate.wire.limits import PARTITION_END
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 NOW_MS = time.time_ns() // 1_000_000
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import Headers, is_ours
-from postdate.connectors.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request, restore_headers
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers, is_ours
+from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.wire.requests import Action, Request, RequestRules, parse_request, restore_headers
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 HORIZON_MS = 3_660 * 86_400_000

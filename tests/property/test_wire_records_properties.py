@@ -11,8 +11,8 @@ from contextlib import suppress
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from postdate.connectors.wire.delivered import dead_letter_headers, delivered_headers
-from postdate.connectors.wire.dispatch_log import (
+from postdate.wire.delivered import dead_letter_headers, delivered_headers
+from postdate.wire.dispatch_log import (
     BEAT,
     FATES,
     FINAL,
@@ -23,12 +23,12 @@ from postdate.connectors.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.limits import INTEGER_END
-from postdate.connectors.wire.origins import format_origin, parse_origin
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from postdate.wire.errors import FormatError
+from postdate.wire.headers import Headers
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.reasons import Reason
+from postdate.wire.verdicts import Verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)

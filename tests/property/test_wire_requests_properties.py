@@ -9,11 +9,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import Control, Headers, is_dropped, is_ours
-from postdate.connectors.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request, restore_headers
-from postdate.connectors.wire.topics import is_topic_name
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Control, Headers, is_dropped, is_ours
+from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.wire.requests import Action, Request, RequestRules, parse_request, restore_headers
+from postdate.wire.topics import is_topic_name
 
 KNOWN = [
     *("topic", "at", "delay", "level", "key", "partition", "id", "action", "origin", "grace", "due", "moved"),

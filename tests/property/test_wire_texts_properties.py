@@ -13,14 +13,14 @@ from math import ceil
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from postdate.connectors.wire.delivered import record_size_bytes
-from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.instants import parse_instant_ms
-from postdate.connectors.wire.limits import INTEGER_END
-from postdate.connectors.wire.murmur2 import murmur2, partition_for
-from postdate.connectors.wire.origins import format_origin, parse_origin
-from postdate.connectors.wire.topics import is_topic_name
+from postdate.wire.delivered import record_size_bytes
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.headers import Headers
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.murmur2 import murmur2, partition_for
+from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.topics import is_topic_name
 
 UNITS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -10,10 +10,10 @@ from contextlib import suppress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
+from postdate.wire.errors import FormatError
+from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.wire.origins import format_origin
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
 
 naturals = st.integers(0, INTEGER_END - 1)
 origins = st.builds(format_origin, st.just("postdate.requests"), st.integers(0, PARTITION_END - 1), naturals)

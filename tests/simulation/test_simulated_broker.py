@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from postdate.connectors.kafka.errors import (
+from postdate.kafka.errors import (
     AbortRequired,
     Fenced,
     KafkaFault,
@@ -19,8 +19,8 @@ from postdate.connectors.kafka.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
-from postdate.connectors.kafka.sim import Faults, Link, SimBroker, SimKafka, SimTime
+from postdate.kafka.seam import Isolation, NewTopic, Partition
+from support.kafka_simulator import Faults, Link, SimBroker, SimKafka, SimTime
 from support.kafka_steps import Member, commit_values, open_producer, read_committed, read_to_end
 
 TOPIC, OTHER = "one", "other"

@@ -10,7 +10,7 @@ import functools
 
 import pytest
 
-from postdate.connectors.kafka.errors import (
+from postdate.kafka.errors import (
     AbortRequired,
     KafkaFault,
     OffsetOutOfRange,
@@ -18,11 +18,11 @@ from postdate.connectors.kafka.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, TransactionalProducer
-from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka, SimTime
-from postdate.connectors.kafka.sim.brokers import BELIEF_MS_MAX, SESSION_MS
-from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
-from postdate.connectors.kafka.sim.silence import Server
+from postdate.kafka.seam import Isolation, NewTopic, Partition, TransactionalProducer
+from support.kafka_simulator import SimBroker, SimClock, SimKafka, SimTime
+from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
+from support.kafka_simulator.misbehaviour import Misbehaviour
+from support.kafka_simulator.silence import Server
 from support.kafka_steps import commit_values, open_producer, read_committed
 
 LOG, TARGET = "log", "target"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark import audit_steps
+from postdate.spark import audit_steps
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named

@@ -22,15 +22,15 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark import audit_main
-from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.audit_state import acknowledge
-from postdate.connectors.spark.errors import JobUsageError
-from postdate.connectors.spark.incremental import last_verdicts
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import ACTION, AT, DELAY, ID, TOPIC
-from postdate.connectors.wire.origins import parse_origin
+from postdate.spark import audit_main
+from postdate.spark.audit import run_audit
+from postdate.spark.audit_state import acknowledge
+from postdate.spark.errors import JobUsageError
+from postdate.spark.incremental import last_verdicts
+from postdate.spark.options import AuditOptions
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
+from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.oracle import Outcome as History

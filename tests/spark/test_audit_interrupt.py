@@ -56,7 +56,7 @@ def test_interrupted_it_says_so_and_leaves_nothing(
     with new_bed(broker.bootstrap_servers, tmp_path) as bed, said.open("wb") as stderr:
         requests = bed.new_requests(1)
         path = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
-        command = [sys.executable, "-m", "postdate.sidecar.cli", "audit", "-b", bed.bootstrap, "--requests", requests]
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", bed.bootstrap, "--requests", requests]
         command += ["--follow", "--state", str(tmp_path / "state")] if follows else []
         audit = subprocess.Popen(
             [*command, "--spark-conf", "spark.driver.memory=1g"],

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark import audit
-from postdate.connectors.spark.audit_state import StateStore
-from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.spark.output import as_json
+from postdate.spark import audit
+from postdate.spark.audit_state import StateStore
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.spark.output import as_json
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from postdate.connectors.spark import audit_state
-from postdate.connectors.spark.audit_state import ORIGINS, RUNS, AuditState, StateStore
-from postdate.connectors.spark.delta_tables import TableForm
-from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.spark.small_tables import small_table
+from postdate.spark import audit_state
+from postdate.spark.audit_state import ORIGINS, RUNS, AuditState, StateStore
+from postdate.spark.delta_tables import TableForm
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.spark.small_tables import small_table
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"

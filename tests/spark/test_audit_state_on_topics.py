@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.audit_state import StateStore
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.wire.headers import DUE, ORIGIN
+from postdate.spark.audit import run_audit
+from postdate.spark.audit_state import StateStore
+from postdate.spark.options import AuditOptions
+from postdate.wire.headers import DUE, ORIGIN
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of

@@ -21,12 +21,12 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark import bulk_main
-from postdate.connectors.spark.bulk import run_bulk, schedule
-from postdate.connectors.spark.bulk_options import BulkOptions, Source
-from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.wire.dispatch_log import decode_record
-from postdate.connectors.wire.murmur2 import partition_for
+from postdate.spark import bulk_main
+from postdate.spark.bulk import run_bulk, schedule
+from postdate.spark.bulk_options import BulkOptions, Source
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.wire.dispatch_log import decode_record
+from postdate.wire.murmur2 import partition_for
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.small_spark import BULK_ROWS

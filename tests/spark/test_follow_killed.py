@@ -27,12 +27,12 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.follow import FollowOptions, follow
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.output import Outcome, as_json
-from postdate.connectors.spark.progress import Reporter
-from postdate.connectors.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
-from postdate.connectors.wire.headers import AT, TOPIC
+from postdate.spark.follow import FollowOptions, follow
+from postdate.spark.options import AuditOptions
+from postdate.spark.output import Outcome, as_json
+from postdate.spark.progress import Reporter
+from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
+from postdate.wire.headers import AT, TOPIC
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.following import STEP_S, Follower, following, traffic

@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.connectors.spark import folded_judging
-from postdate.connectors.spark.audit_state import AuditState
-from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import CannotRun
-from postdate.connectors.spark.fresh_ranges import since, without_renewed
-from postdate.connectors.spark.verdicts import VIOLATIONS
-from postdate.connectors.wire.murmur2 import partition_for
+from postdate.spark import folded_judging
+from postdate.spark.audit_state import AuditState
+from postdate.spark.bounds import Range
+from postdate.spark.cluster import Partition
+from postdate.spark.errors import CannotRun
+from postdate.spark.fresh_ranges import since, without_renewed
+from postdate.spark.verdicts import VIOLATIONS
+from postdate.wire.murmur2 import partition_for
 from support.answer_cases import answer_cases
 from support.audit_runs import Ends, Runs, all_of
 from support.history import History

@@ -20,18 +20,18 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.bounds import NEVER_MS, Range
-from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import CannotRun
-from postdate.connectors.spark.fate_rows import fate_rows, log_rows
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.record_rows import delivered_rows
-from postdate.connectors.spark.repair import provable_from_ms, require_plausible, run_repair
-from postdate.connectors.spark.repair_options import RepairOptions
-from postdate.connectors.spark.repair_output import RepairOutcome
-from postdate.connectors.spark.repair_rows import (
+from postdate.spark.audit import run_audit
+from postdate.spark.bounds import NEVER_MS, Range
+from postdate.spark.cluster import Partition
+from postdate.spark.errors import CannotRun
+from postdate.spark.fate_rows import fate_rows, log_rows
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.options import AuditOptions
+from postdate.spark.record_rows import delivered_rows
+from postdate.spark.repair import provable_from_ms, require_plausible, run_repair
+from postdate.spark.repair_options import RepairOptions
+from postdate.spark.repair_output import RepairOutcome
+from postdate.spark.repair_rows import (
     LETTING_GO,
     PROVABLE,
     low_waters,
@@ -39,13 +39,13 @@ from postdate.connectors.spark.repair_rows import (
     requests_of,
     stored_offsets,
 )
-from postdate.connectors.spark.request_rows import understood_rows
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import AT, DUE, ID, TOPIC
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.origins import parse_origin
+from postdate.spark.request_rows import understood_rows
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import AT, DUE, ID, TOPIC
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.history import LOG, REQUESTS, TARGET, History, kafka_row

@@ -15,9 +15,9 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark import small_tables
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
+from postdate.spark import small_tables
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
 
 _AT = datetime(2026, 11, 21, 10, 51, 24, 1_000, UTC)
 _ROWS: list[tuple[Any, ...]] = [

@@ -10,15 +10,15 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.answer_rows import ANSWERS, answer_rows
-from postdate.connectors.spark.history import TARGETS
-from postdate.connectors.spark.judge import judge
-from postdate.connectors.spark.record_rows import dead_letter_rows, delivered_rows
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.summary import summarise
-from postdate.connectors.spark.unanswered import unanswered_ends
-from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from postdate.spark.answer_rows import ANSWERS, answer_rows
+from postdate.spark.history import TARGETS
+from postdate.spark.judge import judge
+from postdate.spark.record_rows import dead_letter_rows, delivered_rows
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
+from postdate.spark.summary import summarise
+from postdate.spark.unanswered import unanswered_ends
+from postdate.wire.verdicts import Verdict, encode_verdict
 from support.answer_cases import answer_cases
 from support.history import REQUESTS, VERDICTS, History, kafka_row
 from support.judging import Bounds, Tables, judged, owed, tables, wrong_answers

@@ -10,14 +10,14 @@ import random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.digests import EMPTY_HEADERS, untouched
-from postdate.connectors.spark.expressions import natural
-from postdate.connectors.spark.record_rows import delivered_messages
-from postdate.connectors.spark.request_rows import parsed_origin, understood_rows
-from postdate.connectors.spark.sources import RECORDS, read_records
-from postdate.connectors.wire.headers import Headers
+from postdate.spark.bounds import Range
+from postdate.spark.cluster import Partition
+from postdate.spark.digests import EMPTY_HEADERS, untouched
+from postdate.spark.expressions import natural
+from postdate.spark.record_rows import delivered_messages
+from postdate.spark.request_rows import parsed_origin, understood_rows
+from postdate.spark.sources import RECORDS, read_records
+from postdate.wire.headers import Headers
 from support.history import kafka_row
 
 

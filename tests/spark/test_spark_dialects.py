@@ -10,11 +10,11 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.dialect_rows import DialectOptions, read_by_the_parser
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.request_rows import digested_requests, request_rows
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.wire.dialects import DIALECTS
+from postdate.spark.dialect_rows import DialectOptions, read_by_the_parser
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.request_rows import digested_requests, request_rows
+from postdate.spark.sources import RECORDS
+from postdate.wire.dialects import DIALECTS
 from support.history import TARGET, Headers, History
 from support.judging import judged
 from support.verdict_cases import DUE, T, all_cases

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record, encode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.spark.fate_rows import chain_breaks, fate_rows, log_rows
+from postdate.spark.sources import RECORDS
+from postdate.wire.dispatch_log import DispatchRecord, decode_record, encode_record
+from postdate.wire.errors import FormatError
 from support.history import LOG, REQUESTS, kafka_row, log_value
 
 GOOD: dict[str, bytes | None] = {

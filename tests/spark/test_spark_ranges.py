@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.spark.bounds import NEVER_MS, Range, bounded, fixed_ranges
-from postdate.connectors.spark.cluster import Partition, Place, Retention
-from postdate.connectors.spark.errors import CannotRun, JobUsageError
-from postdate.connectors.spark.history import began_ms, fix_causes, fix_effects, known_ms
-from postdate.connectors.spark.interruption import children, end_children_since
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.unanswered import Mode
+from postdate.spark.bounds import NEVER_MS, Range, bounded, fixed_ranges
+from postdate.spark.cluster import Partition, Place, Retention
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.spark.history import began_ms, fix_causes, fix_effects, known_ms
+from postdate.spark.interruption import children, end_children_since
+from postdate.spark.options import AuditOptions
+from postdate.spark.unanswered import Mode
 
 REQUESTS = "r"
 OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dead-letters", f"{REQUESTS}.verdicts")

@@ -17,11 +17,11 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.connectors.spark.report import run_report
-from postdate.connectors.spark.report_options import ReportOptions
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import ACTION, AT, ID, TOPIC
-from postdate.connectors.wire.stored import StoredRequest, encode_stored
+from postdate.spark.report import run_report
+from postdate.spark.report_options import ReportOptions
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import ACTION, AT, ID, TOPIC
+from postdate.wire.stored import StoredRequest, encode_stored
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 

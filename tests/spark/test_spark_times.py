@@ -13,13 +13,13 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.murmur2 import kafkas_murmur2, spelled_murmur2
-from postdate.connectors.spark.times import due_ms, duration_ms, instant_ms
-from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.connectors.wire.instants import parse_instant_ms
-from postdate.connectors.wire.murmur2 import murmur2
-from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.murmur2 import kafkas_murmur2, spelled_murmur2
+from postdate.spark.times import due_ms, duration_ms, instant_ms
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.murmur2 import murmur2
+from postdate.wire.rules import DEFAULT_LEVELS_MS
 
 DURATIONS = {
     "0": 0,

@@ -12,18 +12,18 @@ from collections.abc import Iterator, Sequence
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from postdate.connectors.spark.bounds import NEVER_MS
-from postdate.connectors.spark.fate_rows import fate_rows, log_rows
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.limits import COMMIT_MS_MAX
-from postdate.connectors.spark.ordering import overtaken
-from postdate.connectors.spark.record_rows import delivered_messages
-from postdate.connectors.spark.request_rows import request_rows
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.summary import Outcomes, Plain, summarise
-from postdate.connectors.spark.verdicts import VERDICTS, VIOLATIONS
-from postdate.connectors.wire.murmur2 import partition_for
+from postdate.spark.bounds import NEVER_MS
+from postdate.spark.fate_rows import fate_rows, log_rows
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.ordering import overtaken
+from postdate.spark.record_rows import delivered_messages
+from postdate.spark.request_rows import request_rows
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
+from postdate.spark.summary import Outcomes, Plain, summarise
+from postdate.spark.verdicts import VERDICTS, VIOLATIONS
+from postdate.wire.murmur2 import partition_for
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.judging import Bounds, judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
 from support.small_spark import has_cached

@@ -12,25 +12,25 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from postdate.connectors.spark.answer_rows import answer_rows
-from postdate.connectors.spark.audit_state import StateStore, acknowledge
-from postdate.connectors.spark.fate_rows import fate_rows, log_rows
-from postdate.connectors.spark.history import TARGETS
-from postdate.connectors.spark.incremental import Advance, advance, last_verdicts, write_findings
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.ordering import overtaken
-from postdate.connectors.spark.record_rows import (
+from postdate.spark.answer_rows import answer_rows
+from postdate.spark.audit_state import StateStore, acknowledge
+from postdate.spark.fate_rows import fate_rows, log_rows
+from postdate.spark.history import TARGETS
+from postdate.spark.incremental import Advance, advance, last_verdicts, write_findings
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.ordering import overtaken
+from postdate.spark.record_rows import (
     dead_letter_rows,
     delivered_messages,
     unreadable_letters,
     unreadable_records,
 )
-from postdate.connectors.spark.request_rows import request_rows, understood_rows
-from postdate.connectors.spark.sifting import History as Read
-from postdate.connectors.spark.sifting import Sifting
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.spans import Spans
+from postdate.spark.request_rows import request_rows, understood_rows
+from postdate.spark.sifting import History as Read
+from postdate.spark.sifting import Sifting
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
+from postdate.spark.spans import Spans
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
 from support.judging import Bounds, target_row

@@ -13,7 +13,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.connectors.wire.dispatch_log import FINAL, decode_record
+from postdate.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
 from support.command import said_by
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge

@@ -15,9 +15,9 @@ from random import Random
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.wire.dispatch_log import FINAL, decode_record
-from postdate.connectors.wire.headers import AT, ORIGIN, TOPIC, Headers
-from postdate.connectors.wire.origins import format_origin
+from postdate.wire.dispatch_log import FINAL, decode_record
+from postdate.wire.headers import AT, ORIGIN, TOPIC, Headers
+from postdate.wire.origins import format_origin
 from support.oracle import Sender, Sent
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until

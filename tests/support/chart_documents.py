@@ -17,8 +17,8 @@ from typing import Any, get_args, get_origin
 
 import yaml
 
-from postdate.connectors.wire.dialects import DIALECTS
 from postdate.sidecar.config_schema import REQUEST_TOPICS, Leaf, leaves, topic_leaves
+from postdate.wire.dialects import DIALECTS
 from support.librdkafka_names import librdkafka_names
 
 CHART = Path(__file__).resolve().parents[2] / "charts" / "postdate"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from postdate.sidecar.cli import postdate as program
+from postdate.cli import postdate as program
 from support.patience import PATIENCE_S
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +44,7 @@ def start_postdate(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _command(arguments: tuple[str, ...]) -> list[str]:
-    return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
+    return [sys.executable, "-m", "postdate.cli", *arguments]
 
 
 def _environment() -> dict[str, str]:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.kafka.seam import Headers, Isolation, LogReader, Partition, Record
-from postdate.connectors.kafka.sim import SimBroker, SimKafka, SimTime
-from postdate.connectors.wire.delivered import dead_letter_headers
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.topics import OwnTopics
-from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from postdate.cli import postdate
+from postdate.kafka.seam import Headers, Isolation, LogReader, Partition, Record
 from postdate.sidecar import cluster
-from postdate.sidecar.cli import postdate
 from postdate.sidecar.config import Config, TopicsConfig
 from postdate.sidecar.topics import own_topics, request_topic
+from postdate.wire.delivered import dead_letter_headers
+from postdate.wire.origins import format_origin
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict, encode_verdict
+from support.kafka_simulator import SimBroker, SimKafka, SimTime
 
 #: What the sidecar of a test says to a request: the verdict and the origin acted on, or None for silence.
 Answering = Callable[[Partition, Record], tuple[Verdict, bytes] | None]

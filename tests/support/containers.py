@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from postdate.connectors.kafka.dev.docker import node_environment
-from postdate.connectors.kafka.dev.local import free_port
-from postdate.connectors.kafka.dev.readiness import wait_until_ready
-from postdate.connectors.kafka.errors import DevBrokerFailed
+from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.docker import node_environment
+from postdate.tools.dev_broker.local import free_port
+from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.patience import PATIENCE_S
 from support.programs import need_kafka_image
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from postdate.connectors.wire.headers import Headers
+from postdate.wire.headers import Headers
 
 DEFAULT_TARGET = "chronos.out"
 """What the examples of dialects without targets are configured with."""

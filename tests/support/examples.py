@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from postdate.connectors.kafka.dev.jars import kafka_libs
+from postdate.tools.dev_broker.jars import kafka_libs
 from support.foreign_clients import fetch_kafkajs
 from support.patience import PATIENCE_S
 from support.programs import need_go, need_program

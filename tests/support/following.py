@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postdate.connectors.wire.headers import ACTION, DELAY, ID, TOPIC
+from postdate.wire.headers import ACTION, DELAY, ID, TOPIC
 from support.bed import Bed
 from support.oracle import Sent
 from support.sidecars import environment, wait_until
@@ -50,7 +50,7 @@ class Follower:
     def start(self) -> None:
         self.starts += 1
         self._read_bytes = 0
-        command = [sys.executable, "-m", "postdate.sidecar.cli", "audit", "-b", self.bed.bootstrap, "--follow"]
+        command = [sys.executable, "-m", "postdate.cli", "audit", "-b", self.bed.bootstrap, "--follow"]
         command += ["--state", str(self.state), "--every", "1s", "--output", "json", "--to-topic", self.topic]
         command += [word for name in self.bed.requests for word in ("--requests", name)]
         command += ["--master", "local[2]"]

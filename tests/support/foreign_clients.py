@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from postdate.connectors.kafka.dev.jars import kafka_libs
+from postdate.tools.dev_broker.jars import kafka_libs
 from support.patience import PATIENCE_S
 from support.programs import need_program
 

@@ -15,11 +15,11 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.spark.audit import run_audit
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
-from postdate.connectors.wire.murmur2 import partition_for
+from postdate.spark.audit import run_audit
+from postdate.spark.options import AuditOptions
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
+from postdate.wire.murmur2 import partition_for
 from support.bed import Bed
 from support.broker import unique_name
 from support.expected import Headers

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import msgspec
 
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.stored import StoredRequest, encode_stored
-from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry, pack_control
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import Headers
+from postdate.wire.stored import StoredRequest, encode_stored
+from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"

@@ -8,33 +8,33 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.connectors.spark.answer_rows import answer_rows
-from postdate.connectors.spark.answers import judged_answers
-from postdate.connectors.spark.bounds import NEVER_MS
-from postdate.connectors.spark.by_origin import ORIGIN
-from postdate.connectors.spark.dialect_rows import NO_DIALECTS, DialectOptions
-from postdate.connectors.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
-from postdate.connectors.spark.history import PARTITIONS, TARGETS
-from postdate.connectors.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.connectors.spark.known_rows import known_rows
-from postdate.connectors.spark.limits import SIFTED_ROWS_MAX
-from postdate.connectors.spark.ordering import overtaken
-from postdate.connectors.spark.record_rows import (
+from postdate.spark.answer_rows import answer_rows
+from postdate.spark.answers import judged_answers
+from postdate.spark.bounds import NEVER_MS
+from postdate.spark.by_origin import ORIGIN
+from postdate.spark.dialect_rows import NO_DIALECTS, DialectOptions
+from postdate.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
+from postdate.spark.history import PARTITIONS, TARGETS
+from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.known_rows import known_rows
+from postdate.spark.limits import SIFTED_ROWS_MAX
+from postdate.spark.ordering import overtaken
+from postdate.spark.record_rows import (
     dead_letter_rows,
     delivered_messages,
     delivered_rows,
     unreadable_letters,
     unreadable_records,
 )
-from postdate.connectors.spark.request_rows import request_rows, understood_rows
-from postdate.connectors.spark.sides import Sides
-from postdate.connectors.spark.sieve import asked_rows, sieved
-from postdate.connectors.spark.sifting import History as Read
-from postdate.connectors.spark.sifting import Judged, Sifting, judged_history, judged_sides
-from postdate.connectors.spark.small_tables import small_table
-from postdate.connectors.spark.sources import RECORDS
-from postdate.connectors.spark.spans import Spans, even, less, odd_origins
-from postdate.connectors.spark.unanswered import Mode, unanswered_ends
+from postdate.spark.request_rows import request_rows, understood_rows
+from postdate.spark.sides import Sides
+from postdate.spark.sieve import asked_rows, sieved
+from postdate.spark.sifting import History as Read
+from postdate.spark.sifting import Judged, Sifting, judged_history, judged_sides
+from postdate.spark.small_tables import small_table
+from postdate.spark.sources import RECORDS
+from postdate.spark.spans import Spans, even, less, odd_origins
+from postdate.spark.unanswered import Mode, unanswered_ends
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
-from postdate.connectors.kafka.seam import Kafka
-from postdate.connectors.kafka.sim import SimKafka
+from postdate.kafka.seam import Kafka
+from support.kafka_simulator import SimKafka
 
 
 def now_s(kafka: Kafka) -> float:

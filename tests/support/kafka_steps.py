@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import (
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import (
     GroupConsumer,
     Headers,
     Isolation,

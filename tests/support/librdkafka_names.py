@@ -13,8 +13,8 @@ from pathlib import Path
 
 import confluent_kafka
 
-from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.settings import refuse
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.settings import refuse
 from postdate.sidecar.config_values import is_secret
 
 _ROW = re.compile(r"^([a-z][a-z0-9._]*) +\|.*\*Type: ([^*]+)\*$", re.MULTILINE)

@@ -9,10 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import Fate
-from postdate.connectors.wire.requests import Headers, RequestRules
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import BatchBuilder, finish
@@ -31,6 +28,9 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import parked_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import Fate
+from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000
 STORE_AFTER_MS = 10_000

@@ -16,8 +16,8 @@ from typing import cast
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.wire.topics import OwnTopics
 from support.expected import (
     FINAL_FATES,
     VALUE_LEFT_OUT,

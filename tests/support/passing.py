@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from postdate.connectors.wire.dispatch_log import DELIVERED
-from postdate.connectors.wire.origins import format_origin
+from postdate.wire.dispatch_log import DELIVERED
+from postdate.wire.origins import format_origin
 from support.oracle import Outcome
 
 #: Transactions before its own that are looked at for each message; more than that are counted as so many.

@@ -16,11 +16,11 @@ from multiprocessing import get_context
 
 from confluent_kafka import Producer
 
-from postdate.connectors.wire.delivered import delivered_headers
-from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord, Fate, encode_record
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.wire.delivered import delivered_headers
+from postdate.wire.dispatch_log import OWNER, DispatchRecord, Fate, encode_record
+from postdate.wire.headers import AT, TOPIC, Headers
+from postdate.wire.origins import format_origin
+from postdate.wire.topics import OwnTopics
 
 PENDING_EVERY = 100
 _FATES_A_TRANSACTION = 2_000

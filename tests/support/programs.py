@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.dev.docker import IMAGE, LOCAL_IMAGE, has_image
+from postdate.tools.dev_broker.docker import IMAGE, LOCAL_IMAGE, has_image
 
 _ROOT = Path(__file__).resolve().parents[2]
 

@@ -36,8 +36,8 @@ def install_earlier(directory: Path) -> Path:
 
 def _judge(release: Path) -> None:
     """What a process is given there is that version and nothing of this tree."""
-    program = "import postdate.sidecar, postdate.wheel, postdate.connectors as c; print(*(p.__file__ for p in "
-    program += "(postdate.sidecar, postdate.wheel, c)))"
+    program = "import postdate.sidecar as s, postdate.wheel as w, postdate.client as c; print(*(p.__file__ for p in "
+    program += "(s, w, c)))"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment(release)
     )

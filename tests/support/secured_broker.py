@@ -26,8 +26,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     UserScramCredentialUpsertion,
 )
 
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port
 from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
+from postdate.tools.dev_broker.local import LocalBroker, free_port
 from support.certificates import KEY_PASSWORD, Authority
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until

@@ -9,15 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.errors import OffsetOutOfRange
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition, Record
-from postdate.connectors.kafka.sim import SimBroker, SimClock, SimKafka
-from postdate.connectors.kafka.sim.answers import refusal
-from postdate.connectors.kafka.sim.plain_producer import SimPlainProducer
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.connectors.wire.requests import Headers
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka import limits
+from postdate.kafka.errors import OffsetOutOfRange
+from postdate.kafka.seam import Isolation, NewTopic, Partition, Record
 from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
@@ -25,6 +19,12 @@ from postdate.sidecar.request_rules import rules_of
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.wire.requests import Headers
+from postdate.wire.topics import OwnTopics
+from support.kafka_simulator import SimBroker, SimClock, SimKafka
+from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.plain_producer import SimPlainProducer
 
 R = "requests"
 OWN = OwnTopics.of(R)

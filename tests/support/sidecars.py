@@ -99,7 +99,8 @@ class Sidecar:
         config = self.directory / self.name / "postdate.toml"
         config.parent.mkdir(parents=True, exist_ok=True)
         config.write_text(self._toml())
-        command = _command("run", "-b", self.bootstrap, "--config", str(config), "--data", str(self.data_dir))
+        command = _command("run", "-b", self.bootstrap, "--config", str(config), release=self.release)
+        command += ["--data", str(self.data_dir)]
         command += ["--group-id", self.group_id, "--instance", self.instance]
         if self.workers > 1:
             command += ["--workers", str(self.workers)]
@@ -194,8 +195,9 @@ class Sidecar:
         return self.directory / self.name / f"log-{number or self.starts}"
 
 
-def _command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "postdate.sidecar.cli", *arguments]
+def _command(*arguments: str, release: Path | None = None) -> list[str]:
+    is_old = release is not None and not (release / "postdate" / "cli").exists()
+    return [sys.executable, "-m", "postdate.sidecar.cli" if is_old else "postdate.cli", *arguments]
 
 
 def environment(release: Path | None = None) -> dict[str, str]:

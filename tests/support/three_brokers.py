@@ -18,11 +18,11 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._metadata import ClusterMetadata
 
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port, new_cluster_id
-from postdate.connectors.kafka.dev.readiness import wait_until_ready
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.groups import describe_group
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.groups import describe_group
+from postdate.kafka.settings import KafkaSettings
+from postdate.tools.dev_broker.local import LocalBroker, free_port, new_cluster_id
+from postdate.tools.dev_broker.readiness import wait_until_ready
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until
 

@@ -21,29 +21,26 @@ FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "ma
 
 ARROWS: dict[str, tuple[str, ...]] = {
     "postdate.wheel": (),
-    "postdate.client": ("postdate.connectors.wire",),
-    "postdate.connectors.wire": (),
-    "postdate.connectors.kafka": (),
-    "postdate.connectors.spark": ("postdate.connectors.wire",),
-    "postdate.sidecar": ("postdate.connectors.kafka", "postdate.connectors.wire", "postdate.wheel"),
-    "postdate.testing": (
-        "postdate.client",
-        "postdate.connectors.kafka",
-        "postdate.connectors.wire",
-        "postdate.sidecar",
-    ),
+    "postdate.client": ("postdate.wire",),
+    "postdate.wire": (),
+    "postdate.kafka": (),
+    "postdate.spark": ("postdate.wire",),
+    "postdate.sidecar": ("postdate.kafka", "postdate.wire", "postdate.wheel"),
+    "postdate.tools": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar"),
+    "postdate.cli": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar", "postdate.tools"),
+    "postdate.testing": ("postdate.client", "postdate.kafka", "postdate.wire", "postdate.sidecar", "postdate.tools"),
 }
 """Which of our packages each of our packages may import, besides itself."""
 
-LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.sidecar": ("postdate.connectors.spark",)}
+LAZY_ARROWS: dict[str, tuple[str, ...]] = {"postdate.cli": ("postdate.spark",)}
 """What may be imported inside a function only: the command that needs Spark loads it, no other command pays for it."""
 
-OWNERS: dict[str, str] = {
-    "confluent_kafka": "postdate.connectors.kafka",
-    "pyspark": "postdate.connectors.spark",
-    "rocksdict": "postdate.wheel",
+OWNERS: dict[str, tuple[str, ...]] = {
+    "confluent_kafka": ("postdate.kafka", "postdate.tools.dev_broker.readiness"),
+    "pyspark": ("postdate.spark",),
+    "rocksdict": ("postdate.wheel",),
 }
-"""The one package of ours that may import a library whose errors and quirks it hides."""
+"""Who may import a library: the one package that hides its errors and quirks, and what asks a new broker directly."""
 
 JUDGES = (
     "tests/support/expected.py",
@@ -62,21 +59,21 @@ JUDGES = (
 JUDGES_MAY_IMPORT = frozenset(
     {
         # Types of what is read, and the simulated cluster that it is read from.
-        "postdate.connectors.kafka.seam.Headers",
-        "postdate.connectors.kafka.seam.Isolation",
-        "postdate.connectors.kafka.seam.Partition",
-        "postdate.connectors.kafka.seam.Record",
-        "postdate.connectors.kafka.sim.SimBroker",
-        "postdate.connectors.kafka.sim.SimTime",
-        "postdate.connectors.kafka.sim.log.PartitionLog",
+        "postdate.kafka.seam.Headers",
+        "postdate.kafka.seam.Isolation",
+        "postdate.kafka.seam.Partition",
+        "postdate.kafka.seam.Record",
+        "support.kafka_simulator.SimBroker",
+        "support.kafka_simulator.SimTime",
+        "support.kafka_simulator.log.PartitionLog",
         # Decoders of what Postdate writes, and the names that they use.
-        "postdate.connectors.wire.dispatch_log.DispatchRecord",
-        "postdate.connectors.wire.dispatch_log.Fate",
-        "postdate.connectors.wire.dispatch_log.decode_record",
-        "postdate.connectors.wire.errors.FormatError",
-        "postdate.connectors.wire.topics.OwnTopics",
-        "postdate.connectors.wire.verdicts.Verdict",
-        "postdate.connectors.wire.verdicts.decode_verdict",
+        "postdate.wire.dispatch_log.DispatchRecord",
+        "postdate.wire.dispatch_log.Fate",
+        "postdate.wire.dispatch_log.decode_record",
+        "postdate.wire.errors.FormatError",
+        "postdate.wire.topics.OwnTopics",
+        "postdate.wire.verdicts.Verdict",
+        "postdate.wire.verdicts.decode_verdict",
         "postdate.sidecar.states.State",
         # The timer index, where the index itself is what is judged.
         "postdate.wheel.entry.Entry",
@@ -131,9 +128,9 @@ def import_complaints(place: str, text: str) -> Iterator[str]:
             allowed = (home, *ARROWS.get(home, ()), *(() if at_load else LAZY_ARROWS.get(home, ())))
             if not any(_inside(name, other) for other in allowed):
                 yield f"{place}:{line}: {home} may not import {name}{' at load' if at_load else ''}"
-        owner = OWNERS.get(name.partition(".")[0])
-        if owner is not None and home != owner:
-            yield f"{place}:{line}: only {owner} may import {name.partition('.')[0]}"
+        library = name.partition(".")[0]
+        if library in OWNERS and not any(_inside(module, owner) for owner in OWNERS[library]):
+            yield f"{place}:{line}: only {OWNERS[library][0]} may import {library}"
 
 
 def judge_complaints(place: str, text: str) -> Iterator[str]:

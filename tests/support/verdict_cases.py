@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from postdate.connectors.spark.limits import COMMIT_MS_MAX
+from postdate.spark.limits import COMMIT_MS_MAX
 from support.history import REQUESTS, History
 
 T = 1_795_258_284_000

@@ -14,17 +14,17 @@ from itertools import product
 import pytest
 from click.testing import CliRunner
 
-from postdate.connectors.spark import audit_main
-from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.errors import JobUsageError
-from postdate.connectors.spark.follow import FollowOptions
-from postdate.connectors.spark.lateness import LatenessBound
-from postdate.connectors.spark.options import AuditOptions
-from postdate.connectors.spark.output import Hole, Outcome, write_outcome
-from postdate.connectors.spark.summary import Outcomes, Summary
-from postdate.connectors.spark.verdicts import VERDICTS
-from postdate.sidecar.cli import postdate
+from postdate.cli import postdate
+from postdate.spark import audit_main
+from postdate.spark.bounds import Range
+from postdate.spark.cluster import Partition
+from postdate.spark.errors import JobUsageError
+from postdate.spark.follow import FollowOptions
+from postdate.spark.lateness import LatenessBound
+from postdate.spark.options import AuditOptions
+from postdate.spark.output import Hole, Outcome, write_outcome
+from postdate.spark.summary import Outcomes, Summary
+from postdate.spark.verdicts import VERDICTS
 
 _SPAN = Range("requests", Partition("r", 0), 0, 0, 10, 10, False, -1)
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}

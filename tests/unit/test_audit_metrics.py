@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as read_olde
 from prometheus_client.samples import Sample
 from promql_parser import VectorSelector
 
-from postdate.connectors.spark.audit_metrics import audit_metrics
-from postdate.connectors.spark.bounds import Range
-from postdate.connectors.spark.cluster import Partition
-from postdate.connectors.spark.output import Outcome, StateOutcome
-from postdate.connectors.spark.summary import Outcomes, Summary
-from postdate.connectors.spark.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
+from postdate.spark.audit_metrics import audit_metrics
+from postdate.spark.bounds import Range
+from postdate.spark.cluster import Partition
+from postdate.spark.output import Outcome, StateOutcome
+from postdate.spark.summary import Outcomes, Summary
+from postdate.spark.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
 
 _DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
 _ENDED_MS = 1_795_258_284_250

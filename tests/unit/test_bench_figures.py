@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from postdate.sidecar.bench.cases import CASES
-from postdate.sidecar.bench.chart import as_html
-from postdate.sidecar.bench.figures import TARGETS, gather, percentiles
-from postdate.sidecar.bench.report import as_json, tell
+from postdate.tools.bench.cases import CASES
+from postdate.tools.bench.chart import as_html
+from postdate.tools.bench.figures import TARGETS, gather, percentiles
+from postdate.tools.bench.report import as_json, tell
 
 _DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
 _SLOW = {"arrival_p50_ms": 4.0, "arrival_p99_ms": 21.0, "arrival_p99_9_ms": 50.0}

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
-from postdate.sidecar.bench.bed import Bed, value_of
-from postdate.sidecar.bench.cases import CASES, Size
-from postdate.sidecar.bench.figures import Figure, Figures
-from postdate.sidecar.bench.limits import VALUE_SIZE_BYTES
-from postdate.sidecar.cli.bench import _measure
-from postdate.sidecar.cli.interrupts import Interrupted
+from postdate.cli.bench import _measure
+from postdate.cli.interrupts import Interrupted
 from postdate.sidecar.errors import TransientError
+from postdate.tools.bench.bed import Bed, value_of
+from postdate.tools.bench.cases import CASES, Size
+from postdate.tools.bench.figures import Figure, Figures
+from postdate.tools.bench.limits import VALUE_SIZE_BYTES
+from support.kafka_simulator import SimBroker, SimKafka
 
 
 @pytest.mark.parametrize(("end", "later"), [(TransientError("too slow"), True), (Interrupted(), False)])

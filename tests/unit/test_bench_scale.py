@@ -9,9 +9,9 @@ from typing import cast
 
 import pytest
 
-from postdate.sidecar.bench import scale
-from postdate.sidecar.bench.bed import Bed
 from postdate.sidecar.errors import TransientError
+from postdate.tools.bench import scale
+from postdate.tools.bench.bed import Bed
 
 
 class _QuietBed:

@@ -13,19 +13,19 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from postdate.connectors.kafka import errors as kafka_errors
-from postdate.connectors.wire import headers as names
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.reasons import Reason
+from postdate.cli import postdate
+from postdate.cli.commands import Commands
+from postdate.cli.send import draft_of
+from postdate.kafka import errors as kafka_errors
 from postdate.sidecar import cluster
-from postdate.sidecar.cli import postdate
-from postdate.sidecar.cli.commands import Commands
-from postdate.sidecar.cli.send import draft_of
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
 from postdate.sidecar.producing import accepted, partition_of
 from postdate.sidecar.request_rules import rules_of
+from postdate.wire import headers as names
+from postdate.wire.errors import RequestRefused
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.reasons import Reason
 
 NOTHING: dict[str, object] = {
     "topic": "orders",

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.errors import NotAuthorized
-from postdate.connectors.kafka.seam import Isolation, LogReader, Partition, Record
-from postdate.connectors.wire.headers import ACTION, ID, ORIGIN
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
-from postdate.connectors.wire.verdicts import Answer, Verdict, encode_verdict
-from postdate.sidecar.cli.answers import is_yes
+from postdate.cli.answers import is_yes
+from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.seam import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit
+from postdate.wire.headers import ACTION, ID, ORIGIN
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import format_origin
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 from support.command_bed import Answering, SimBed
 
 SOON = ("--wait-verdict", "--timeout", "300ms")

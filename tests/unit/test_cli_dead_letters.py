@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Headers, Isolation, LogReader, Partition
-from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
-from postdate.connectors.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
-from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.cli import dead_letters
+from postdate.kafka.seam import Headers, Isolation, LogReader, Partition
 from postdate.sidecar import limits
-from postdate.sidecar.cli import dead_letters
 from postdate.sidecar.errors import Exit
+from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
+from postdate.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC
+from postdate.wire.requests import Request, RequestRules, parse_request
 from support.command_bed import SimBed
 
 ORDERS: Headers = [(TOPIC, b"orders"), (DELAY, b"5s")]

@@ -10,9 +10,9 @@ import json
 
 import pytest
 
-from postdate.connectors.kafka.seam import Isolation, LogReader, Partition
-from postdate.connectors.kafka.sim import SimBroker, SimTime
-from postdate.connectors.wire.dispatch_log import (
+from postdate.kafka.seam import Isolation, LogReader, Partition
+from postdate.sidecar.errors import Exit
+from postdate.wire.dispatch_log import (
     APPLIED,
     CANCELLED,
     DEAD,
@@ -24,8 +24,8 @@ from postdate.connectors.wire.dispatch_log import (
     Fate,
     encode_record,
 )
-from postdate.sidecar.errors import Exit
 from support.command_bed import AnsweredKafka, SimBed
+from support.kafka_simulator import SimBroker, SimTime
 
 SEND = ("send", "--requests", "requests", "--topic", "orders", "--value", "v", "--delay", "1ms", "--wait-delivery")
 SOON = ("--timeout", "300ms")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from postdate.connectors.kafka.complaints import complaint
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.complaints import complaint
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
 from postdate.sidecar.silence import told_of_silence
 from support.command_bed import SimBed

@@ -16,8 +16,8 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from postdate.sidecar.cli import postdate
-from postdate.sidecar.cli.top import Look, Row, screen
+from postdate.cli import postdate
+from postdate.cli.top import Look, Row, screen
 from postdate.sidecar.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State
 from postdate.wheel.options import IndexOptions

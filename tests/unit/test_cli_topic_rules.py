@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.kafka.seam import NewTopic, TopicInfo
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import NewTopic, TopicInfo
 from postdate.sidecar import topics as rules
 from postdate.sidecar.config import DAY_MS, HOUR_MS, TopicsConfig
 from postdate.sidecar.topics import Rule, Violation
+from postdate.wire.topics import OwnTopics
 
 OWN = OwnTopics.of("r")
 BROKER_DEFAULTS = {

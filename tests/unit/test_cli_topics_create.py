@@ -11,10 +11,10 @@ from collections.abc import Iterable
 
 import pytest
 
-from postdate.connectors.kafka.seam import TopicInfo
-from postdate.connectors.kafka.sim.admin import SimAdmin
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import TopicInfo
+from postdate.wire.topics import OwnTopics
 from support.command_bed import SimBed
+from support.kafka_simulator.admin import SimAdmin
 
 
 def test_a_broker_that_lags_behind_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from postdate.client import Reason, RequestInvalid, RequestRecord, RequestTopic
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 ROOT = Path(__file__).resolve().parents[2]
 TOPIC = RequestTopic("postdate.requests", partitions=4)
@@ -313,5 +313,5 @@ def test_the_client_needs_no_kafka_client() -> None:
     # msgspec itself looks for typing_extensions, and goes without.
     foreign = {name.partition(".")[0] for name in loaded} - sys.stdlib_module_names - {"typing_extensions"}
     assert foreign == {"postdate", "msgspec"}
-    ours = {".".join(name.split(".")[1:3]) for name in loaded if name.startswith("postdate.connectors.")}
-    assert ours == {"connectors.wire"}
+    ours = {name.split(".")[1] for name in loaded if name.startswith("postdate.")}
+    assert ours == {"client", "wire"}

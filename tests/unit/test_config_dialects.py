@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.wire.dialects import DIALECTS
 from postdate.sidecar.config_load import Flags, Loaded, load
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.request_rules import rules_of
+from postdate.wire.dialects import DIALECTS
 
 
 def loaded(tmp_path: Path, lines: str) -> Loaded:

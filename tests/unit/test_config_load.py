@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.secrets import Secret
+from postdate.kafka.secrets import Secret
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.config_load import Flags, Loaded, load, require_bootstrap
 from postdate.sidecar.errors import ConfigError

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.kafka.dev.jars import KAFKA_VERSION
+from postdate.tools.dev_broker.jars import KAFKA_VERSION
 from support import tidy, tidy_docs
 from support.examples import EXAMPLES, LANGUAGES, README, ROOT, listing_complaints, programs
 

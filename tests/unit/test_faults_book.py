@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.wire.dispatch_log import DispatchRecord, encode_record
-from postdate.connectors.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, TOPIC, Headers
-from postdate.connectors.wire.verdicts import Verdict, encode_verdict
+from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, TOPIC, Headers
+from postdate.wire.verdicts import Verdict, encode_verdict
 from support.faults.book import Book
 from support.faults.judgement import judge, judge_order
 

@@ -13,16 +13,16 @@ import msgspec
 import pytest
 from rocksdict import WriteBatch
 
-from postdate.connectors.wire.dispatch_log import decode_record, encode_record
-from postdate.connectors.wire.errors import FormatError, NewerFormat
-from postdate.connectors.wire.stored import decode_stored
-from postdate.connectors.wire.verdicts import decode_verdict
 from postdate.wheel.database import Database
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.errors import FormatMismatch
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import decode_record, encode_record
+from postdate.wire.errors import FormatError, NewerFormat
+from postdate.wire.stored import decode_stored
+from postdate.wire.verdicts import decode_verdict
 from support import format_samples as samples
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.kafka.seam import GroupMember
+from postdate.kafka.seam import GroupMember
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.config import Config, HttpConfig, KafkaConfig
 from postdate.sidecar.config_load import Flags, load

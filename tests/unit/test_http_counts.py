@@ -9,8 +9,7 @@ import random
 
 import pytest
 
-from postdate.connectors.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, UnknownOutcome
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Fate
+from postdate.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.counts import (
     ABORTED,
@@ -26,6 +25,7 @@ from postdate.sidecar.counts import (
     ShardCounts,
 )
 from postdate.sidecar.states import State, Stateful, StateTimes
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Fate
 
 
 class Hand:

@@ -20,8 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from postdate.connectors.kafka.seam import GroupMember, Partition
-from postdate.connectors.wire.origins import format_origin
+from postdate.kafka.seam import GroupMember, Partition
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
@@ -31,6 +30,7 @@ from postdate.sidecar.http.merging import merged_count, merged_page
 from postdate.sidecar.http.pending import Place
 from postdate.sidecar.http.signing import Signatures
 from postdate.wheel.keys import entry_key
+from postdate.wire.origins import format_origin
 from support.patience import PATIENCE_S
 
 TOPIC = "requests"

@@ -21,8 +21,7 @@ from urllib.parse import quote
 
 import pytest
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.kafka.seam import Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Config, HttpConfig
 from postdate.sidecar.counts import ShardCounts
@@ -41,6 +40,7 @@ from postdate.sidecar.logs import OneLine
 from postdate.sidecar.poller import ClientFailure, Poller
 from postdate.sidecar.states import State, Stateful
 from support.http_steps import Client, free_port
+from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until
 
 TOKEN = "a-token-of-some-length"  # noqa: S105

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import GroupMember, Partition
+from postdate.kafka.seam import GroupMember, Partition
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.config_load import Flags, load
 from postdate.sidecar.errors import ConfigError, TransientError

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.requests import RequestRules, restore_headers
+from postdate.kafka.seam import Record
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.ingest import ingest
 from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.requests import RequestRules, restore_headers
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 BASE_MS = 1_795_258_284_000

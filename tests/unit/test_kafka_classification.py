@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from postdate.connectors.kafka.classification import classify, classify_delivery
-from postdate.connectors.kafka.errors import (
+from postdate.kafka.classification import classify, classify_delivery
+from postdate.kafka.errors import (
     AbortRequired,
     FatalClient,
     Fenced,

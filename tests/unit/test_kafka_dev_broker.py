@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.dev.docker import DockerBroker, layers_done, node_environment, run_command
-from postdate.connectors.kafka.dev.jars import cache_dir, find_ivy, kafka_libs
-from postdate.connectors.kafka.dev.java import find_java, major_version
-from postdate.connectors.kafka.dev.local import LocalBroker, free_port, jvm_options, require_free
-from postdate.connectors.kafka.dev.properties import container_environment, node_settings, write_properties
-from postdate.connectors.kafka.dev.uninterrupted import uninterrupted
-from postdate.connectors.kafka.errors import DevBrokerFailed
+from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.docker import DockerBroker, layers_done, node_environment, run_command
+from postdate.tools.dev_broker.jars import cache_dir, find_ivy, kafka_libs
+from postdate.tools.dev_broker.java import find_java, major_version
+from postdate.tools.dev_broker.local import LocalBroker, free_port, jvm_options, require_free
+from postdate.tools.dev_broker.properties import container_environment, node_settings, write_properties
+from postdate.tools.dev_broker.uninterrupted import uninterrupted
 
 
 def _script(directory: Path, name: str, text: str) -> None:

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from postdate.connectors.kafka.admin import ConfluentAdmin
-from postdate.connectors.kafka.classification import classify
-from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
-from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.admin import ConfluentAdmin
+from postdate.kafka.classification import classify
+from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.settings import KafkaSettings
 
 REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID, fatal=True)
 #: As an event of a poll has it: the code of the reason is gone, and its text is there.

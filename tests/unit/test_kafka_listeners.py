@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 
-from postdate.connectors.kafka import listeners
-from postdate.connectors.kafka.listeners import protocol_mismatch
+from postdate.kafka import listeners
+from postdate.kafka.listeners import protocol_mismatch
 
 
 def _plain(connection: socket.socket) -> None:

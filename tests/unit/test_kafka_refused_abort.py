@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, UnknownOutcome
-from postdate.connectors.kafka.producer import ConfluentTransactionalProducer
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.errors import AbortRequired, KafkaFault, UnknownOutcome
+from postdate.kafka.producer import ConfluentTransactionalProducer
+from postdate.kafka.settings import KafkaSettings
 
 REFUSED = KafkaError(KafkaError.UNKNOWN, "EndTxn failed: UNKNOWN_SERVER_ERROR", txn_requires_abort=True)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.producer import _reporter
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.producer import _reporter
 
 
 class _Message:

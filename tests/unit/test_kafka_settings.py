@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Consumer
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.limits import FETCH_SIZE_BYTES_MAX
-from postdate.connectors.kafka.seam import Isolation, Partition
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.limits import FETCH_SIZE_BYTES_MAX
+from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.settings import KafkaSettings
 
 NOWHERE = "127.0.0.1:1"
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from postdate.connectors.kafka import limits
-from postdate.connectors.kafka.group_consumer import ConfluentGroupConsumer
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka import limits
+from postdate.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.seam import Partition
+from postdate.kafka.settings import KafkaSettings
 
 PART = Partition("requests", 3)
 

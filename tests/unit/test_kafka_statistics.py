@@ -10,7 +10,7 @@ import json
 import msgspec
 import pytest
 
-from postdate.connectors.kafka.statistics import BrokerStatistics, decode_statistics
+from postdate.kafka.statistics import BrokerStatistics, decode_statistics
 
 
 def _broker(name: str, nodeid: int, **figures: object) -> dict[str, object]:

@@ -27,11 +27,23 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from postdate.connectors.kafka.seam import NewTopic, Partition
-from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.dispatch_log import BEAT, DispatchRecord, encode_record
-from postdate.connectors.wire.headers import (
+from postdate.kafka.seam import NewTopic, Partition
+from postdate.sidecar import shard as shard_module
+from postdate.sidecar.config import HttpConfig, RequestTopicConfig
+from postdate.sidecar.errors import HaltReason
+from postdate.sidecar.holds import HoldRequests
+from postdate.sidecar.http import limits, local
+from postdate.sidecar.http.app import make_app
+from postdate.sidecar.http.port import claim
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.server import HttpServer
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.poller import Poller
+from postdate.sidecar.shard import Shard
+from postdate.sidecar.states import State
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record
+from postdate.wire.headers import (
     ACTION,
     AT,
     DEAD_DETAIL,
@@ -51,22 +63,10 @@ from postdate.connectors.wire.headers import (
     TOPIC,
     Headers,
 )
-from postdate.connectors.wire.reasons import Reason
-from postdate.sidecar import shard as shard_module
-from postdate.sidecar.config import HttpConfig, RequestTopicConfig
-from postdate.sidecar.errors import HaltReason
-from postdate.sidecar.holds import HoldRequests
-from postdate.sidecar.http import limits, local
-from postdate.sidecar.http.app import make_app
-from postdate.sidecar.http.port import claim
-from postdate.sidecar.http.process import Process
-from postdate.sidecar.http.server import HttpServer
-from postdate.sidecar.logs import configure_logging
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.states import State
+from postdate.wire.reasons import Reason
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES
 from support.http_steps import Answer, Client, free_port
+from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.shard_bench import OWN, Bench, R
 from support.sidecars import wait_until
 

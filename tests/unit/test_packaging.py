@@ -16,7 +16,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("sidecar", "wheel", "connectors")
-PACKAGES = ("postdate/sidecar", "postdate/wheel", "postdate/connectors", "postdate/client", "postdate/testing")
+PACKAGES = tuple(
+    f"postdate/{name}" for name in ("wheel", "wire", "kafka", "spark", "client", "sidecar", "tools", "cli", "testing")
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +70,7 @@ _PROBE = """
 import importlib.util, postdate, sys
 assert postdate.__file__ is None, "postdate is no namespace package"
 assert len(set(postdate.__path__)) == len(sys.argv[1:]), list(postdate.__path__)
-for name in ("client", "connectors", "sidecar", "testing", "wheel"):
+for name in ("cli", "client", "kafka", "sidecar", "spark", "testing", "tools", "wheel", "wire"):
     assert importlib.util.find_spec("postdate." + name) is not None, name
 assert importlib.util.find_spec("wheel") is None, "a source root makes a top-level wheel"
 """

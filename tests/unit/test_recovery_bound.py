@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.errors import UnknownOutcome
-from postdate.connectors.kafka.seam import Admin, Isolation, Partition
-from postdate.connectors.kafka.sim.admin import SimAdmin
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.connectors.wire.dispatch_log import OWNER
-from postdate.connectors.wire.stored import BOUND_KEY, stored_offset
+from postdate.kafka.errors import UnknownOutcome
+from postdate.kafka.seam import Admin, Isolation, Partition
 from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import OWNER
+from postdate.wire.stored import BOUND_KEY, stored_offset
+from support.kafka_simulator.admin import SimAdmin
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench, R
 
 _LOG = Partition(OWN.dispatch_log, 0)

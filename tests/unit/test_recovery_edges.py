@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.errors import Unreachable
+from postdate.kafka.seam import Isolation, NewTopic, Partition
 from postdate.sidecar import takeover
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct

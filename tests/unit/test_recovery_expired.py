@@ -13,15 +13,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from postdate.connectors.kafka import limits as kafka_limits
-from postdate.connectors.kafka.seam import Isolation, Partition
-from postdate.connectors.wire.dispatch_log import BEAT, encode_record
+from postdate.kafka import limits as kafka_limits
+from postdate.kafka.seam import Isolation, Partition
 from postdate.sidecar import failpoints
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.shard_status import read_status
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, encode_record
 from support.shard_bench import OWN, Bench, R
 
 _LATER_MS = 120_000

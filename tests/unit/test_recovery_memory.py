@@ -14,9 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import DELIVERED, DispatchRecord, encode_record
-from postdate.connectors.wire.limits import FATES_MAX
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar import takeover
 from postdate.sidecar.checking import Checked
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
@@ -24,6 +22,8 @@ from postdate.sidecar.losses import Acceptance
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, encode_record
+from postdate.wire.limits import FATES_MAX
 
 _RECORDS = 15
 #: One read of a reader returns what it has fetched ahead, 4 MiB.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Partition
+from postdate.kafka.seam import Partition
 from postdate.sidecar import takeover
 from postdate.sidecar.instructions import Instruction, instruct
 from postdate.sidecar.shard_status import read_status

@@ -12,9 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate
-from postdate.connectors.wire.requests import Headers, RequestRules
+from postdate.kafka.seam import Record
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.draft import Draft, read_up_to
 from postdate.sidecar.ingest import ingest
@@ -23,6 +21,8 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.wire.requests import Headers, RequestRules
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))

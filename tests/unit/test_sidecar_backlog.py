@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.wire.limits import FATES_MAX
+from postdate.kafka.seam import NewTopic
 from postdate.sidecar import look_ahead
 from postdate.sidecar.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.config import DispatchConfig
@@ -25,6 +24,7 @@ from postdate.sidecar.limits import (
     SLOW_BATCH_SHARE_MIN,
 )
 from postdate.wheel import changes
+from postdate.wire.limits import FATES_MAX
 from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, Bench
 

@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import DELIVERED, Fate
-from postdate.connectors.wire.requests import Headers, RequestRules
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import Record
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import apply_fate
 from postdate.sidecar.batch import BatchBuilder, finish
@@ -31,6 +28,9 @@ from postdate.sidecar.targets import Target
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import DELIVERED, Fate
+from postdate.wire.requests import Headers, RequestRules
+from postdate.wire.topics import OwnTopics
 
 BASE_MS = 1_000_000_000_000
 SOON_MS = BASE_MS + 500

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.kafka.sim import SimBroker, SimClock
-from postdate.connectors.kafka.sim.answers import refusal
-from postdate.connectors.wire.dispatch_log import DELIVERED, decode_record
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
 from postdate.sidecar.shard import Shard
+from postdate.wire.dispatch_log import DELIVERED, decode_record
+from support.kafka_simulator import SimBroker, SimClock
+from support.kafka_simulator.answers import refusal
 from support.shard_bench import OWN, Bench
 
 _HOUR_MS = 3_600_000.0

@@ -17,11 +17,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from postdate.connectors.kafka.errors import NotAuthorized
-from postdate.connectors.kafka.seam import Isolation, NewTopic, Partition
-from postdate.connectors.kafka.sim.admin import SimAdmin
-from postdate.connectors.wire.dispatch_log import decode_record
-from postdate.sidecar.cli import postdate
+from postdate.cli import postdate
+from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.seam import Isolation, NewTopic, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.halts import ADVICE
@@ -33,6 +31,8 @@ from postdate.sidecar.shard_status import read_status, write_status
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel import limits as wheel_limits
+from postdate.wire.dispatch_log import decode_record
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R
 from support.sidecars import wait_until
 

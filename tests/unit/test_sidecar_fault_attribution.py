@@ -8,8 +8,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.errors import RecordRejected
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.control_pieces import first_piece
 from postdate.sidecar.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
 from postdate.sidecar.limits import (
@@ -19,6 +18,7 @@ from postdate.sidecar.limits import (
     REPORTED_ENTRIES_MAX,
 )
 from postdate.sidecar.transaction import TopicOutcome
+from postdate.wire.reasons import Reason
 
 BUDGET_MS = 30_000
 STORE = "requests.store"

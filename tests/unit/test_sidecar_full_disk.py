@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from postdate.sidecar.cli import postdate
+from postdate.cli import postdate
 from postdate.sidecar.states import DELIVERING
 from support.faults.small_disk import small_disk
 from support.shard_bench import Bench, R

@@ -16,8 +16,8 @@ from typing import cast
 
 import pytest
 
-from postdate.connectors.kafka.errors import KafkaFault, Unreachable
-from postdate.connectors.kafka.seam import GroupConsumer, NewTopic, Partition
+from postdate.kafka.errors import KafkaFault, Unreachable
+from postdate.kafka.seam import GroupConsumer, NewTopic, Partition
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
 from postdate.sidecar.inbox import Inbox

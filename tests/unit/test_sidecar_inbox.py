@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from postdate.connectors.kafka.seam import Headers, Record
+from postdate.kafka.seam import Headers, Record
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.limits import INBOX_SIZE_BYTES_MAX
 

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.errors import Unreachable
-from postdate.connectors.kafka.seam import LookedUp, NewTopic
-from postdate.connectors.kafka.sim.admin import SimAdmin
+from postdate.kafka.errors import Unreachable
+from postdate.kafka.seam import LookedUp, NewTopic
 from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.housekeeping import Housekeeping
 from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
 from postdate.sidecar.shard import Shard
+from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R, refuse, slow_down
 
 HOUR_MS = 3_600_000

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Fate
-from postdate.connectors.wire.requests import Headers, RequestRules
+from postdate.kafka.seam import Record
 from postdate.sidecar.apply import apply_fate, check_causes
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.dispatcher import Dispatcher
@@ -28,6 +26,8 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.wire.requests import Headers, RequestRules
 from support.shard_bench import Bench, R
 
 BASE_MS = 1_000_000_000_000

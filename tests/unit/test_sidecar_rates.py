@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.kafka.errors import UnknownOutcome
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.kafka.errors import UnknownOutcome
+from postdate.kafka.seam import NewTopic
 from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.holds import NOTHING, Holds
 from postdate.sidecar.limits import RATE_SAVED_S
@@ -23,6 +22,7 @@ from postdate.sidecar.rate_rules import RateRules, shadowed
 from postdate.sidecar.shard import Shard
 from postdate.wheel import changes
 from postdate.wheel.timer_log import TimerLog
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.order import check_order, delivered
 from support.shard_bench import BUDGET_MS, OWN, Bench, R
 

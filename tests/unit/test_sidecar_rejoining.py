@@ -12,9 +12,8 @@ from typing import cast
 
 import pytest
 
-from postdate.connectors.kafka.errors import FatalClient, Fenced, SettingRefused
-from postdate.connectors.kafka.seam import GroupConsumer, Partition
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.kafka.errors import FatalClient, Fenced, SettingRefused
+from postdate.kafka.seam import GroupConsumer, Partition
 from postdate.sidecar import poller as poller_module
 from postdate.sidecar.errors import ClientFailed, Exit
 from postdate.sidecar.holds import Held
@@ -24,6 +23,7 @@ from postdate.sidecar.poller import Poller
 from postdate.sidecar.rejoining import Rejoining
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
+from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import new_topic
 
 NAME = "pod-0"

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from postdate.connectors.kafka.seam import NewTopic, Operation
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
+from postdate.cli import postdate
+from postdate.kafka.seam import NewTopic, Operation
 from postdate.sidecar import rights
-from postdate.sidecar.cli import postdate
 from postdate.sidecar.config import Config, KafkaConfig, RequestTopicConfig, TopicsConfig
 from postdate.sidecar.rights import Right
 from postdate.sidecar.topics import Rule, own_topics, request_topic
+from support.kafka_simulator import SimBroker, SimKafka
 
 
 def _targets(*allow: str) -> list[tuple[str, bool]]:

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.kafka.errors import Retriable
-from postdate.connectors.kafka.seam import NewTopic, Partition
-from postdate.connectors.wire.stored import BOUND_KEY
-from postdate.connectors.wire.verdicts import decode_verdict
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import NewTopic, Partition
 from postdate.sidecar import store_reading
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.states import State
 from postdate.wheel.errors import Corrupt
+from postdate.wire.stored import BOUND_KEY
+from postdate.wire.verdicts import decode_verdict
 from support.shard_bench import OWN, Bench, R, refuse
 
 

@@ -13,17 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import (
-    APPLIED,
-    CANCELLED,
-    DEAD,
-    DELIVERED,
-    MOVED,
-    REPLACED,
-    STORED,
-)
-from postdate.connectors.wire.requests import RequestRules
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.ingest import ingest
@@ -32,6 +22,16 @@ from postdate.sidecar.long_delays import LongDelays, Sweep
 from postdate.sidecar.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Kind
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    STORED,
+)
+from postdate.wire.requests import RequestRules
 from support.long_delays import (
     BASE_MS,
     FAR_MS,

@@ -14,9 +14,7 @@ from typing import cast
 
 import pytest
 
-from postdate.connectors.kafka.seam import Isolation, Partition
-from postdate.connectors.kafka.sim import SimBroker, SimKafka
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import Isolation, Partition
 from postdate.sidecar import shard_thread, takeover_slots
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config import Config, RequestTopicConfig
@@ -27,6 +25,8 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover_slots import Slot, SlottedKafka, TakeoverSlots
+from postdate.wire.topics import OwnTopics
+from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import append, new_topic
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
-from postdate.connectors.kafka.seam import OnDelivery, Partition
-from postdate.connectors.kafka.sim.answers import abort_required
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.connectors.wire.dispatch_log import BEAT
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.kafka.seam import OnDelivery, Partition
 from postdate.sidecar import transaction
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import Message, Tenure
+from postdate.wire.dispatch_log import BEAT
+from support.kafka_simulator.answers import abort_required
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.shard_bench import OWN, Bench
 
 

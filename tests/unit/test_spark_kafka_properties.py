@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.spark.errors import JobUsageError
-from postdate.connectors.spark.kafka_properties import java_properties
+from postdate.spark.errors import JobUsageError
+from postdate.spark.kafka_properties import java_properties
 
 
 @pytest.mark.parametrize(

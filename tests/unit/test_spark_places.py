@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.spark.errors import CannotRun
-from postdate.connectors.spark.places import write_text
+from postdate.spark.errors import CannotRun
+from postdate.spark.places import write_text
 
 NO_SPARK: Any = None
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.spark import audit_main, bulk_main, submitted
-from postdate.connectors.spark.errors import first_cause
+from postdate.spark import audit_main, bulk_main, submitted
+from postdate.spark.errors import first_cause
 
 _PACKAGE = Path(submitted.__file__).parent
 _BRIDGE = "An error occurred while calling o9.collect."

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.wire import headers
-from postdate.connectors.wire.reasons import Reason
 from postdate.wheel.database import FAMILIES
+from postdate.wire import headers
+from postdate.wire.reasons import Reason
 from support import tidy, tidy_docs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +52,7 @@ def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
 
 
 CLIENT = "connectors/postdate/client/x.py"
-KAFKA = "connectors/postdate/connectors/kafka/x.py"
+KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
 
 
@@ -61,22 +61,22 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
     [
         pytest.param(tidy.import_complaints, "wheel/postdate/wheel/x.py", "from postdate.sidecar import y", id="arrow"),
         pytest.param(tidy.import_complaints, KAFKA, "from ..wire import topics", id="relative-arrow"),
-        pytest.param(tidy.import_complaints, KAFKA, "from postdate.connectors import wire", id="arrow-by-parent"),
-        pytest.param(tidy.import_complaints, CLIENT, "from postdate.connectors.kafka import seam", id="client-arrow"),
-        pytest.param(tidy.import_complaints, SIDECAR, "import postdate.connectors.spark", id="spark-at-load"),
+        pytest.param(tidy.import_complaints, KAFKA, "from postdate import wire", id="arrow-by-parent"),
+        pytest.param(tidy.import_complaints, CLIENT, "from postdate.kafka import seam", id="client-arrow"),
+        pytest.param(tidy.import_complaints, SIDECAR, "import postdate.spark", id="spark-at-load"),
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
         pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),
         pytest.param(
             tidy.judge_complaints,
             "tests/support/simulation/judge_records.py",
-            "from postdate.connectors.wire.delivered import delivered_headers",
+            "from postdate.wire.delivered import delivered_headers",
             id="judge",
         ),
         pytest.param(
             tidy.judge_complaints,
             "tests/support/oracle.py",
-            "from postdate.connectors.wire import murmur2",
+            "from postdate.wire import murmur2",
             id="judge-by-parent",
         ),
         pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 601, id="long-module"),
@@ -98,8 +98,8 @@ def test_the_rule_sees_a_breach(rule: Rule, place: str, text: str) -> None:
 
 
 def test_what_is_allowed_is_not_reported() -> None:
-    lazy = "def audit():\n    from postdate.connectors.spark import audit\n"
-    assert list(tidy.import_complaints(SIDECAR, lazy + "from postdate.wheel import index\n")) == []
+    lazy = "def audit():\n    from postdate.spark import audit\n"
+    assert list(tidy.import_complaints("sidecar/postdate/cli/x.py", lazy + "from postdate.wheel import index\n")) == []
     handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"
     assert list(tidy.except_complaints(SIDECAR, handled)) == []
 

@@ -10,10 +10,10 @@ from itertools import combinations
 
 import pytest
 
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import Headers, RequestRules, parse_request
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.errors import RequestRefused
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import Headers, RequestRules, parse_request
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import is_ours
-from postdate.connectors.wire.requests import (
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import is_ours
+from postdate.wire.requests import (
     Action,
     Headers,
     Request,

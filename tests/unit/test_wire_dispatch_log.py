@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.wire.dispatch_log import (
+from postdate.wire.dispatch_log import (
     APPLIED,
     BEAT,
     CANCELLED,
@@ -28,8 +28,8 @@ from postdate.connectors.wire.dispatch_log import (
     decode_record,
     encode_record,
 )
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.limits import DISPATCH_RECORD_BYTES_MAX, FATE_BYTES_MAX, FATES_MAX, MOVED_FATE_BYTES_MAX
+from postdate.wire.errors import FormatError
+from postdate.wire.limits import DISPATCH_RECORD_BYTES_MAX, FATE_BYTES_MAX, FATES_MAX, MOVED_FATE_BYTES_MAX
 
 EXAMPLE = (
     b'{"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,'

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.wire.errors import FormatError, RequestRefused, WireError
-from postdate.connectors.wire.limits import INTEGER_END
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import Headers, RequestRules, parse_request
+from postdate.wire.errors import FormatError, RequestRefused, WireError
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import Headers, RequestRules, parse_request
 
 CLOSED_SET = """missing-target bad-target forbidden-target unknown-target missing-time conflicting-time bad-time
 beyond-horizon bad-level bad-key bad-partition bad-id missing-id bad-action bad-headers duplicate-header unknown-header

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.wire.limits import REMEMBERED_TEXTS_MAX
-from postdate.connectors.wire.requests import (
+from postdate.wire.limits import REMEMBERED_TEXTS_MAX
+from postdate.wire.requests import (
     DEFAULT_LEVELS_MS,
     Action,
     Headers,

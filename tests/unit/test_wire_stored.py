@@ -8,11 +8,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.requests import RequestRules, parse_request
-from postdate.connectors.wire.stored import StoredRequest, decode_stored, encode_stored, stored_offset
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.errors import FormatError
+from postdate.wire.headers import Headers
+from postdate.wire.requests import RequestRules, parse_request
+from postdate.wire.stored import StoredRequest, decode_stored, encode_stored, stored_offset
 from support.dialect_examples import DEFAULT_TARGET, EXAMPLES, Example
 
 NOW_MS = 1_795_258_284_000

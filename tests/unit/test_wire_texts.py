@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.connectors.wire.durations import parse_duration_ms
-from postdate.connectors.wire.instants import parse_instant_ms
-from postdate.connectors.wire.naturals import parse_natural
-from postdate.connectors.wire.origins import format_origin, parse_origin
-from postdate.connectors.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.naturals import parse_natural
+from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
 
 DAY_MS = 86_400_000
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.limits import ID_BYTES_MAX, INTEGER_END, TOPIC_NAME_LENGTH_MAX, VERDICT_BYTES_MAX
-from postdate.connectors.wire.origins import format_origin
-from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
+from postdate.wire.errors import FormatError
+from postdate.wire.limits import ID_BYTES_MAX, INTEGER_END, TOPIC_NAME_LENGTH_MAX, VERDICT_BYTES_MAX
+from postdate.wire.origins import format_origin
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict, encode_verdict
 
 GOOD: dict[str, Any] = {
     **{"v": 1, "origin": "R/3/1017", "id": "order-9", "verdict": "cancelled", "of": "R/3/990", "at": 1_795_258_284_000}

@@ -12,9 +12,9 @@ import threading
 
 import pytest
 
-from postdate.connectors.kafka.dev.local import free_port
 from postdate.sidecar.errors import Exit
 from postdate.sidecar.workers import Workers
+from postdate.tools.dev_broker.local import free_port
 from support.sidecars import wait_until
 
 

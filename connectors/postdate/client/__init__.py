@@ -18,9 +18,9 @@ from __future__ import annotations
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
 from postdate.client.request_topic import RequestTopic
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.verdicts import Answer, Verdict, decode_verdict
+from postdate.wire.errors import FormatError
+from postdate.wire.reasons import Reason
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 
 __all__ = [
     "Answer",

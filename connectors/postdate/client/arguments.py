@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 from postdate.client.errors import RequestInvalid
-from postdate.connectors.wire import headers as names
-from postdate.connectors.wire.headers import Headers, is_dropped, is_ours
-from postdate.connectors.wire.reasons import Reason
+from postdate.wire import headers as names
+from postdate.wire.headers import Headers, is_dropped, is_ours
+from postdate.wire.reasons import Reason
 
 HeaderValue: TypeAlias = bytes | str | None
 MessageHeaders: TypeAlias = Mapping[str, HeaderValue] | Iterable[tuple[str, HeaderValue]]

@@ -3,12 +3,12 @@
     ValueError
     `-- RequestInvalid    Postdate would refuse the request: mend the call, nothing was built
 
-A value of a wrong type raises TypeError. `decode_verdict` raises FormatError of `postdate.connectors.wire.errors`.
+A value of a wrong type raises TypeError. `decode_verdict` raises FormatError of `postdate.wire.errors`.
 """
 
 from __future__ import annotations
 
-from postdate.connectors.wire.reasons import Reason
+from postdate.wire.reasons import Reason
 
 
 class RequestInvalid(ValueError):

@@ -20,14 +20,14 @@ from postdate.client.arguments import MessageHeaders, message_headers, utf8, who
 from postdate.client.errors import RequestInvalid
 from postdate.client.record import RequestRecord
 from postdate.client.times import grace_header, length_ms, time_header
-from postdate.connectors.wire import headers as names
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.origins import format_origin, parse_origin
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import RequestRules, parse_request
+from postdate.wire import headers as names
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers
+from postdate.wire.limits import HORIZON_MS_DEFAULT, INTEGER_END, PARTITION_END
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import RequestRules, parse_request
 
 HORIZON: Final = timedelta(milliseconds=HORIZON_MS_DEFAULT)
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from postdate.client.arguments import whole_number
 from postdate.client.errors import RequestInvalid
-from postdate.connectors.wire.headers import AT, DELAY, GRACE, LEVEL
-from postdate.connectors.wire.reasons import Reason
+from postdate.wire.headers import AT, DELAY, GRACE, LEVEL
+from postdate.wire.reasons import Reason
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)

@@ -1,1 +1,1 @@
-"""The daemon: request rules, the shard state machine, dispatch, configuration and the command line."""
+"""The daemon: configuration, request rules, ingest, the shard state machine, takeover, dispatch, and its HTTP port."""

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from postdate.connectors.wire.headers import ACTION, ID, Headers
-from postdate.connectors.wire.limits import ID_BYTES_MAX
-from postdate.connectors.wire.topics import OwnTopics
-from postdate.connectors.wire.verdicts import Verdict, encode_verdict
 from postdate.sidecar.config import Verdicts
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.transaction import NOBODY, Message
 from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wire.headers import ACTION, ID, Headers
+from postdate.wire.limits import ID_BYTES_MAX
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict, encode_verdict
 
 _CANCEL = "cancel"
 

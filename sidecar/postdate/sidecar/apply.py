@@ -13,11 +13,7 @@ from typing import Final
 
 import msgspec
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import APPLIED, FINAL, SENT, Fate
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import Action, Request
+from postdate.kafka.seam import Record
 from postdate.sidecar.draft import NO_FIRST_DUE, Draft
 from postdate.wheel.entry import (
     NO_CONTROL,
@@ -31,6 +27,10 @@ from postdate.wheel.entry import (
     pack_control,
 )
 from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, entry_key, split_key
+from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate
+from postdate.wire.errors import RequestRefused
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import Action, Request
 
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.errors import UnknownOutcome
+from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar import opening, takeover
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.checking import check

@@ -15,21 +15,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from heapq import merge
 from typing import Final
 
-from postdate.connectors.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
-from postdate.connectors.wire.dispatch_log import (
-    APPLIED,
-    CANCELLED,
-    DEAD,
-    DELIVERED,
-    MOVED,
-    REPLACED,
-    SENT,
-    STORED,
-)
-from postdate.connectors.wire.reasons import Reason
-from postdate.connectors.wire.requests import restore_headers
-from postdate.connectors.wire.topics import OwnTopics
-from postdate.connectors.wire.verdicts import Verdict
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.apply import mark_stored
 from postdate.sidecar.batch_content import Batch, Choice, Refusal
@@ -46,6 +31,21 @@ from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
+from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    SENT,
+    STORED,
+)
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import restore_headers
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict
 
 #: Not a refusal: the entry is left where it is for now.
 STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")

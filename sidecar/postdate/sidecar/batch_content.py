@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from postdate.connectors.wire.dispatch_log import Fate
-from postdate.connectors.wire.reasons import Reason
 from postdate.sidecar.targets import Target
 from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+from postdate.wire.dispatch_log import Fate
+from postdate.wire.reasons import Reason
 
 #: Why an entry ends as a dead letter: the reason, and a sentence for a person.
 Refusal = tuple[Reason, str]

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault
-from postdate.connectors.kafka.seam import Isolation, Kafka, Partition
+from postdate.kafka.errors import AbortRequired, KafkaFault
+from postdate.kafka.seam import Isolation, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import BOUND_CHECK_MS_MAX
 

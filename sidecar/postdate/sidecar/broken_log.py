@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.dispatch_log import DispatchRecord
+from postdate.kafka.seam import Record
 from postdate.sidecar.dispatch_tail import decode, read_log
 from postdate.sidecar.empty_start import SEQ_UNKNOWN, Start, certain_request
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
+from postdate.wire.dispatch_log import DispatchRecord
 
 
 class SeqBroken(Exception):

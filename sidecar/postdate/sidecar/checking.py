@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.seam import Isolation, Partition
+from postdate.kafka.seam import Isolation, Partition
 from postdate.sidecar.empty_start import SEQ_UNKNOWN
 from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.losses import Acceptance

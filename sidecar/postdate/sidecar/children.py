@@ -41,7 +41,7 @@ class Child:
 
     def start(self) -> None:
         """Start the process; does not wait for anything that it does."""
-        command = [sys.executable, "-m", "postdate.sidecar.cli", *self._arguments]
+        command = [sys.executable, "-m", "postdate.cli", *self._arguments]
         setpriv = shutil.which("setpriv")
         if setpriv is not None:
             command = [setpriv, "--pdeathsig", "TERM", *command]

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.seam import Admin, Kafka
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.seam import Admin, Kafka
+from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.config import Config
 from postdate.sidecar.config_load import require_bootstrap
 from postdate.sidecar.errors import ConfigError

@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.limits import HORIZON_MS_DEFAULT
-from postdate.connectors.wire.rules import DEFAULT_LEVELS_MS
-from postdate.connectors.wire.topics import DEFAULT_REQUESTS
 from postdate.sidecar import limits
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.limits import HORIZON_MS_DEFAULT
+from postdate.wire.rules import DEFAULT_LEVELS_MS
+from postdate.wire.topics import DEFAULT_REQUESTS
 
 CancelGate = Literal["takeover", "always", "off"]
 Verdicts = Literal["none", "control", "all"]

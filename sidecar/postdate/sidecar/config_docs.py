@@ -12,9 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from postdate.connectors.kafka import limits as kafka_limits
-from postdate.connectors.kafka.secrets import MASK
-from postdate.connectors.wire import limits as wire_limits
+from postdate.kafka import limits as kafka_limits
+from postdate.kafka.secrets import MASK
 from postdate.sidecar import limits as sidecar_limits
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.config_load import Loaded
@@ -29,13 +28,14 @@ from postdate.sidecar.config_schema import (
 from postdate.sidecar.config_values import is_secret, without_user_info
 from postdate.sidecar.http import limits as http_limits
 from postdate.wheel import limits as wheel_limits
+from postdate.wire import limits as wire_limits
 
 BOUNDED: dict[str, ModuleType] = {
     "sidecar": sidecar_limits,
     "sidecar.http": http_limits,
     "wheel": wheel_limits,
-    "connectors.wire": wire_limits,
-    "connectors.kafka": kafka_limits,
+    "wire": wire_limits,
+    "kafka": kafka_limits,
 }
 """The module of bounds of each package."""
 

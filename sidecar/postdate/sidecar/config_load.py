@@ -12,12 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postdate.connectors.kafka.errors import SettingRefused
-from postdate.connectors.kafka.settings import refuse
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.headers import TOPIC
-from postdate.connectors.wire.requests import RequestRules
-from postdate.connectors.wire.topics import OwnTopics, is_topic_name
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.settings import refuse
 from postdate.sidecar import limits
 from postdate.sidecar.config import (
     HOUR_MS,
@@ -42,6 +38,10 @@ from postdate.sidecar.config_sources import (
 from postdate.sidecar.config_values import convert, is_secret, property_text, without_user_info
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.rate_rules import RateRules
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.headers import TOPIC
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics, is_topic_name
 
 DEFAULT_SOURCE = "default"
 

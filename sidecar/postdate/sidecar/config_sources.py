@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from postdate.connectors.kafka.secrets import SecretFile
+from postdate.kafka.secrets import SecretFile
 from postdate.sidecar import limits
 from postdate.sidecar.config_schema import (
     ENVIRONMENT_PREFIX,

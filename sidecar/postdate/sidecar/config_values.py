@@ -12,9 +12,9 @@ import re
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
-from postdate.connectors.kafka.secrets import MASK, Secret, SecretFile
-from postdate.connectors.wire.durations import parse_duration_ms
+from postdate.kafka.secrets import MASK, Secret, SecretFile
 from postdate.sidecar.config_schema import Leaf
+from postdate.wire.durations import parse_duration_ms
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from postdate.connectors.kafka.errors import Retriable
+from postdate.kafka.errors import Retriable
 from postdate.sidecar.errors import EVIDENT, Halted, HaltReason
 from postdate.sidecar.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
 from postdate.sidecar.shard_context import ShardContext

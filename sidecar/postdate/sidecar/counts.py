@@ -20,10 +20,10 @@ from typing import Final
 
 import numpy as np
 
-from postdate.connectors.kafka.errors import AbortRequired, Fenced, UnknownOutcome
-from postdate.connectors.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, Fate
+from postdate.kafka.errors import AbortRequired, Fenced, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.states import StateTimes
+from postdate.wire.dispatch_log import DELIVERED, FINAL, MOVED, STORED, Fate
 
 #: Upper bounds of the classes of lateness, ms: fine where the promise lies, up to the hours of an outage.
 LATENESS_BOUNDS_MS: Final = (

@@ -17,9 +17,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, GroupConsumer, Kafka, Partition
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, GroupConsumer, Kafka, Partition
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster import kafka_of
@@ -40,6 +39,7 @@ from postdate.sidecar.rights import violations
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.starting import wait_for_kafka
+from postdate.wire.topics import OwnTopics
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import os
 
 import msgspec
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Isolation
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Isolation
 from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
 from postdate.sidecar.instructions import take_instruction
 from postdate.sidecar.limits import (

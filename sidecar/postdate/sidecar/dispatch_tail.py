@@ -8,10 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import closing
 
-from postdate.connectors.kafka.errors import Retriable
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record
-from postdate.connectors.wire.errors import FormatError, NewerFormat
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
 from postdate.sidecar.limits import (
     LOG_READ_S_MAX,
@@ -22,6 +20,8 @@ from postdate.sidecar.limits import (
 )
 from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
+from postdate.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.wire.errors import FormatError, NewerFormat
 
 
 class Stopped(Fenced):

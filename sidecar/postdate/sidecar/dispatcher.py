@@ -15,11 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 
-from postdate.connectors.kafka.classification import Blame, blame
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected
-from postdate.connectors.wire.delivered import record_size_bytes
-from postdate.connectors.wire.dispatch_log import BEAT, FATES
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.classification import Blame, blame
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
 from postdate.sidecar import failpoints
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import BatchBuilder, finish
@@ -38,6 +35,9 @@ from postdate.sidecar.target_rates import TargetRates
 from postdate.sidecar.targets import Targets
 from postdate.sidecar.transaction import GivenUp, Tenure
 from postdate.wheel.index import TimerIndex
+from postdate.wire.delivered import record_size_bytes
+from postdate.wire.dispatch_log import BEAT, FATES
+from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 

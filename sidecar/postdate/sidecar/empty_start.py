@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.seam import Isolation, Record
-from postdate.connectors.wire.dispatch_log import DispatchRecord
+from postdate.kafka.seam import Isolation, Record
 from postdate.sidecar.dispatch_tail import decode, first_record, last_committed
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.errors import Halted, HaltReason, Loss
@@ -22,6 +21,7 @@ from postdate.sidecar.losses import Acceptance
 from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import DispatchRecord
 
 log = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@
     ├── Fenced                      exit 3   stop acting for the shard; the process ends with 3 when it was the last
     ├── ClientFailed                exit 6   the group's client failed again and again; end the process
     └── Halted                      exit 1   the shard stops; an operator must act, and the message says how
-    RequestRefused (connectors.wire)         end the request as a dead letter with its reason; never stops a shard
+    RequestRefused (wire)                    end the request as a dead letter with its reason; never stops a shard
 
 The errors of the other packages are mapped into this tree where they enter the sidecar:
 
-    connectors.kafka  SettingRefused, NotAuthorized, DevBrokerFailed        -> ConfigError
+    kafka             SettingRefused, NotAuthorized, DevBrokerFailed        -> ConfigError
                       Fenced                                                -> Fenced
                       OffsetOutOfRange                                      -> Halted
                       Unreachable, Retriable, AbortRequired, RecordRejected,
@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from postdate.connectors.kafka import errors as kafka_errors
+from postdate.kafka import errors as kafka_errors
 
 
 class Exit(IntEnum):

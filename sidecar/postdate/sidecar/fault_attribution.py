@@ -33,9 +33,8 @@ from enum import Enum, auto
 from math import inf
 from typing import Final
 
-from postdate.connectors.kafka.classification import Blame, blame, is_final
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.classification import Blame, blame, is_final
+from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.batch_content import Refusal
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import (
@@ -58,6 +57,7 @@ from postdate.sidecar.limits import (
     TRIAL_REST_MS_MIN,
 )
 from postdate.sidecar.transaction import NOBODY, TopicOutcome
+from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 

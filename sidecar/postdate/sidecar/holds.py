@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, GroupConsumer, Partition
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, GroupConsumer, Partition
 from postdate.sidecar.limits import HOLD_NOTE_CHARS_MAX, HOLD_REQUESTS_MAX
 from postdate.sidecar.states import DELIVERING
 

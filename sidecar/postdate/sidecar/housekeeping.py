@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from postdate.connectors.kafka.errors import KafkaFault
+from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.dispatcher import Dispatcher
 from postdate.sidecar.draft import read_up_to
 from postdate.sidecar.gate import Gate

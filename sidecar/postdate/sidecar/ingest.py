@@ -6,9 +6,7 @@ put.
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.seam import Isolation, Record
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.requests import Action, Request, RequestRules, parse_request
+from postdate.kafka.seam import Isolation, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_request
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
@@ -17,6 +15,8 @@ from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX,
 from postdate.sidecar.quota import Quota
 from postdate.sidecar.shard_context import ShardContext
 from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import RequestRefused
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
 
 _CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
 

@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from postdate.connectors.kafka.errors import NotAuthorized, SettingRefused
-from postdate.connectors.kafka.seam import TopicInfo
+from postdate.kafka.errors import NotAuthorized, SettingRefused
+from postdate.kafka.seam import TopicInfo
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.instructions import INSTRUCTION_NAME
 from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_POLL_MS, LOCK_WAIT_MS_MAX

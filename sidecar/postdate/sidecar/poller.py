@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from postdate.connectors.kafka.errors import KafkaFault, SettingRefused
-from postdate.connectors.kafka.seam import GroupConsumer, Partition
-from postdate.connectors.kafka.statistics import BrokerStatistics
+from postdate.kafka.errors import KafkaFault, SettingRefused
+from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.holds import HoldRequests
 from postdate.sidecar.limits import (
     CONFIRM_TIMEOUT_S,

@@ -10,14 +10,14 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, Kafka, Partition
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.murmur2 import partition_for
-from postdate.connectors.wire.requests import Request, RequestRules, parse_request
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, Kafka, Partition
 from postdate.sidecar import limits
 from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import Headers
+from postdate.wire.murmur2 import partition_for
+from postdate.wire.requests import Request, RequestRules, parse_request
 
 RETENTION_MS = "retention.ms"
 

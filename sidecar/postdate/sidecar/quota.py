@@ -12,11 +12,11 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.seam import Record
-from postdate.connectors.wire.errors import RequestRefused
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.seam import Record
 from postdate.sidecar.config import RequestTopicConfig
 from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import RequestRefused
+from postdate.wire.reasons import Reason
 
 
 class Quota:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 
-from postdate.connectors.kafka.errors import Fenced, KafkaFault
+from postdate.kafka.errors import Fenced, KafkaFault
 from postdate.sidecar.errors import ClientFailed
 from postdate.sidecar.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_PAUSE_S_MIN, CLIENT_STABLE_S
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from postdate.connectors.wire.requests import RequestRules
-from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.config import Config
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics
 
 
 def forbidden_targets(config: Config) -> frozenset[str]:

@@ -13,13 +13,13 @@ import re
 import shlex
 from typing import NamedTuple
 
-from postdate.connectors.kafka.errors import NotAuthorized
-from postdate.connectors.kafka.seam import Admin, Kafka, Operation
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.seam import Admin, Kafka, Operation
 from postdate.sidecar import topics as rules
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.limits import FENCE_TIMEOUT_S
 from postdate.sidecar.topics import Rule, Violation
+from postdate.wire.topics import OwnTopics
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"
 

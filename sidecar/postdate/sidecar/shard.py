@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 
-from postdate.connectors.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
+from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
 from postdate.sidecar.after_fence import AfterFence
 from postdate.sidecar.attempt import Attempt
 from postdate.sidecar.clock import BrokerClock

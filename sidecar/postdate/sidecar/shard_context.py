@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from postdate.connectors.kafka.seam import Admin, Kafka, Partition
-from postdate.connectors.wire.requests import RequestRules
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.seam import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config import Config, RequestTopicConfig
 from postdate.sidecar.counts import ShardCounts
@@ -18,6 +16,8 @@ from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.long_delays import LongDelays
 from postdate.sidecar.pacing import LargeTurns
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final, TypeVar
 
-from postdate.connectors.kafka.errors import NotAuthorized, Unreachable
-from postdate.connectors.kafka.seam import Admin, Kafka
+from postdate.kafka.errors import NotAuthorized, Unreachable
+from postdate.kafka.seam import Admin, Kafka
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.limits import START_PAUSE_S_MAX, START_PAUSE_S_MIN
 from postdate.sidecar.poller import Poller

@@ -7,10 +7,10 @@ Thread rule: `StoreRecords` belongs to the shard's thread; the others are functi
 
 from __future__ import annotations
 
-from postdate.connectors.wire.stored import StoredRequest, encode_stored, stored_key
-from postdate.connectors.wire.topics import OwnTopics
 from postdate.sidecar.transaction import NOBODY, Message
 from postdate.wheel.entry import Entry, Kind, control_of, pack_control
+from postdate.wire.stored import StoredRequest, encode_stored, stored_key
+from postdate.wire.topics import OwnTopics
 
 
 class StoreRecords:

@@ -8,10 +8,8 @@ Thread rule: the shard's thread. Cost: one pass over what compaction has left, s
 
 from __future__ import annotations
 
-from postdate.connectors.kafka.errors import KafkaFault, RecordRejected, Retriable
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.errors import FormatError
-from postdate.connectors.wire.stored import BOUND_KEY, decode_stored, stored_offset
+from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.dispatch_tail import not_ours, read_log
 from postdate.sidecar.draft import Draft
 from postdate.sidecar.limits import FLUSH_TIMEOUT_S, STORE_RECORDS_MAX
@@ -20,6 +18,8 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.store import entry_of
 from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import FormatError
+from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
 
 
 def rebuild(

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from postdate.connectors.kafka.errors import Retriable
-from postdate.connectors.kafka.seam import Isolation, Record, TransactionalProducer
-from postdate.connectors.wire.dispatch_log import OWNER, DispatchRecord
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import Isolation, Record, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.apply import apply_fate, check_causes
 from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
@@ -40,6 +39,7 @@ from postdate.sidecar.store_reading import rebuild
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import OWNER, DispatchRecord
 
 log = logging.getLogger(__name__)
 

@@ -19,9 +19,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, LookedUp, TopicInfo
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, LookedUp, TopicInfo
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import (
     BACKOFF_MS_MIN,
@@ -31,6 +30,7 @@ from postdate.sidecar.limits import (
     TARGET_PROBE_MS_MIN,
     TARGETS_KNOWN_MAX,
 )
+from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 

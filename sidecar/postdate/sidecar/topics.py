@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from postdate.connectors.kafka.errors import NotAuthorized
-from postdate.connectors.kafka.seam import Admin, NewTopic, TopicInfo
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.errors import NotAuthorized
+from postdate.kafka.seam import Admin, NewTopic, TopicInfo
 from postdate.sidecar import limits
 from postdate.sidecar.config import TopicsConfig
+from postdate.wire.topics import OwnTopics
 
 RETENTION_MS = "retention.ms"
 RETENTION_BYTES = "retention.bytes"

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 
 from msgspec import UNSET
 
-from postdate.connectors.kafka.classification import PURGED_CODES
-from postdate.connectors.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
-from postdate.connectors.kafka.seam import OnDelivery, Partition, TransactionalProducer
-from postdate.connectors.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
-from postdate.connectors.wire.requests import Headers
+from postdate.kafka.classification import PURGED_CODES
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
+from postdate.kafka.seam import OnDelivery, Partition, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.bound_check import UnverifiedBound
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
 from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
+from postdate.wire.requests import Headers
 
 #: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
 NOBODY = -1

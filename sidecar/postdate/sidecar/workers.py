@@ -50,7 +50,7 @@ class Worker:
 
     def start(self) -> None:
         """Start the process: this command line, for one worker."""
-        command = [sys.executable, "-m", "postdate.sidecar.cli", *sys.argv[1:], "--workers", "1"]
+        command = [sys.executable, "-m", "postdate.cli", *sys.argv[1:], "--workers", "1"]
         if self._parent.http_port:
             command += ["--http-port", str(self._parent.http_port + self.number)]
         if self._parent.instance_id:  # two members of one name would fence each other

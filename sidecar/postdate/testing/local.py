@@ -19,10 +19,10 @@ from typing import Final, Self
 from uuid import uuid4
 
 from postdate.client import RequestTopic
-from postdate.connectors.kafka.dev.jars import Progress, quiet
-from postdate.connectors.kafka.dev.local import LocalBroker
 from postdate.sidecar.children import Child
 from postdate.testing.observing import NotDelivered, Observed
+from postdate.tools.dev_broker.jars import Progress, quiet
+from postdate.tools.dev_broker.local import LocalBroker
 
 START_TIMEOUT_S: Final = 120.0
 """A cold start on a slow machine, a broker not included; it takes some seconds on a quick one."""

@@ -9,9 +9,9 @@ from abc import abstractmethod
 from collections.abc import Mapping
 
 from postdate.client import RequestTopic
-from postdate.connectors.kafka.client import ConfluentKafka
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.kafka.settings import KafkaSettings
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.seam import NewTopic
+from postdate.kafka.settings import KafkaSettings
 from postdate.testing.reading import Delivered, read_delivered
 
 

@@ -18,11 +18,11 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, OWNER, decode_record
-from postdate.connectors.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, PREFIX, TOPIC
-from postdate.connectors.wire.headers import Headers as Headers
-from postdate.connectors.wire.origins import parse_origin
-from postdate.connectors.wire.verdicts import decode_verdict
+from postdate.wire.dispatch_log import FINAL, MOVED, OWNER, decode_record
+from postdate.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, PREFIX, TOPIC
+from postdate.wire.headers import Headers as Headers
+from postdate.wire.origins import parse_origin
+from postdate.wire.verdicts import decode_verdict
 
 _ROWS_AT_ONCE = 65_536
 FATES = ("", *sorted(FINAL))

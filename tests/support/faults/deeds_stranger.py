@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postdate.connectors.wire.headers import AT, TOPIC, Headers
+from postdate.wire.headers import AT, TOPIC, Headers
 from support.faults.deed import fault
 from support.faults.scene import PARTITIONS, Scene, now_ms
 from support.faults.strangers import open_transaction, take_id

@@ -12,7 +12,7 @@ from typing import cast
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.wire.topics import OwnTopics
 from support.faults.book import Book, Headers
 from support.patience import PATIENCE_S
 from support.sidecars import wait_until

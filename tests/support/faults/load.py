@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from postdate.connectors.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
+from postdate.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
 from support.patience import PATIENCE_S
 
 _TICK_S = 0.02

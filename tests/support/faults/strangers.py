@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from confluent_kafka import KafkaException, Producer
 
-from postdate.connectors.wire.headers import Headers
+from postdate.wire.headers import Headers
 from support.broker import unique_name
 from support.patience import PATIENCE_S
 

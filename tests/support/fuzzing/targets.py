@@ -14,16 +14,7 @@ from urllib.parse import quote_from_bytes
 
 from starlette.datastructures import QueryParams
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.dialects import DIALECTS
-from postdate.connectors.wire.dispatch_log import DispatchRecord, decode_record, encode_record
-from postdate.connectors.wire.errors import FormatError, RequestRefused
-from postdate.connectors.wire.headers import REQUEST, Headers
-from postdate.connectors.wire.limits import INTEGER_END
-from postdate.connectors.wire.requests import Action, RequestRules, parse_request, restore_headers
-from postdate.connectors.wire.stored import StoredRequest, decode_stored, encode_stored
-from postdate.connectors.wire.topics import is_topic_name
-from postdate.connectors.wire.verdicts import Verdict, decode_verdict, encode_verdict
+from postdate.kafka.seam import Partition
 from postdate.sidecar.http import queries
 from postdate.sidecar.http.pending import BadQuery, Place
 from postdate.wheel.entry import (
@@ -40,6 +31,15 @@ from postdate.wheel.entry import (
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.position import Position, decode_position, encode_position
+from postdate.wire.dialects import DIALECTS
+from postdate.wire.dispatch_log import DispatchRecord, decode_record, encode_record
+from postdate.wire.errors import FormatError, RequestRefused
+from postdate.wire.headers import REQUEST, Headers
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.requests import Action, RequestRules, parse_request, restore_headers
+from postdate.wire.stored import StoredRequest, decode_stored, encode_stored
+from postdate.wire.topics import is_topic_name
+from postdate.wire.verdicts import Verdict, decode_verdict, encode_verdict
 from support.fuzzing.mutations import mutated
 
 _RULES = (

@@ -11,8 +11,8 @@ import functools
 from collections.abc import Callable
 from random import Random
 
-from postdate.connectors.kafka.sim.brokers import BELIEF_MS_MAX, SESSION_MS
-from postdate.connectors.kafka.sim.silence import Server
+from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
+from support.kafka_simulator.silence import Server
 from support.simulation.events import Events
 from support.simulation.traffic import REQUESTS, TARGETS
 from support.simulation.troubles import UNAVAILABLE

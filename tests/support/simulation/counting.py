@@ -10,10 +10,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import UnknownOutcome
-from postdate.connectors.kafka.sim.coordinator import Phase
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.connectors.wire.dispatch_log import FINAL, Fate
+from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar import apply, empty_start, takeover
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch_content import Batch
@@ -29,6 +26,9 @@ from postdate.sidecar.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
+from postdate.wire.dispatch_log import FINAL, Fate
+from support.kafka_simulator.coordinator import Phase
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.process import ShardActor
 from support.simulation.volume import BYTES_MAX, ENTRIES_MAX
 from support.simulation.world import World

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import decode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.kafka.seam import Partition, Record
 from postdate.wheel.wheel_view import WHEEL_NAME
+from postdate.wire.dispatch_log import decode_record
+from postdate.wire.errors import FormatError
 from support.simulation.judge import committed
 from support.simulation.process import Machine, Process
 from support.simulation.traffic import REQUESTS, Traffic

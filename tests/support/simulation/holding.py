@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.dispatch_log import DELIVERED, OWNER, decode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.kafka.seam import Partition
 from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds, _Asked
+from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
+from postdate.wire.errors import FormatError
 from support.simulation.judge import Outcome, committed
 from support.simulation.traffic import REQUESTS, TARGETS, Traffic
 

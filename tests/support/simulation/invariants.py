@@ -13,18 +13,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import Fate, decode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.kafka.seam import Partition, Record
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
+from postdate.wire.dispatch_log import Fate, decode_record
+from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES
 from support.simulation.storing import STORE, differences, held
 from support.simulation.traffic import REQUESTS, STRANGERS_FROM, Traffic
 
 if TYPE_CHECKING:
-    from postdate.connectors.kafka.sim.log import PartitionLog
+    from support.kafka_simulator.log import PartitionLog
     from support.simulation.readings import Readings
     from support.simulation.world import World
 

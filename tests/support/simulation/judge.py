@@ -13,17 +13,17 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.wire.dispatch_log import DispatchRecord, Fate, decode_record
-from postdate.connectors.wire.errors import FormatError
+from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import DispatchRecord, Fate, decode_record
+from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.readings import Readings, accepted_headers
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 from support.simulation.troubles import UNAUTHORIZED, UNAVAILABLE, UNKNOWN
 
 if TYPE_CHECKING:
-    from postdate.connectors.kafka.sim import SimBroker
+    from support.kafka_simulator import SimBroker
     from support.simulation.troubles import Troubles
     from support.simulation.world import World
 

@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from postdate.connectors.wire.verdicts import Verdict, decode_verdict
+from postdate.wire.verdicts import Verdict, decode_verdict
 from support.simulation.judge import Origin, Outcome, committed, named_origin
 from support.simulation.readings import Readings
 from support.simulation.traffic import REQUESTS, Asked, Traffic
 
 if TYPE_CHECKING:
-    from postdate.connectors.kafka.sim import SimBroker
+    from support.kafka_simulator import SimBroker
     from support.simulation.world import World
 
 

@@ -12,10 +12,10 @@ from random import Random
 
 import msgspec
 
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.wire.dispatch_log import BEAT, decode_record, encode_record
+from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.states import State
+from postdate.wire.dispatch_log import BEAT, decode_record, encode_record
 from support.simulation.storing import STORE
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World

@@ -12,12 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import AbortRequired, UnknownOutcome
-from postdate.connectors.kafka.seam import Isolation, Record
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
-from postdate.connectors.wire.dispatch_log import FATES, MOVED
-from postdate.connectors.wire.requests import Action, Request
-from postdate.connectors.wire.verdicts import Verdict
+from postdate.kafka.errors import AbortRequired, UnknownOutcome
+from postdate.kafka.seam import Isolation, Record
 from postdate.sidecar import apply, due_reader, ingest, takeover
 from postdate.sidecar.answers import Answers
 from postdate.sidecar.batch import BatchBuilder, finish
@@ -33,6 +29,10 @@ from postdate.sidecar.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
+from postdate.wire.dispatch_log import FATES, MOVED
+from postdate.wire.requests import Action, Request
+from postdate.wire.verdicts import Verdict
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.mutations_cluster import CLUSTER_MUTATIONS
 from support.simulation.mutations_fates import FATE_MUTATIONS

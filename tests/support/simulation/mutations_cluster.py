@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.themes import ENDS, STAMPS
 from support.simulation.world import World
 

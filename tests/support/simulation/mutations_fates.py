@@ -10,8 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.wire.dispatch_log import Fate
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar import apply, ingest, store_reading, takeover
 from postdate.sidecar.batch import BatchBuilder
 from postdate.sidecar.batch_content import Batch
@@ -22,6 +21,7 @@ from postdate.sidecar.holds import Held
 from postdate.sidecar.transaction import Tenure
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
+from postdate.wire.dispatch_log import Fate
 from support.simulation.storing import STORE
 from support.simulation.world import World
 

@@ -12,15 +12,15 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.connectors.kafka.seam import Headers
-from postdate.connectors.wire.delivered import delivered_headers
-from postdate.connectors.wire.requests import Request
+from postdate.kafka.seam import Headers
 from postdate.sidecar import apply, batch
 from postdate.sidecar.batch import BatchBuilder
 from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.draft import Draft
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
+from postdate.wire.delivered import delivered_headers
+from postdate.wire.requests import Request
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]

@@ -10,8 +10,8 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import Retriable
-from postdate.connectors.kafka.seam import Record
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import Record
 from postdate.sidecar import dispatch_tail
 from postdate.sidecar.bound_check import BoundCheck
 from postdate.sidecar.confirmation import Confirmation

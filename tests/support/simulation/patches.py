@@ -12,10 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from postdate.connectors.kafka.errors import Fenced
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.kafka.sim import SimBroker
-from postdate.connectors.kafka.sim.producer import SimTransactionalProducer
+from postdate.kafka.errors import Fenced
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatcher import Dispatcher
@@ -28,6 +26,8 @@ from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from support.kafka_simulator import SimBroker
+from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.disk import MemoryBatch
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import FINE_SLOTS, HOUR_MS, HOUR_SLOTS, World

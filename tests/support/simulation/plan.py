@@ -13,10 +13,10 @@ from collections.abc import Callable
 from math import inf
 from random import Random
 
-from postdate.connectors.kafka.seam import NewTopic
-from postdate.connectors.kafka.sim import FAULTS
+from postdate.kafka.seam import NewTopic
 from postdate.sidecar.config import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
+from support.kafka_simulator import FAULTS
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
 from support.simulation.holding import Holding
 from support.simulation.losses import Losses

@@ -12,11 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from postdate.connectors.kafka.errors import FatalClient, Fenced
-from postdate.connectors.kafka.seam import Partition, Record
-from postdate.connectors.kafka.sim import Link, SimBroker, SimClock, SimKafka
-from postdate.connectors.kafka.sim.group_consumer import SimGroupConsumer
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.errors import FatalClient, Fenced
+from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.config import Config
 from postdate.sidecar.inbox import Inbox
 from postdate.sidecar.pacing import TransactionBudget, TransactionPace
@@ -27,6 +24,9 @@ from postdate.sidecar.shard_context import ShardContext
 from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.host import PretendHost
+from postdate.wire.topics import OwnTopics
+from support.kafka_simulator import Link, SimBroker, SimClock, SimKafka
+from support.kafka_simulator.group_consumer import SimGroupConsumer
 from support.simulation.disk import MemoryDatabase
 
 if TYPE_CHECKING:

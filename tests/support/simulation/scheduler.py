@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from greenlet import getcurrent, greenlet
 
-from postdate.connectors.kafka.sim import SimTime
+from support.kafka_simulator import SimTime
 from support.simulation.process import Actor, Crashed, Process
 
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from postdate.connectors.kafka.seam import Headers, Record
+from postdate.kafka.seam import Headers, Record
 from support.simulation.traffic import REQUESTS, Asked
 
 if TYPE_CHECKING:
-    from postdate.connectors.kafka.sim import SimBroker
+    from support.kafka_simulator import SimBroker
     from support.simulation.judge import Outcome
     from support.simulation.readings import Readings
 

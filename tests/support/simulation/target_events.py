@@ -13,9 +13,9 @@ import functools
 from collections.abc import Callable
 from random import Random
 
-from postdate.connectors.kafka.seam import NewTopic, Partition
-from postdate.connectors.kafka.sim.misbehaviour import Misbehaviour
-from postdate.connectors.wire.reasons import Reason
+from postdate.kafka.seam import NewTopic, Partition
+from postdate.wire.reasons import Reason
+from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.simulation.judge import Outcome
 from support.simulation.traffic import REQUESTS, TARGETS, Asked, Traffic
 from support.simulation.world import World

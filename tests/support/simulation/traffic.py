@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from postdate.connectors.kafka.seam import Headers, Partition, Record
-from postdate.connectors.kafka.sim import SimBroker
+from postdate.kafka.seam import Headers, Partition, Record
+from support.kafka_simulator import SimBroker
 from support.simulation.settings import LEVELS_MS
 
 REQUESTS = "requests"

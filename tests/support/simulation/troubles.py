@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.connectors.kafka.sim import SimTime
+from support.kafka_simulator import SimTime
 
 UNAVAILABLE: Final = "target-unavailable"
 UNKNOWN: Final = "unknown-target"

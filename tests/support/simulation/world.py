@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.kafka.sim import Faults, SimBroker, SimClock, SimTime
+from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
+from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime
 from support.simulation.disk import Disks, MemoryDatabase
 from support.simulation.process import Actor, Machine, Process
 from support.simulation.scheduler import Scheduler

@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from postdate.connectors.kafka.errors import KafkaFault
+from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import controls, holding, limits, local, queries

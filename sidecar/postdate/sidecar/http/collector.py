@@ -16,8 +16,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.kafka.statistics import BrokerStatistics
+from postdate.kafka.seam import Partition
+from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.counts import Histogram, ShardCounts
 from postdate.sidecar.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import metrics

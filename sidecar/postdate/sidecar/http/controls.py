@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire import headers as names
-from postdate.connectors.wire.headers import Headers
-from postdate.connectors.wire.origins import format_origin, parse_origin
+from postdate.kafka.seam import Partition
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.producing import Draft, accepted, look_up, partition_of, produce
 from postdate.sidecar.request_rules import rules_of
+from postdate.wire import headers as names
+from postdate.wire.headers import Headers
+from postdate.wire.origins import format_origin, parse_origin
 
 CANCEL, RESCHEDULE = "cancel", "reschedule"
 _TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}

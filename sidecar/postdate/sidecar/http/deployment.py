@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from postdate.connectors.kafka.seam import GroupMember, Partition
-from postdate.connectors.wire.origins import parse_origin
+from postdate.kafka.seam import GroupMember, Partition
 from postdate.sidecar.config import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.client import Api, NotKnown, Query
@@ -43,6 +42,7 @@ from postdate.sidecar.http.merging import (
     unasked_of,
 )
 from postdate.sidecar.http.pending import BadQuery
+from postdate.wire.origins import parse_origin
 
 SCOPE = "scope"
 PROCESS = "process"

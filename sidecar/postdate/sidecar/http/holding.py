@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.topics import is_topic_name
+from postdate.kafka.seam import Partition
 from postdate.sidecar.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access import Refused
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
+from postdate.wire.topics import is_topic_name
 
 HOLD: Final = "hold"
 RELEASE: Final = "release"

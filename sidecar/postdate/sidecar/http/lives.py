@@ -12,16 +12,16 @@ import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from postdate.connectors.kafka.errors import OffsetOutOfRange
-from postdate.connectors.kafka.seam import Isolation, Partition, Record
-from postdate.connectors.wire.dispatch_log import FINAL, MOVED, decode_record
-from postdate.connectors.wire.errors import FormatError, RequestRefused
-from postdate.connectors.wire.requests import Action, Request, parse_request
-from postdate.connectors.wire.topics import OwnTopics
+from postdate.kafka.errors import OffsetOutOfRange
+from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.request_rules import rules_of
+from postdate.wire.dispatch_log import FINAL, MOVED, decode_record
+from postdate.wire.errors import FormatError, RequestRefused
+from postdate.wire.requests import Action, Request, parse_request
+from postdate.wire.topics import OwnTopics
 
 _EARLIER_MS = 1_000  # clocks of two brokers, and the time from an append to the next
 

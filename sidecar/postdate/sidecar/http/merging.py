@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.origins import parse_origin
+from postdate.kafka.seam import Partition
 from postdate.sidecar.http.pending import PARKED, Place
 from postdate.wheel.keys import entry_key, parked_key
+from postdate.wire.origins import parse_origin
 
 Answer = dict[str, Any]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from postdate.connectors.kafka.seam import Partition
+from postdate.kafka.seam import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.shard_status import read_status

@@ -15,8 +15,8 @@ from typing import Any
 
 from starlette.requests import Request
 
-from postdate.connectors.kafka.errors import KafkaFault
-from postdate.connectors.kafka.seam import Admin, GroupMember, Partition
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, GroupMember, Partition
 from postdate.sidecar.advertised import advertised_address
 from postdate.sidecar.http.access import Refused
 from postdate.sidecar.http.client import Query

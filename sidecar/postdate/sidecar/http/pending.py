@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.origins import format_origin
+from postdate.kafka.seam import Partition
 from postdate.sidecar.http import limits
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+from postdate.wire.origins import format_origin
 
 Answer = TypeVar("Answer")
 

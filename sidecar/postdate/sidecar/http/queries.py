@@ -11,10 +11,7 @@ from typing import TypeVar
 
 from starlette.datastructures import QueryParams
 
-from postdate.connectors.kafka.seam import Partition
-from postdate.connectors.wire.instants import parse_instant_ms
-from postdate.connectors.wire.origins import parse_origin
-from postdate.connectors.wire.topics import is_topic_name
+from postdate.kafka.seam import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.deployment import PROCESS, SCOPE
 from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
@@ -23,6 +20,9 @@ from postdate.sidecar.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.origins import parse_origin
+from postdate.wire.topics import is_topic_name
 
 Answer = TypeVar("Answer")
 

@@ -1,1 +1,0 @@
-"""What joins Postdate to the outside: the wire formats, Kafka clients and Spark jobs."""

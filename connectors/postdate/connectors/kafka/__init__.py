@@ -1,5 +1,0 @@
-"""Kafka as Postdate sees it: the only package that imports confluent_kafka.
-
-`seam` says what may be asked of a cluster and `errors` what can go wrong; `client` answers over confluent_kafka; `dev`
-runs a real single-node broker on this machine. Imports nothing of Postdate but its own modules.
-"""

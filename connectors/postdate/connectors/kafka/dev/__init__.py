@@ -1,9 +1,0 @@
-"""A real single-node Kafka on this machine, for development, tests and the demo; no Docker needed.
-
-`jars` fetches Apache Kafka's own jars once, `java` finds a Java, `local` runs the broker as a child process, `docker`
-runs the image instead, `readiness` tells when a transaction succeeds.
-"""
-
-from postdate.connectors.kafka.dev.local import LocalBroker
-
-__all__ = ["LocalBroker"]

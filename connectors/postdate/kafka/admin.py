@@ -1,0 +1,302 @@
+"""Questions to the cluster and changes of it. Thread-safe, as the library's admin client is.
+
+Each method is one request and its answers; the library's futures are waited for here. What is asked of the coordinator
+of a group is not asked by the client here: see groups.py. A client that meets a fatal error is dropped, and the next
+request makes a new one; the caller sees an error that passes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+)
+from confluent_kafka import TopicPartition as Tp
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package does not mark its re-exports
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewPartitions
+from confluent_kafka.cimpl import NewTopic as ConfluentNewTopic
+
+from postdate.kafka.answers import answer_of
+from postdate.kafka.classification import classify, error_of
+from postdate.kafka.descriptions import (
+    ConfluentLookUp,
+    ask_configs,
+    ask_topics,
+    described_topics,
+    operations_of,
+    topic_configs,
+)
+from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
+from postdate.kafka.groups import committed_offset, describe_group, group_members
+from postdate.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
+from postdate.kafka.secrets import Renewal
+from postdate.kafka.settings import KafkaSettings, log
+
+#: s. How often a created topic is looked for, and a passing error is tried again.
+_RETRY_INTERVAL_S = 0.05
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+#: What a search by time answers where nothing is found; librdkafka's OFFSET_END.
+_NOT_FOUND = -1
+#: Deletes everything that is there; librdkafka's OFFSET_END.
+_EVERYTHING = -1
+
+
+class ConfluentAdmin:
+    """Admin over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._timeout_s = settings.admin_timeout_s
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._made: tuple[AdminClient, Renewal] | None = self._make()
+
+    def cluster_id(self) -> str:
+        described = self._answer(self._open().describe_cluster(request_timeout=self._timeout_s), "describe the cluster")
+        return str(described.cluster_id)
+
+    def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
+        return self._list_offsets(parts, _EARLIEST, Isolation.READ_UNCOMMITTED)
+
+    def end_offsets(
+        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
+        return self._list_offsets(parts, _LATEST, isolation, patience_s)
+
+    def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
+        spec = OffsetSpec.for_timestamp(timestamp_ms)
+        offset = self._list_offsets([part], spec, Isolation.READ_UNCOMMITTED)[part]
+        return offset if offset >= 0 else None
+
+    def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        pending = self.look_up(topics, config)
+        while (found := pending(self._timeout_s)) is None:
+            continue
+        return found
+
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        look_up = ConfluentLookUp(self._open(), self._timeout_s, topics, config)
+
+        def poll(wait_s: float) -> LookedUp:
+            with self._replacing():
+                return look_up.poll(wait_s)
+
+        return poll
+
+    def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        found: dict[str, frozenset[Operation]] = {}
+        described = self._described(topics)
+        hidden = [name for name, each in described.items() if each is None]
+        readable = self._topic_configs(hidden, frozenset())  # an ACL of its own, which does not show the topic
+        for name, each in described.items():
+            if each is not None:
+                found[name] = operations_of(each.authorized_operations)
+            else:
+                found[name] = frozenset({Operation.DESCRIBE_CONFIGS}) if name in readable else frozenset()
+        return found
+
+    def group_rights(self, group_id: str) -> frozenset[Operation]:
+        self._open()
+        try:
+            group = describe_group(self._settings, group_id, with_rights=True)
+        except NotAuthorized as fault:
+            if fault.code != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise
+            return frozenset()
+        return operations_of(None if group is None else group.authorized_operations)
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
+        if not topics:
+            return []
+        new = [
+            ConfluentNewTopic(
+                each.name, num_partitions=each.partitions, replication_factor=each.replication, config=each.config
+            )
+            for each in topics
+        ]
+        created: list[str] = []
+        for name, future in self._open().create_topics(new, request_timeout=self._timeout_s).items():
+            try:
+                future.result(self._timeout_s)
+                created.append(name)
+            except KafkaException as error:
+                if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise classify(error, f"create the topic {name}", otherwise=Unreachable) from error
+            except FutureTimeout as error:
+                raise Unreachable(f"Could not create the topic {name}: no answer in time") from error
+        self._wait_for({each.name: each.partitions for each in topics if each.name in created})
+        return created
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        if not counts:
+            return
+        new = [NewPartitions(name, count) for name, count in counts.items()]
+        for name, future in self._open().create_partitions(new, request_timeout=self._timeout_s).items():
+            self._answer(future, f"add partitions to {name}")
+        self._wait_for(dict(counts))
+
+    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
+        if not config:
+            return
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        futures = self._open().incremental_alter_configs([resource], request_timeout=self._timeout_s)
+        for future in futures.values():
+            self._answer(future, f"change the settings of {topic}")
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        if not topics:
+            return
+        for name, future in self._open().delete_topics(list(topics), request_timeout=self._timeout_s).items():
+            self._answer(future, f"delete the topic {name}", absent=KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        if not before:
+            return {}
+        bounds = [Tp(part.topic, part.index, _EVERYTHING if at < 0 else at) for part, at in before.items()]
+        futures = self._open().delete_records(bounds, request_timeout=self._timeout_s)
+        return {
+            Partition(tp.topic, tp.partition): int(self._answer(future, f"delete records of {tp.topic}").low_watermark)
+            for tp, future in futures.items()
+        }
+
+    def group_members(self, group_id: str) -> list[GroupMember]:
+        self._open()
+        return group_members(self._settings, group_id)
+
+    def group_offset(self, group_id: str, part: Partition) -> int | None:
+        self._open()
+        found = committed_offset(self._settings, group_id, part)
+        return None if found is None else int(found.offset)
+
+    def group_note(self, group_id: str, part: Partition) -> str:
+        self._open()
+        found = committed_offset(self._settings, group_id, part)
+        return "" if found is None else found.metadata or ""
+
+    def close(self) -> None:
+        with self._lock:
+            self._is_closed, self._made = True, None
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        """What the library says of each topic that exists, None where ACLs hide it. `Any`: the library types none."""
+        return described_topics(ask_topics(self._open(), topics, self._timeout_s), self._timeout_s)
+
+    def _list_offsets(
+        self, parts: Iterable[Partition], spec: OffsetSpec, isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
+        """Asks the leaders; again while leadership is only moving. The library repeats nothing here, and goes on asking
+        with the leader epoch that it remembers: so its memory is refreshed first (*measured*: FENCED_LEADER_EPOCH stays
+        for good otherwise, after a broker was paused)."""
+        wanted = {Tp(part.topic, part.index): spec for part in parts}
+        level = IsolationLevel[isolation.name]
+        offsets: dict[Partition, int] = {}
+        timeout_s = self._timeout_s if patience_s is None else patience_s
+        deadline = time.monotonic() + timeout_s
+        while wanted:
+            futures = self._open().list_offsets(wanted, isolation_level=level, request_timeout=timeout_s)
+            for tp, future in futures.items():
+                try:
+                    offset = self._listed(future, f"ask for offsets of {tp.topic}/{tp.partition}")
+                except Retriable:
+                    if time.monotonic() >= deadline:
+                        raise
+                    continue
+                offsets[Partition(tp.topic, tp.partition)] = offset
+                del wanted[Tp(tp.topic, tp.partition)]
+            if wanted:
+                time.sleep(_RETRY_INTERVAL_S)
+                self._refresh({tp.topic for tp in wanted})
+        return offsets
+
+    def _listed(self, future: Future[Any], doing: str) -> int:
+        """One answer. *Measured*: where a leader does not answer in time, the library reports success and the offset
+        -1001; believed, it would make an end of recovery of it. (-1 is an answer: nothing at or after that time.)"""
+        offset = int(self._answer(future, doing).offset)
+        if offset < _NOT_FOUND:
+            raise Retriable(f"Could not {doing}: no answer in time", KafkaError._TIMED_OUT)
+        return offset
+
+    def _refresh(self, topics: Iterable[str]) -> None:
+        """Makes the library forget what it knew of these topics' leaders."""
+        for topic in topics:
+            try:
+                self._open().list_topics(topic, timeout=self._timeout_s)
+            except KafkaException as error:
+                raise classify(error, f"look up {topic}", otherwise=Unreachable) from error
+
+    def _topic_configs(self, topics: Sequence[str], wanted: frozenset[str]) -> dict[str, dict[str, str]]:
+        return topic_configs(ask_configs(self._open(), topics, self._timeout_s), wanted, self._timeout_s)
+
+    def _wait_for(self, partitions: Mapping[str, int]) -> None:
+        """Waits until each topic shows that many partitions, all with a leader: an answer of the controller is not
+        yet one of the brokers."""
+        deadline = time.monotonic() + self._timeout_s
+        missing = dict(partitions)
+        while missing:
+            for name, info in self.describe(missing).items():
+                if len(info.partitions) >= missing[name] and all(info.partitions.values()):
+                    del missing[name]
+            if missing:
+                if time.monotonic() >= deadline:
+                    raise Retriable(f"Topics do not appear: {', '.join(sorted(missing))}")
+                time.sleep(_RETRY_INTERVAL_S)
+
+    def _answer(self, future: Future[Any], doing: str, absent: int | None = None) -> Any:
+        """As `answer_of`; the library gives up first, and its error names the cause."""
+        with self._replacing():
+            return answer_of(future, doing, self._timeout_s + 1, absent)
+
+    @contextmanager
+    def _replacing(self) -> Iterator[None]:
+        """Within it, a fatal error, or a request without an answer, makes the next request use a new client: the
+        library sends requests to the broker that it takes for the controller, and as long as that one hangs or is away
+        it looks for no other (librdkafka 2.16, `rd_kafka_broker_controller_async`)."""
+        try:
+            yield
+        except FatalClient as fault:
+            log.error("the admin client failed, and the next request makes a new one: %s", fault)
+            self._replace()
+            raise Unreachable(str(fault), fault.code) from fault
+        except Unreachable:
+            self._replace()
+            raise
+
+    def _replace(self) -> None:
+        with self._lock:
+            self._made = None
+
+    def _make(self) -> tuple[AdminClient, Renewal]:
+        try:
+            client = AdminClient(self._settings.admin_conf())
+        except KafkaException as error:
+            raise classify(error, "make an admin client") from error
+        return client, self._settings.renewal(client, self._settings.admin)
+
+    def _open(self) -> AdminClient:
+        with self._lock:
+            if self._is_closed:
+                raise FatalClient("This admin client is closed.")
+            self._made = self._made or self._make()
+            client, renewal = self._made
+        renewal.follow()
+        return client

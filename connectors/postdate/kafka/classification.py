@@ -1,0 +1,236 @@
+"""Maps what confluent_kafka raises and reports into the tree of `errors`: by what the caller does next.
+
+The order is that of the design: fatal, then "the transaction must be aborted", then retriable; what carries none of
+these flags is judged by its code. Pure functions, callable from any thread.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+from postdate.kafka.errors import (
+    AbortRequired,
+    FatalClient,
+    Fenced,
+    KafkaFault,
+    NotAuthorized,
+    OffsetOutOfRange,
+    RecordRejected,
+    Retriable,
+    SettingRefused,
+    Unreachable,
+)
+
+#: Somebody newer has our transactional id, or our static member's name.
+FENCED_CODES = frozenset(
+    {
+        KafkaError._FENCED,
+        KafkaError.PRODUCER_FENCED,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.FENCED_INSTANCE_ID,
+    }
+)
+
+#: How the library words the reason of a fatal error: a consumer gets that error as an event with the code _FATAL, whose
+#: text alone names the reason.
+_REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
+
+#: Only a person can mend these.
+AUTHORIZATION_CODES = frozenset(
+    {
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    }
+)
+
+#: A position that the log does not have.
+OUT_OF_RANGE_CODES = frozenset(
+    {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}
+)
+
+#: The record, or where it should go, is at fault; sent again it fails again.
+RECORD_CODES = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_TIMESTAMP,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError._MSG_TIMED_OUT,
+    }
+)
+
+#: The client has given a record up before the broker decided about it: something else has failed the transaction.
+PURGED_CODES = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+
+#: What a commit is answered where records failed in the client; *measured*: the reason is in their reports alone.
+#: Where the broker refused them, a commit is answered with its reason.
+LOST_RECORD_CODES = frozenset({KafkaError._INCONSISTENT})
+
+#: Nobody answers; these are also what makes a producer suspicious of its last transaction.
+TRANSPORT_CODES = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN})
+
+#: What else is only a matter of time.
+PASSING_CODES = frozenset(
+    {
+        KafkaError._RESOLVE,
+        KafkaError._WAIT_COORD,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.ELIGIBLE_LEADERS_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.REBALANCE_IN_PROGRESS,
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+
+#: The cluster refuses a change that was asked of it.
+REFUSED_CODES = frozenset(
+    {
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.INVALID_TRANSACTION_TIMEOUT,
+        KafkaError._INVALID_ARG,
+    }
+)
+
+
+#: What a person has to grant: the library's own texts name neither the right nor who gives it.
+_MISSING = {
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: ": no ACL allows Write on this transactional id",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: ": no ACL allows Read on the consumer group",
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: ": no ACL allows this on the topic; postdate topics check names it",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: ": no ACL allows this on the cluster",
+}
+
+
+class Blame(Enum):
+    """Whose fault a refused record is: its target topic's (the first three), or its own."""
+
+    UNKNOWN_TARGET = "unknown-target"
+    UNAUTHORIZED = "unauthorized"
+    UNAVAILABLE = "unavailable"
+    TOO_LARGE = "too-large"
+    REFUSED = "refused"
+
+
+_BLAME = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART: Blame.UNKNOWN_TARGET,
+    KafkaError._UNKNOWN_TOPIC: Blame.UNKNOWN_TARGET,
+    KafkaError.TOPIC_EXCEPTION: Blame.UNKNOWN_TARGET,
+    KafkaError._UNKNOWN_PARTITION: Blame.UNAVAILABLE,
+    KafkaError._MSG_TIMED_OUT: Blame.UNAVAILABLE,
+    KafkaError.MSG_SIZE_TOO_LARGE: Blame.TOO_LARGE,
+    KafkaError.RECORD_LIST_TOO_LARGE: Blame.TOO_LARGE,
+}
+
+
+def blame(fault: KafkaFault) -> Blame:
+    """Whose fault it is that a record was rejected; REFUSED for whatever only the record can explain."""
+    if fault.code in AUTHORIZATION_CODES:
+        return Blame.UNAUTHORIZED
+    return _BLAME.get(fault.code, Blame.REFUSED)
+
+
+#: Refusals of a record sent alone that its topic repeats until somebody changes the topic: what a broker validates
+#: (a schema, the key of a compacted topic) and its size. Left out: a stamp, which the clocks of brokers judge; a broken
+#: checksum; a policy or a format of the cluster, which may change with the broker that answers.
+_FINAL_CODES = frozenset(
+    {KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE},
+)
+
+
+def is_final(fault: KafkaFault) -> bool:
+    """True if time alone does not resolve this refusal of a record that was sent alone."""
+    return fault.code in _FINAL_CODES
+
+
+def error_of(raised: KafkaException | KafkaError) -> KafkaError:
+    """The KafkaError inside an exception of the client, or the error itself."""
+    if isinstance(raised, KafkaError):
+        return raised
+    inner = raised.args[0] if raised.args else None
+    return inner if isinstance(inner, KafkaError) else KafkaError(KafkaError._FAIL, str(raised))
+
+
+def classify(raised: KafkaException | KafkaError, doing: str, otherwise: type[KafkaFault] = FatalClient) -> KafkaFault:
+    """The fault for this error, met while `doing` something ("commit the transaction").
+
+    `otherwise` is the class for an error that carries no flag and has no known code: fatal, unless the caller knows
+    that the client itself is unharmed.
+    """
+    error = error_of(raised)
+    kind = _kind(error, otherwise)
+    return kind(f"Could not {doing}: {error.str()} ({error.name()}){_MISSING.get(error.code(), '')}", error.code())
+
+
+def classify_delivery(error: KafkaError, topic: str | None) -> KafkaFault:
+    """The fault for a delivery report: RecordRejected where this record is at fault, AbortRequired where it failed
+    together with its transaction, Fenced or FatalClient where the producer is done for."""
+    code = error.code()
+    missing = f": no ACL allows to write to topic {topic}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else ""
+    message = f"A record for {topic} was not delivered: {error.str()} ({error.name()}){missing}"
+    if error.fatal():
+        return (Fenced if code in FENCED_CODES else FatalClient)(message, code)
+    if code in RECORD_CODES or code in AUTHORIZATION_CODES:
+        return RecordRejected(message, code)
+    return AbortRequired(message, code)
+
+
+def _kind(error: KafkaError, otherwise: type[KafkaFault]) -> type[KafkaFault]:
+    code = error.code()
+    if code in FENCED_CODES or (code == KafkaError._FATAL and _REPLACED in error.str()):
+        return Fenced
+    if error.fatal() or code == KafkaError._FATAL:
+        return NotAuthorized if code in AUTHORIZATION_CODES else FatalClient
+    if error.txn_requires_abort():
+        return RecordRejected if code in RECORD_CODES or code in LOST_RECORD_CODES else AbortRequired
+    if error.retriable():
+        return Retriable
+    for codes, kind in _BY_CODE:
+        if code in codes:
+            return kind
+    return otherwise
+
+
+_BY_CODE: tuple[tuple[frozenset[int], type[KafkaFault]], ...] = (
+    (AUTHORIZATION_CODES, NotAuthorized),
+    (OUT_OF_RANGE_CODES, OffsetOutOfRange),
+    (TRANSPORT_CODES, Unreachable),
+    (PASSING_CODES, Retriable),
+    (RECORD_CODES, RecordRejected),
+    (REFUSED_CODES, SettingRefused),
+)

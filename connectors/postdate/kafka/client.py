@@ -1,0 +1,53 @@
+"""The seam's factory over confluent_kafka: one cluster, and clients for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from postdate.kafka import limits
+from postdate.kafka.admin import ConfluentAdmin
+from postdate.kafka.complaints import complaint
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.group_consumer import ConfluentGroupConsumer
+from postdate.kafka.log_reader import ConfluentLogReader
+from postdate.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
+from postdate.kafka.seam import (
+    Admin,
+    GroupConsumer,
+    Isolation,
+    LogReader,
+    Partition,
+    PlainProducer,
+    TransactionalProducer,
+)
+from postdate.kafka.settings import KafkaSettings
+
+
+class ConfluentKafka:
+    """Kafka over confluent_kafka. May be shared by threads; each client that it makes belongs to one.
+
+    Making a client raises SettingRefused where librdkafka does not know a property or refuses its value.
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self.settings = settings
+
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+        return complaint(self.settings, over)
+
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        return ConfluentGroupConsumer(self.settings, group_id, instance_id, address)
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        return ConfluentLogReader(self.settings, part, offset, isolation)
+
+    def producer(
+        self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> TransactionalProducer:
+        return ConfluentTransactionalProducer(self.settings, transactional_id, message_bytes_max)
+
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        return ConfluentPlainProducer(self.settings, created_ms=created_ms)
+
+    def admin(self) -> Admin:
+        return ConfluentAdmin(self.settings)

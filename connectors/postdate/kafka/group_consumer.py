@@ -1,0 +1,353 @@
+"""A member of the consumer group on the request topics: assigned paused, started at an offset of our own choosing.
+
+The client library's ways shape this module (librdkafka 2.16, read in `rdkafka_partition.c` and `rdkafka_assignment.c`):
+
+- A partition needs an offset when it is assigned, or it cannot be sought later. Any would do, but a fetch may slip out
+  before the pause takes hold, and one outside of the log would stop the partition; so it is the log's beginning. What
+  such a fetch brings is dropped.
+- A seek that overtakes the look-up of that beginning may be undone by its answer (librdkafka issue 2256; five starts of
+  eight on a busy machine): the partition is read from its beginning. The first batch shows it, and it is sought again.
+- Assigning is done by a thread of the library. A seek that comes too early, or after the partition stopped on an error,
+  fails with _STATE: it is repeated during later polls, and the partition is assigned anew when that does not help
+  (librdkafka issues 2961, 5591).
+- `consume(n, timeout)` waits for all n; so one record is polled for, and what came with it is taken without waiting,
+  but for the rest of `GATHER_INTERVAL_S` since the batch before it.
+- A fatal error may arrive in any call and any callback: as an event of a poll, in the error callback, as the answer to
+  a commit, or as the refusal of an assignment. Wherever it arrives, `_fault` keeps it and the next `poll` raises it.
+
+All of it runs on the poll thread, except `confirm`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from msgspec import MsgspecError
+
+from postdate.kafka import limits
+from postdate.kafka.classification import classify, error_of
+from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
+from postdate.kafka.groups import group_members
+from postdate.kafka.records import MessageError, group_records
+from postdate.kafka.seam import GroupListener, Partition, Record
+from postdate.kafka.settings import KafkaSettings, log
+from postdate.kafka.statistics import BrokerStatistics, decode_statistics
+
+
+class _Start:
+    """A start that the library has not accepted yet."""
+
+    def __init__(self, offset: int) -> None:
+        self.offset = offset
+        self.since = time.monotonic()
+        self.reassigned_at = self.since
+        self.report_at: float | None = None  # None: nothing but what is to be expected for a while
+
+
+class ConfluentGroupConsumer:
+    """GroupConsumer over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None, address: str = "") -> None:
+        self._settings = settings
+        self._group_id = group_id
+        self._assigned: set[Partition] = set()
+        self._paused: set[Partition] = set()
+        self._starting: dict[Partition, _Start] = {}
+        self._started: dict[Partition, int] = {}
+        self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
+        self._fatal: KafkaFault | None = None
+        self._listener: GroupListener | None = None
+        self._member_id = ""
+        self._taken_at = 0.0
+        conf = settings.group_consumer_conf(group_id, instance_id, address)
+        self._statistics: tuple[BrokerStatistics, ...] = ()
+        conf |= {"error_cb": self._on_error, "on_commit": self._on_commit, "stats_cb": self._on_statistics}
+        try:
+            consumer = Consumer(conf, logger=log)
+        except KafkaException as error:
+            raise classify(error, "make a consumer") from error
+        self._consumer: Consumer | None = consumer
+        self._renewal = settings.renewal(consumer, settings.consumer)
+
+    def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
+        self._listener = listener
+        try:
+            self._open().subscribe(
+                list(topics), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+            )
+        except KafkaException as error:
+            raise classify(error, f"subscribe to {', '.join(topics)}") from error
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        consumer = self._open()
+        self._renewal.follow()
+        if self._starting:
+            self._try_starting()
+            timeout_s = min(timeout_s, 0.05)
+        grouped, errors = self._polled(consumer, records_max, timeout_s)
+        for message_error in errors:
+            self._note(message_error)
+        if self._fatal is not None:
+            self._forget(list(self._assigned))
+            raise self._fatal
+        return [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
+
+    def _polled(
+        self, consumer: Consumer, records_max: int, timeout_s: float
+    ) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
+        """What a poll brings, grouped. Callbacks run in it; an exception that one of them leaves comes out of it."""
+        try:
+            first = consumer.poll(0.0 if self._fatal is not None else timeout_s)
+            if first is None:
+                return {}, []
+            gather_s = max(self._taken_at + limits.GATHER_INTERVAL_S - time.monotonic(), 0.0)
+            messages = consumer.consume(records_max - 1, gather_s)
+            self._taken_at = time.monotonic()
+            return group_records([first, *messages])
+        except KafkaException as error:  # it broke a callback off: what the client knows may be half of it
+            fault = classify(error, "poll")
+            self._fatal = fault if isinstance(fault, FatalClient | Fenced) else FatalClient(str(fault), fault.code)
+            return {}, []
+
+    def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
+        drained = list(self._errors)
+        self._errors.clear()
+        return drained
+
+    def start(self, part: Partition, offset: int) -> None:
+        if part not in self._assigned:
+            raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
+        self._started.pop(part, None)
+        self._starting[part] = _Start(offset)
+        self._try_starting()
+
+    def pause(self, parts: Iterable[Partition]) -> None:
+        mine = [part for part in parts if part in self._assigned]
+        if mine:
+            self._paused.update(mine)
+            try:
+                self._open().pause(_positions(mine))
+            except KafkaException as error:
+                raise self._fault(error, "pause partitions") from error
+
+    def resume(self, parts: Iterable[Partition]) -> None:
+        mine = [part for part in parts if part in self._paused]
+        self._paused.difference_update(mine)
+        running = [part for part in mine if part not in self._starting]
+        if running:
+            self._resume(running)
+
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        kept = notes or {}
+        mine = [_noted(part, at, kept.get(part, "")) for part, at in offsets.items() if part in self._assigned]
+        if not mine:
+            return
+        try:
+            self._open().commit(offsets=mine, asynchronous=True)
+        except KafkaException as error:
+            log.info("%s", self._fault(error, "commit group offsets"))
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        doing = f"keep a note for {part.topic}/{part.index}"
+        if part not in self._assigned:
+            raise KafkaFault(f"Could not {doing}: it is not assigned.")
+        try:
+            (answer,) = self._open().commit(offsets=[_noted(part, offset, note)], asynchronous=False)
+        except KafkaException as error:
+            raise self._fault(error, doing) from error
+        if answer.error is not None:
+            raise self._fault(answer.error, doing)
+
+    def leave(self) -> None:
+        try:
+            self._open().unsubscribe()
+        except KafkaException as error:
+            raise self._fault(error, "leave the group") from error
+
+    def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
+        if not parts:
+            return {}
+        doing = "read the group's committed offsets"
+        try:
+            answers = self._open().committed(_positions(parts), timeout_s)
+        except KafkaException as error:
+            raise self._fault(error, doing) from error
+        offsets: dict[Partition, int | None] = {}
+        for answer in answers:
+            if answer.error is not None:
+                raise self._fault(answer.error, doing)
+            offsets[Partition(answer.topic, answer.partition)] = answer.offset if answer.offset >= 0 else None
+        return offsets
+
+    def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
+        mine = [part for part in parts if part in self._assigned and part not in self._starting]
+        if not mine:
+            return {}
+        try:
+            found = self._open().position(_positions(mine))
+        except KafkaException as error:
+            raise self._fault(error, "read positions") from error
+        return {part: at.offset for part, at in zip(mine, found, strict=True) if at.offset >= 0}
+
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        mine, member_id = self._assigned.intersection(parts), self._member_id
+        if not mine or not member_id:
+            return frozenset()
+        try:
+            members = group_members(replace(self._settings, admin_timeout_s=timeout_s), self._group_id)
+        except KafkaFault as fault:
+            log.info("the coordinator did not confirm partitions: %s", fault)
+            return frozenset()
+        held = {part for member in members if member.member_id == member_id for part in member.partitions}
+        return frozenset(mine & held)
+
+    def assignment(self) -> frozenset[Partition]:
+        return frozenset(self._assigned)
+
+    def member_id(self) -> str:
+        return self._open().memberid() or ""
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        return self._statistics
+
+    def close(self) -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        if self._fatal is not None:
+            self._listener = None
+        try:
+            consumer.close()  # calls on_revoke for what is still held
+        except KafkaException as error:
+            raise classify(error, "leave the group") from error
+        finally:
+            self._consumer = None
+
+    def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        self._member_id = consumer.memberid() or ""
+        consumer.incremental_assign([TopicPartition(p.topic, p.index, OFFSET_BEGINNING) for p in parts])
+        if not parts:  # a rebalance that gives this member nothing new
+            return
+        consumer.pause(_positions(parts))
+        self._assigned.update(parts)
+        self._paused.difference_update(parts)
+        if self._listener is not None:
+            self._listener.assigned(parts)
+
+    def _on_revoke(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        if parts and self._listener is not None:
+            self._listener.revoked(parts)
+        self._forget(parts)  # the library unassigns them when this returns
+
+    def _on_lost(self, consumer: Consumer, given: list[TopicPartition]) -> None:
+        parts = _partitions(given)
+        if parts and self._listener is not None:
+            self._listener.lost(parts)
+        self._forget(parts)
+
+    def _forget(self, parts: Iterable[Partition]) -> None:
+        for part in parts:
+            self._assigned.discard(part)
+            self._paused.discard(part)
+            self._starting.pop(part, None)
+            self._started.pop(part, None)
+
+    def _is_wanted(self, part: Partition, offset: int) -> bool:
+        """True where a batch that begins at `offset` is of the start that was asked for; else it is sought anew."""
+        start = self._started.get(part)
+        if start is None:
+            return False
+        if offset < start:
+            log.info("%s/%d was read from %d on instead of %d: sought again", part.topic, part.index, offset, start)
+            del self._started[part]
+            self._starting[part] = _Start(start)
+            return False
+        return True
+
+    def _try_starting(self) -> None:
+        """Seeks what is to be started; what refuses stays in `_starting` for the next poll."""
+        for part, start in list(self._starting.items()):
+            try:
+                self._open().seek(TopicPartition(part.topic, part.index, start.offset))
+            except KafkaException as error:
+                self._seek_failed(part, start, error)
+                continue
+            del self._starting[part]
+            self._started[part] = start.offset
+            if part not in self._paused:
+                self._resume([part])
+
+    def _resume(self, parts: Sequence[Partition]) -> None:
+        try:
+            self._open().resume(_positions(parts))
+        except KafkaException as error:
+            raise self._fault(error, "resume partitions") from error
+
+    def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
+        """Reports, now and then, and assigns the partition anew: nobody else would ever start it."""
+        now = time.monotonic()
+        fault = self._fault(error, f"start {part.topic}/{part.index} at {start.offset}")
+        if error_of(error).code() != KafkaError._STATE and start.report_at is None:
+            start.report_at = now
+        if now >= (start.since + limits.START_PATIENCE_S if start.report_at is None else start.report_at):
+            start.report_at = now + limits.START_PATIENCE_S
+            self._errors.append((part, fault))
+        if now - start.reassigned_at > limits.SEEK_PATIENCE_S:
+            start.reassigned_at = now
+            log.warning("%s/%d refuses to be sought and is assigned anew", part.topic, part.index)
+            position = TopicPartition(part.topic, part.index, start.offset)
+            for assign in (self._open().incremental_unassign, self._open().incremental_assign):
+                try:
+                    assign([position])
+                except KafkaException as refusal:
+                    log.warning("%s/%d was not assigned anew: %s", part.topic, part.index, error_of(refusal).str())
+
+    def _note(self, message_error: MessageError) -> None:
+        topic, index, error = message_error
+        part = Partition(topic, index) if topic and index >= 0 else None
+        where = f"{topic}/{index}" if part else "the request topics"
+        self._errors.append((part, self._fault(error, f"consume {where}")))
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._errors.append((None, self._fault(error, "reach the cluster")))
+
+    def _on_commit(self, error: KafkaError | None, offsets: list[TopicPartition]) -> None:
+        if error is not None:
+            log.info("%s", self._fault(error, "commit group offsets"))
+
+    def _fault(self, raised: KafkaException | KafkaError, doing: str) -> KafkaFault:
+        """The fault for an error that was met while `doing` something; the next poll raises it if it is fatal. The
+        first fatal error is kept: the later ones only follow from it."""
+        fault = classify(raised, doing, otherwise=Unreachable)
+        if isinstance(fault, FatalClient | Fenced):
+            self._fatal = self._fatal or fault
+        return fault
+
+    def _on_statistics(self, text: str) -> None:
+        try:
+            self._statistics = decode_statistics(text)
+        except MsgspecError as error:
+            log.info("the client's statistics cannot be read: %s", error)
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise FatalClient("This consumer is closed.")
+        return self._consumer
+
+
+def _noted(part: Partition, offset: int, note: str) -> TopicPartition:
+    return TopicPartition(part.topic, part.index, offset, note)
+
+
+def _positions(parts: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(part.topic, part.index) for part in parts]
+
+
+def _partitions(given: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(each.topic, each.partition) for each in given]

@@ -1,0 +1,96 @@
+"""Reads one partition from an offset: the dispatch log in recovery, a request topic for the command line.
+
+Assigned by hand, in no group. One thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from postdate.kafka import limits
+from postdate.kafka.classification import classify
+from postdate.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
+from postdate.kafka.records import group_records
+from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.settings import KafkaSettings, log
+
+
+class ConfluentLogReader:
+    """LogReader over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(self, settings: KafkaSettings, part: Partition, offset: int, isolation: Isolation) -> None:
+        self._part = part
+        self._doing = f"read {part.topic}/{part.index}"
+        self._position = offset
+        self._look_at = time.monotonic() + limits.SILENCE_S
+        conf = settings.reader_conf(isolation.value)
+        try:
+            consumer = Consumer(conf, logger=log)
+            consumer.assign([TopicPartition(part.topic, part.index, offset)])
+        except KafkaException as error:
+            raise classify(error, self._doing) from error
+        self._consumer: Consumer | None = consumer
+        self._renewal = settings.renewal(consumer, settings.consumer)
+
+    def read(self, records_max: int, timeout_s: float) -> list[Record]:
+        consumer = self._open()
+        self._renewal.follow()
+        try:
+            first = consumer.poll(timeout_s)
+            messages = [] if first is None else [first, *consumer.consume(records_max - 1, 0)]
+        except KafkaException as error:
+            raise classify(error, self._doing) from error
+        if first is None:
+            self._look(consumer, timeout_s)
+        grouped, errors = group_records(messages)
+        for _, _, error_event in errors:
+            self._judge(error_event)
+        records = grouped.get(self._part, [])
+        self._advance(consumer, records)
+        return records
+
+    def position(self) -> int:
+        return self._position
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            consumer.close()
+
+    def _look(self, consumer: Consumer, timeout_s: float) -> None:
+        """Asks about a topic that has been silent for a while. *Measured*: of one that ACLs hide altogether the library
+        says nothing to who reads it by hand, and waits for ever."""
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + limits.SILENCE_S
+        try:
+            error = consumer.list_topics(self._part.topic, max(timeout_s, 0.1)).topics[self._part.topic].error
+        except KafkaException:  # nobody answers now: the library goes on trying, and so does this
+            return
+        if error is not None:
+            self._judge(error)
+
+    def _judge(self, error: KafkaError) -> None:
+        """Raises what the caller must know; the rest is the library's to repeat, and is logged."""
+        fault = classify(error, self._doing, otherwise=Unreachable)
+        if isinstance(fault, OffsetOutOfRange | NotAuthorized | FatalClient):
+            raise fault
+        log.warning("%s", fault)
+
+    def _advance(self, consumer: Consumer, records: list[Record]) -> None:
+        """The client's own position passes markers and aborted records; it has none before the first of them."""
+        if records:
+            self._position = records[-1].offset + 1
+        try:
+            (at,) = consumer.position([TopicPartition(self._part.topic, self._part.index)])
+        except KafkaException as error:
+            raise classify(error, self._doing, otherwise=Unreachable) from error
+        if at.offset > self._position:
+            self._position = at.offset
+
+    def _open(self) -> Consumer:
+        if self._consumer is None:
+            raise FatalClient(f"Could not {self._doing}: this reader is closed")
+        return self._consumer

@@ -1,0 +1,276 @@
+"""Producers: the transactional one of a shard, and a plain idempotent one for the command line.
+
+What is particular here comes from librdkafka: a full queue is a BufferError to wait out; a commit that is `retriable`
+is called again and never answered by an abort; a transaction whose end was slow, or during which a connection broke,
+taints the producer (see `settle` in the seam, and KAFKA-17754). One thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from postdate.kafka import limits
+from postdate.kafka.classification import (
+    RECORD_CODES,
+    TRANSPORT_CODES,
+    classify,
+    classify_delivery,
+    error_of,
+)
+from postdate.kafka.errors import (
+    AbortRequired,
+    FatalClient,
+    KafkaFault,
+    RecordRejected,
+    Retriable,
+    UnknownOutcome,
+)
+from postdate.kafka.seam import Headers, OnDelivery
+from postdate.kafka.secrets import Renewal
+from postdate.kafka.settings import ClientConf, KafkaSettings, log
+
+#: s. How long one wait for room in the client's queue lasts.
+_QUEUE_WAIT_S = 0.05
+#: s. How long one wait for delivery reports lasts before the transaction's own state is looked at.
+_REPORT_WAIT_S = 0.02
+#: s. How long one request for metadata may take before a producer takes its id.
+_MEET_S = 1.0
+#: s. How long to wait before a retriable call is repeated; some of them return at once.
+_RETRY_PAUSE_S = 0.02
+
+
+class ConfluentPlainProducer:
+    """PlainProducer over confluent_kafka, and what it shares with the transactional one."""
+
+    def __init__(
+        self, settings: KafkaSettings, message_bytes_max: int = limits.MESSAGE_BYTES_MAX, created_ms: int = 0
+    ) -> None:
+        self._connect(settings, settings.producer_conf(None, message_bytes_max))
+        self._created_ms = created_ms
+
+    def _connect(self, settings: KafkaSettings, conf: ClientConf) -> None:
+        self._created_ms = 0
+        self._transport_failed = False
+        self._queue_patience_s = float(conf["message.timeout.ms"]) / 1000 + 1
+        try:
+            producer = Producer(conf | {"error_cb": self._on_error}, logger=log)
+        except KafkaException as error:
+            raise classify(error, "make a producer") from error
+        self._producer: Producer | None = producer
+        self._renewal: Renewal | None = settings.renewal(producer, settings.producer)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        producer = self._open()
+        report = None if on_delivery is None else _reporter(on_delivery)
+        given_headers: list[tuple[str, str | bytes | None]] = headers  # type: ignore[assignment]  # it is only read
+        deadline = 0.0
+        created_ms = self._created_ms
+        while True:
+            try:
+                producer.produce(
+                    topic, value, key, partition, on_delivery=report, timestamp=created_ms, headers=given_headers
+                )
+                return
+            except BufferError as error:
+                now = time.monotonic()
+                deadline = deadline or now + self._queue_patience_s
+                if now >= deadline:
+                    raise Retriable("The producer's queue stays full.", KafkaError._QUEUE_FULL) from error
+                with _serving(f"wait for room to produce to {topic}"):
+                    producer.poll(_QUEUE_WAIT_S)
+            except KafkaException as error:
+                code = error_of(error).code()
+                if code in RECORD_CODES:
+                    raise RecordRejected(f"A record for {topic} is refused: {error_of(error).str()}", code) from error
+                # _STATE: the transaction has failed meanwhile; what exactly, abort() will tell.
+                otherwise = AbortRequired if code == KafkaError._STATE else FatalClient
+                raise classify(error, f"produce to {topic}", otherwise) from error
+
+    def flush(self, timeout_s: float) -> int:
+        with _serving("flush"):
+            return self._open().flush(timeout_s)
+
+    def destroy(self) -> None:
+        producer, self._producer = self._producer, None
+        self._renewal = None  # or it would keep the client alive
+        if producer is not None:
+            # In flight or not: without this the library would wait for what can no longer matter.
+            producer.purge(in_queue=True, in_flight=True, blocking=False)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in TRANSPORT_CODES:
+            self._transport_failed = True
+        log.info("the producer reports: %s", error)
+
+    def _open(self) -> Producer:
+        if self._producer is None:
+            raise FatalClient("This producer is destroyed.")
+        return self._producer
+
+
+class ConfluentTransactionalProducer(ConfluentPlainProducer):
+    """TransactionalProducer over confluent_kafka. See the seam for what its methods promise."""
+
+    def __init__(
+        self, settings: KafkaSettings, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> None:
+        self._id = transactional_id
+        self._budget_s = settings.transaction_timeout_ms / 1000
+        self._end_took_s = 0.0
+        self._connect(settings, settings.producer_conf(transactional_id, message_bytes_max))
+
+    def init(self, timeout_s: float, topic: str = "") -> None:
+        producer = self._open()
+        deadline = time.monotonic() + timeout_s
+        if topic:
+            self._meet_brokers(topic, min(timeout_s, _MEET_S))
+        while True:
+            try:
+                producer.init_transactions(max(0.1, deadline - time.monotonic()))
+                return
+            except KafkaException as error:
+                fault = classify(error, f"take the transactional id {self._id}")
+                if not fault.retriable or time.monotonic() >= deadline:
+                    raise fault from error
+                time.sleep(_RETRY_PAUSE_S)
+
+    def _meet_brokers(self, topic: str, timeout_s: float) -> None:
+        """Waits until the client knows its brokers; if it cannot, `init_transactions` says why.
+
+        Measured: `init_transactions` of a new client took 500 ms instead of 60 in half of all cases, since the library
+        (2.16, `rd_kafka_txn_coord_query`) waits that long if it asks for the coordinator before it knows the brokers. A
+        second request finds it connected to what the first one named.
+        """
+        for _ in range(2):
+            with suppress(KafkaException):
+                self._open().list_topics(topic, timeout_s)
+
+    def begin(self, created_ms: int = 0) -> None:
+        producer = self._open()
+        self._created_ms = created_ms
+        if self._renewal is not None:
+            self._renewal.follow()
+        # What was reported so far is of no transaction that could still be decided. A new producer often has the report
+        # of an address among the bootstrap servers that does not answer; later, it would taint the first transaction.
+        self._serve_events()
+        self._transport_failed = False
+        self._end_took_s = 0.0
+        try:
+            producer.begin_transaction()
+        except KafkaException as error:
+            raise classify(error, f"begin a transaction of {self._id}") from error
+
+    def flush(self, timeout_s: float) -> int:
+        deadline = time.monotonic() + timeout_s
+        left = super().flush(min(timeout_s, _REPORT_WAIT_S))
+        while left and (wait_s := deadline - time.monotonic()) > 0:
+            before, left = left, super().flush(min(wait_s, _REPORT_WAIT_S))
+            if left == before:
+                self._check_open()
+        return left
+
+    def _check_open(self) -> None:
+        """Raises the fault that has failed the open transaction, if one has.
+
+        The library has no call for this. It refuses to begin a transaction inside another one, and changes nothing; the
+        error is _STATE while the open one is sound, else the error that failed it (`rd_kafka_txn_require_states0` in
+        rdkafka_txnmgr.c).
+        """
+        try:
+            self._open().begin_transaction()
+        except KafkaException as error:
+            if error_of(error).code() != KafkaError._STATE:
+                raise classify(error, f"go on with a transaction of {self._id}") from error
+        else:
+            raise AssertionError("no transaction was open")
+
+    def commit(self) -> None:
+        self._end(self._open().commit_transaction, "commit")
+
+    def abort(self) -> None:
+        try:
+            self._end(self._open().abort_transaction, "abort")
+        except AbortRequired as fault:  # librdkafka sets this flag for every unknown error of EndTxn, of an abort too
+            raise UnknownOutcome(str(fault), fault.code) from fault
+
+    def settle(self) -> bool:
+        self._serve_events()
+        return not self._transport_failed and self._end_took_s <= limits.SUSPICIOUS_END_S
+
+    def _serve_events(self) -> None:
+        """Runs the callbacks of everything that the library has reported."""
+        producer = self._open()
+        with _serving("serve what is reported"):
+            while producer.poll(0) > 0:
+                pass
+
+    def _end(self, call: Callable[[float], None], what: str) -> None:
+        """Calls until the outcome is known, or the transaction's time is used up (then it is unknown).
+
+        -1 lets the library use what is left of the transaction time-out; a shorter wait of ours would tear the state
+        of the client from that of the coordinator.
+        """
+        started = time.monotonic()
+        try:
+            while True:
+                try:
+                    with _serving(f"{what} a transaction of {self._id}"):
+                        call(-1)
+                    return
+                except KafkaFault as fault:
+                    if not fault.retriable:
+                        raise
+                    self._transport_failed = True  # a request without an answer may still be under way
+                    if time.monotonic() - started >= self._budget_s:
+                        raise UnknownOutcome(str(fault), fault.code) from fault
+                    time.sleep(_RETRY_PAUSE_S)
+        finally:
+            self._end_took_s += time.monotonic() - started
+
+
+@contextmanager
+def _serving(doing: str) -> Iterator[None]:
+    """Makes a fault of what the library raises while it serves its events, met while `doing` something.
+
+    A client that became unusable raises from whatever call comes next, `poll` and `flush` included; where callbacks run
+    after that in the same call, they find the exception set, and Python turns it into a SystemError with that cause.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise classify(error, doing) from error
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise classify(error.__cause__, doing) from error
+        raise
+
+
+def _reporter(on_delivery: OnDelivery) -> Callable[[KafkaError | None, Any], None]:
+    """The library's callback that calls ours. `Any`: the library's type does not promise a timestamp.
+
+    A record has no offset if its batch lost its answer and a later batch was acknowledged: the library then takes both
+    for acknowledged (librdkafka 2.16, `rd_kafka_dr_implicit_ack`). Its timestamp is not the broker's then.
+    """
+
+    def report(error: KafkaError | None, message: Any) -> None:
+        if error is not None:
+            on_delivery(classify_delivery(error, message.topic()), -1, -1)
+        elif (offset := message.offset()) is None:
+            on_delivery(None, -1, -1)
+        else:
+            on_delivery(None, offset, message.timestamp()[1])
+
+    return report

@@ -1,0 +1,74 @@
+"""The yardstick of the benchmark: what a plain program of the client library does with the same records.
+
+    python -m postdate.kafka.raw_copy BOOTSTRAP SOURCE TARGET COUNT BATCH
+
+Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records; no
+delay, no storage, one thread. With an empty TARGET it only consumes. Prints {"records": …, "seconds": …}, the time
+from the first record on. Written as somebody without Postdate would write it, so it does not use the seam.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import uuid
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+
+#: s. Without a record for so long there are fewer than COUNT.
+_PATIENCE_S = 30.0
+
+
+def copy(bootstrap: str, source: str, target: str, count: int, batch: int) -> float:
+    """Seconds for `count` records. Raises RuntimeError where the topic has fewer."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": f"raw-{uuid.uuid4()}", "enable.auto.commit": False}
+    )
+    partitions = consumer.list_topics(source, _PATIENCE_S).topics[source].partitions
+    producer = _producer(bootstrap) if target else None
+    consumer.assign([TopicPartition(source, partition, 0) for partition in partitions])
+    first = consumer.poll(_PATIENCE_S)  # `consume` would wait for a whole batch, and the library fetch on meanwhile
+    messages = [] if first is None else [first]
+    taken, began = 0, time.perf_counter()
+    while taken < count:
+        messages += consumer.consume(min(batch, count - taken) - len(messages), 1.0)
+        if not messages:
+            raise RuntimeError(f"{source} has {taken} records instead of {count}")
+        if producer is None:
+            for message in messages:
+                message.headers(), message.key(), message.value()
+        else:
+            _produce(producer, target, messages)
+        taken += len(messages)
+        messages = []
+    took_s = time.perf_counter() - began
+    consumer.close()
+    return took_s
+
+
+def _producer(bootstrap: str) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": f"raw-{uuid.uuid4()}",
+            "partitioner": "murmur2_random",
+            "linger.ms": 5,
+            "queue.buffering.max.messages": 1_000_000,
+        }
+    )
+    producer.init_transactions(_PATIENCE_S)
+    return producer
+
+
+def _produce(producer: Producer, target: str, messages: list[Message]) -> None:
+    producer.begin_transaction()
+    for message in messages:
+        producer.produce(target, message.value(), message.key(), headers=message.headers())
+    producer.commit_transaction(_PATIENCE_S)
+
+
+if __name__ == "__main__":
+    _bootstrap, _source, _target, _count, _batch = sys.argv[1:]
+    _seconds = copy(_bootstrap, _source, _target, int(_count), int(_batch))
+    sys.stdout.write(json.dumps({"records": int(_count), "seconds": _seconds}) + "\n")

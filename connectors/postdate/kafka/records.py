@@ -1,0 +1,61 @@
+"""From the client's messages to the seam's records: the hot path of everything that is read.
+
+Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
+of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called twice where
+it fails: the second call returns a broken list. The loop is written out, since a call per message would be a tenth of
+the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
+
+from postdate.kafka.seam import Partition, Record
+
+#: A partition and what went wrong there; -1 and an empty topic where the error names none.
+MessageError = tuple[str, int, KafkaError]
+
+
+def group_records(messages: Iterable[Any]) -> tuple[dict[Partition, list[Record]], list[MessageError]]:
+    """The records of a batch by partition, each list in the order of arrival, and the error events among them.
+
+    `messages` are confluent_kafka Messages: untyped here, since their accessors promise less than a record has.
+    """
+    grouped: dict[Partition, list[Record]] = {}
+    errors: list[MessageError] = []
+    topic, index = "", -1
+    add = list[Record]().append
+    for message in messages:
+        error = message.error()
+        if error is not None:
+            errors.append((message.topic() or "", _index(message), error))
+            continue
+        if message.partition() != index or message.topic() != topic:
+            topic, index = message.topic(), message.partition()
+            add = grouped.setdefault(Partition(topic, index), []).append
+        kind, timestamp_ms = message.timestamp()
+        try:
+            headers = message.headers()
+            if headers is None:
+                headers = []
+        except SystemError:  # a header name that is not UTF-8
+            headers = None
+        add(
+            Record(
+                message.offset(),
+                timestamp_ms if kind else -1,  # TIMESTAMP_NOT_AVAILABLE is 0
+                kind == TIMESTAMP_LOG_APPEND_TIME,
+                message.key(),
+                message.value(),
+                headers,
+            )
+        )
+    return grouped, errors
+
+
+def _index(message: Any) -> int:
+    partition = message.partition()
+    return -1 if partition is None else int(partition)

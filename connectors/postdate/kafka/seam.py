@@ -1,0 +1,416 @@
+"""The seam between Postdate and Kafka: everything the rest of the code may ask of a cluster.
+
+Two implementations: the one over confluent_kafka beside this module, and a simulated broker. `tests/contract` holds
+one suite that both must pass, so that what is proved over the simulation holds over Kafka.
+
+Rules for every method, unless its docstring says otherwise:
+
+- It raises only `errors.KafkaFault`, by consequence: the caller reacts to the class, never to a code.
+- A `timeout_s` is how long it may block; methods without one do not wait for the network.
+- An instance belongs to one thread at a time. Admin alone may be shared by threads. Nothing here starts a callback on
+  a thread of its own: callbacks run inside `poll`, `settle`, `flush`, `commit` and `abort`, on the calling thread.
+- Waiting for the network releases the GIL.
+
+The idea of writing the contract on the interface and testing it against fake and real alike is that of
+`arroyo/backends/abstract.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from postdate.kafka import limits
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.statistics import BrokerStatistics
+
+Headers = list[tuple[str, bytes | None]]
+
+_ADDRESS = re.compile(r"[A-Za-z0-9._-]{1,253}:[0-9]{1,5}|\[[0-9A-Fa-f:.]+\]:[0-9]{1,5}")
+
+#: Called once per produced record: the fault or None, then offset and timestamp (epoch ms) that the broker gave it,
+#: -1 where unknown. Under LogAppendTime the timestamp is the broker's clock; otherwise it is the producer's own.
+OnDelivery = Callable[[KafkaFault | None, int, int], None]
+
+
+class Partition(NamedTuple):
+    """One partition of one topic; a plain tuple, so it is cheap as a dictionary key."""
+
+    topic: str
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs of a partition
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One committed record as it lies in the log.
+
+    `timestamp_ms` is -1 where the record has none; `log_append` says that the broker's clock gave it. `headers` is an
+    empty list where the record has none, and None where the client cannot read them (a name that is not UTF-8).
+    """
+
+    offset: int
+    timestamp_ms: int
+    log_append: bool
+    key: bytes | None
+    value: bytes | None
+    headers: Headers | None
+
+
+class Isolation(Enum):
+    """Which end of a log is meant: of everything appended (high watermark), or of what is decided (LSO)."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class TopicInfo(NamedTuple):
+    """What the cluster says of a topic: `partitions` maps each index to whether it has a leader now; `config` holds
+    the settings that were asked for, all values as text, as far as ACLs show them; `writable` is False where ACLs keep
+    these credentials from writing to it. One that they hide altogether has no topic id either (see `Admin.describe`).
+    """
+
+    name: str
+    topic_id: str
+    partitions: dict[int, bool]
+    config: dict[str, str]
+    writable: bool = True
+
+
+LookedUp = dict[str, TopicInfo] | None  # None: there is no answer yet
+
+
+class Operation(Enum):
+    """What an ACL may allow, as far as Postdate asks for it; the value is Kafka's own name."""
+
+    READ = "Read"
+    WRITE = "Write"
+    ALTER = "Alter"
+    DESCRIBE_CONFIGS = "DescribeConfigs"
+
+
+class NewTopic(NamedTuple):
+    """A topic to create; `replication` -1 takes the cluster's default."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: dict[str, str]
+
+
+class GroupMember(NamedTuple):
+    """One member of a consumer group; `instance_id` is the static one, empty where there is none."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    host: str
+    partitions: tuple[Partition, ...]
+
+    @property
+    def address(self) -> str:
+        """The HOST:PORT that it gave itself, empty where it gave none: what follows the last `@` of its client id."""
+        address = self.client_id.rpartition("@")[2]
+        is_one = _ADDRESS.fullmatch(address) and 0 < int(address.rpartition(":")[2]) < 65_536
+        return address if is_one else ""
+
+
+class GroupListener(Protocol):
+    """Told of rebalances. Called inside `GroupConsumer.poll` or `close`, on that thread; must return soon (well below
+    the poll interval, 5 min) and must not raise. Never called with no partition at all."""
+
+    def assigned(self, parts: Sequence[Partition]) -> None:
+        """These partitions are ours now, in addition; they are paused and silent until `start` is called for each."""
+
+    def revoked(self, parts: Sequence[Partition]) -> None:
+        """These are ours until this returns: the last chance to commit and to let go in good order."""
+
+    def lost(self, parts: Sequence[Partition]) -> None:
+        """These are no longer ours, and may already be another's: stop at once; do not wait for anything."""
+
+
+class GroupConsumer(Protocol):
+    """A member of a consumer group on the request topics: read_committed, cooperative, never commits by itself.
+
+    All methods belong to the poll thread.
+    """
+
+    def subscribe(self, topics: Sequence[str], listener: GroupListener) -> None:
+        """Joins the group for these topics; assignments arrive through `listener` during later polls. Does not wait."""
+
+    def poll(self, records_max: int, timeout_s: float) -> list[tuple[Partition, list[Record]]]:
+        """Serves callbacks and returns up to `records_max` records, grouped by partition, each group in offset order
+        with rising offsets (gaps are markers, aborted or compacted records).
+
+        Blocks until something is there or `timeout_s` has passed; an empty list is no error. Never returns a record of
+        a paused partition, nor one before the offset given to the last `start`. Partition errors are not raised here:
+        they wait in `errors`. Raises FatalClient, and Fenced if another client replaced this static member, whichever
+        call or callback met that error. From then on the client holds nothing, every poll raises and the listener is
+        not called: the caller closes it and makes a new one.
+        """
+
+    def errors(self) -> list[tuple[Partition | None, KafkaFault]]:
+        """The errors met since the last call, drained: with their partition, or None for those of the whole client."""
+
+    def start(self, part: Partition, offset: int) -> None:
+        """From the next poll on, records of an assigned partition arrive, beginning at `offset` (or at the first
+        record behind it). Also moves a started partition. Raises KafkaFault where the partition is not assigned."""
+
+    def pause(self, parts: Iterable[Partition]) -> None:
+        """No record of these arrives until `resume`; nothing is skipped. Partitions not assigned are passed over."""
+
+    def resume(self, parts: Iterable[Partition]) -> None:
+        """Goes on where `pause` stopped. Partitions not assigned are passed over."""
+
+    def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
+        """Publishes group offsets for lag tools; asynchronous; a failure is only logged: nothing resumes from them.
+        `notes`: what to keep beside them (`Admin.group_note`); a partition that is not in it has none from then on."""
+
+    def commit_note(self, part: Partition, offset: int, note: str) -> None:
+        """When it returns, the group keeps `note`, and this offset, for an assigned partition, and every later owner
+        reads it. Blocks, for as long as the client tries. Raises Fenced or another KafkaFault where it is not known to
+        be kept: this member has lost the partition, or the coordinator does not answer."""
+
+    def leave(self) -> None:
+        """Gives all partitions back during the next polls and leaves the group, as a static member too."""
+
+    def committed(self, parts: Sequence[Partition], timeout_s: float) -> dict[Partition, int | None]:
+        """The group's committed offset of each, None where there is none. Blocks. Raises Unreachable, NotAuthorized."""
+
+    def positions(self, parts: Sequence[Partition]) -> dict[Partition, int]:
+        """The offset of the next record that `poll` may return of each, past markers and aborted records; without those
+        of which nothing was fetched yet, and that are not assigned. Does not wait."""
+
+    def confirm(self, parts: Sequence[Partition], timeout_s: float) -> frozenset[Partition]:
+        """Those of `parts` that this member holds according to the coordinator, by one request. Empty if the request
+        fails, and while the group rebalances. It commits nothing: a takeover reads a committed offset as the sign of an
+        earlier owner. Blocks, and opens a connection for this one request; the only method that may run on another
+        thread beside the poll thread."""
+
+    def assignment(self) -> frozenset[Partition]:
+        """What this member holds now, as the library sees it."""
+
+    def member_id(self) -> str:
+        """The id the coordinator gave this member; empty before the first join."""
+
+    def statistics(self) -> tuple[BrokerStatistics, ...]:
+        """What is measured about the connections to the brokers, at intervals of some seconds; empty before the first
+        one, and where nothing is measured. Does not wait."""
+
+    def close(self) -> None:
+        """Leaves the group (a static member does not), calling `revoked` for what is still held; blocks for at most
+        some seconds. Raises KafkaFault if the client fails while it leaves; it is closed all the same. Calling it again
+        does nothing."""
+
+
+class LogReader(Protocol):
+    """Reads one partition from a given offset, without a group, with the isolation it was made with."""
+
+    def read(self, records_max: int, timeout_s: float) -> list[Record]:
+        """Returns up to `records_max` records in offset order; blocks until at least one is there or `timeout_s` has
+        passed. Empty means only that nothing came in time: compare `position` with the end that is wanted. If the
+        partition's leader freezes and another broker leads, reading continues within 30 s from then.
+
+        Raises OffsetOutOfRange where the position is not in the log (never resets by itself), Unreachable only where
+        the client itself gave up, NotAuthorized, FatalClient.
+        """
+
+    def position(self) -> int:
+        """The offset of the next record that `read` may return: everything below it has been returned or does not
+        exist for this isolation. Passes transaction markers and aborted records, also when they are last; with
+        READ_COMMITTED it stops at the first record of a foreign open transaction. It moves only inside `read`."""
+
+    def close(self) -> None:
+        """Frees the client. Calling it again does nothing."""
+
+
+class TransactionalProducer(Protocol):
+    """One producer with a transactional id. Owned by one shard thread, which makes it, uses it, and destroys it.
+
+    Order of calls: `init`, then any number of { `settle`, `begin`, `produce`..., `flush`, `commit` or `abort` }.
+    """
+
+    def init(self, timeout_s: float, topic: str = "") -> None:
+        """When it returns, every older producer with this id is fenced and its open transaction has ended, committed
+        or aborted. `topic`: one that exists, with which the client gets to know its brokers first; that is faster.
+        Repeats while retriable until `timeout_s` has passed. Raises Retriable or Unreachable (call again
+        on the same instance), NotAuthorized, Fenced, FatalClient."""
+
+    def begin(self, created_ms: int = 0) -> None:
+        """Opens a transaction; local, does not wait. Raises Fenced, FatalClient.
+
+        `created_ms`: the CreateTime of its records, epoch ms; 0: the time of the local clock for each. Brokers refuse
+        what is stamped more than `message.timestamp.after.max.ms` ahead of them, since Kafka 4 an hour.
+        """
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """Hands one record to the client, for a topic that is writable: *measured*, one that ACLs forbid takes the
+        whole transaction with it, no report names it, and `abort` may end in FatalClient. Partition -1: murmur2 of the
+        key as Java does, any partition for a null key.
+
+        Does not wait for the network, unless the client's queue is full: then it serves callbacks and waits, bounded
+        by the message time-out. Raises RecordRejected where the record can be refused at once (too large, no such
+        partition), Retriable where the queue stays full, Fenced, FatalClient. A later failure shows in `on_delivery`,
+        if given, and in `commit`.
+        """
+
+    def flush(self, timeout_s: float) -> int:
+        """Waits until every record has its delivery report, and serves them; returns how many are still without.
+
+        Raises what `commit` would raise as soon as the transaction has failed and reports stop coming: the client sends
+        nothing more of it, and the other records would wait for the message time-out."""
+
+    def commit(self) -> None:
+        """When it returns, the transaction is committed. Waits as long as that takes (a watchdog is the caller's
+        affair), repeating what is retriable until the transaction time-out is used up. Raises AbortRequired (nothing
+        of it is or will be visible: call `abort`), as RecordRejected where single records were refused (`on_delivery`
+        says which and why), UnknownOutcome, Fenced, FatalClient. After the last three it may be committed or not."""
+
+    def abort(self) -> None:
+        """When it returns, the transaction is aborted. Waits and repeats as `commit` does. Raises UnknownOutcome, also
+        if the coordinator refuses the abort; Fenced; and FatalClient, which is to be expected after records have timed
+        out: the coordinator may refuse to end a transaction that it has given up itself. Never raises AbortRequired.
+        After any of these, destroy this producer and fence again: no transaction without a commit request can commit,
+        and the log shows what became of one with a commit request."""
+
+    def settle(self) -> bool:
+        """Serves callbacks until none is left; True where the next transaction may begin on this producer.
+
+        False: the last transaction's end took so long that it may have been asked for twice, or a connection is known
+        to have failed since it began. A delayed EndTxn might then still be under way and decide the *next* transaction
+        (KAFKA-17754): destroy this producer and fence anew.
+        """
+
+    def destroy(self) -> None:
+        """Drops the client without waiting for what is in flight; an open transaction is left to the next `init` or
+        to the transaction time-out. Calling it again does nothing."""
+
+
+class PlainProducer(Protocol):
+    """An idempotent producer without transactions, for the command line and for tests."""
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers,
+        partition: int = -1,
+        on_delivery: OnDelivery | None = None,
+    ) -> None:
+        """As TransactionalProducer.produce."""
+
+    def flush(self, timeout_s: float) -> int:
+        """As TransactionalProducer.flush."""
+
+    def destroy(self) -> None:
+        """Drops the client and what it has not sent. Calling it again does nothing."""
+
+
+class Admin(Protocol):
+    """Questions to, and changes of, the cluster. May be shared by threads.
+
+    Every method waits for the cluster, bounded by `request_timeout_s` of the settings, and may raise Retriable,
+    Unreachable, NotAuthorized.
+    """
+
+    def cluster_id(self) -> str:
+        """The id the cluster was formatted with."""
+
+    def start_offsets(self, parts: Iterable[Partition]) -> dict[Partition, int]:
+        """The first offset each log still holds. Raises RecordRejected where a partition does not exist."""
+
+    def end_offsets(
+        self, parts: Iterable[Partition], isolation: Isolation, patience_s: float | None = None
+    ) -> dict[Partition, int]:
+        """The offset behind the last record: READ_UNCOMMITTED, the high watermark; READ_COMMITTED, the last stable
+        offset. Waits for at most `patience_s`, if it is given. Raises RecordRejected if a partition does not exist."""
+
+    def offset_for_time(self, part: Partition, timestamp_ms: int) -> int | None:
+        """The first offset whose record's timestamp is at or after `timestamp_ms`; None where there is none."""
+
+    def describe(self, topics: Iterable[str], config: Iterable[str] = ()) -> dict[str, TopicInfo]:
+        """What exists of these topics; absent ones are missing from the answer. `config` names the settings wanted
+        (none: the extra request is saved, and `config` of the answer is empty). One or two requests in all.
+
+        A topic that these credentials may not even look at is `TopicInfo(name, "", {}, {}, writable=False)`, also where
+        it does not exist: the broker does not tell the two apart. One whose settings alone are hidden has an empty
+        `config`. Neither fails the others. Raises NotAuthorized for the credentials as a whole."""
+
+    def look_up(self, topics: Iterable[str], config: Iterable[str] = ()) -> Callable[[float], LookedUp]:
+        """Asks as `describe`; the function returned waits so many seconds for the answer, and raises as `describe`."""
+
+    def topic_rights(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        """What these credentials may do with each topic: at most DESCRIBE_CONFIGS with one that is hidden, everything
+        on a cluster without ACLs; absent ones are missing from the answer. One or two requests. Raises as `describe`.
+        """
+
+    def group_rights(self, group_id: str) -> frozenset[Operation]:
+        """What these credentials may do with a consumer group, whether it exists or not; empty where it is hidden."""
+
+    def create_topics(self, topics: Sequence[NewTopic]) -> list[str]:
+        """Creates those that do not exist, and returns the names that it created, when every broker asked has
+        them. Raises SettingRefused where the cluster refuses a setting, a replication factor or a name."""
+
+    def add_partitions(self, counts: Mapping[str, int]) -> None:
+        """Raises each topic's partition count to the given total. Raises SettingRefused where that is no increase."""
+
+    def alter_topic_config(self, topic: str, config: Mapping[str, str]) -> None:
+        """Sets these settings of a topic and leaves the others. Raises SettingRefused."""
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes those that exist."""
+
+    def delete_records(self, before: Mapping[Partition, int]) -> dict[Partition, int]:
+        """Deletes everything below the given offsets (-1: everything); returns the new start offsets. Raises
+        OffsetOutOfRange where an offset lies above the end."""
+
+    def group_offset(self, group_id: str, part: Partition) -> int | None:
+        """The committed offset of a group for a partition, None where there is none."""
+
+    def group_note(self, group_id: str, part: Partition) -> str:
+        """What a member has noted beside the committed offset of a partition; empty where there is nothing."""
+
+    def group_members(self, group_id: str) -> list[GroupMember]:
+        """The present members of a consumer group; empty where the group is empty or unknown."""
+
+    def close(self) -> None:
+        """Frees the client. Calling it again does nothing."""
+
+
+class Kafka(Protocol):
+    """One cluster: makes the clients above. May be shared by threads; making a client does not wait for the network."""
+
+    def complaint(self, over: Callable[[], bool]) -> KafkaFault | None:
+        """Why no broker can be talked to: NotAuthorized if a broker refused the credentials or the TLS handshake, or if
+        every bootstrap address answers with TLS although `security.protocol` is without it, or the reverse; Unreachable
+        otherwise. None if nothing is known in some seconds, or once `over` is true. From any thread."""
+
+    def group_consumer(self, group_id: str, instance_id: str | None = None, address: str = "") -> GroupConsumer:
+        """A member that has not joined yet; `instance_id` makes it a static one. `address`, HOST:PORT, is told to
+        whoever looks at the group, behind the `@` of its client id (`GroupMember.address`)."""
+
+    def log_reader(self, part: Partition, offset: int, isolation: Isolation) -> LogReader:
+        """A reader whose first record is the one at `offset`, or the first behind it."""
+
+    def producer(
+        self, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX
+    ) -> TransactionalProducer:
+        """A producer that has fenced nobody yet. `message_bytes_max`: the largest record that it may be given, which
+        is the largest `max.message.bytes` of the topics that it serves."""
+
+    def plain_producer(self, created_ms: int = 0) -> PlainProducer:
+        """An idempotent producer without transactions. `created_ms`: as in `TransactionalProducer.begin`."""
+
+    def admin(self) -> Admin:
+        """A new admin client."""

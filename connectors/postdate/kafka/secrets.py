@@ -1,0 +1,85 @@
+"""Secrets among the properties of clients: never shown, and read anew where a file holds them.
+
+A password that was replaced in its file reaches every client: a new one reads the file, one that lives looks at it now
+and then and tells the library, which uses it the next time it authenticates. The library knows such a call for user and
+password of SASL (PLAIN, SCRAM) alone: keys, certificates and client secrets are read when a client is made.
+
+Thread rule: a `Secret` is a plain value; a `Renewal` belongs to the thread of its client.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+from typing import Final, Protocol
+
+from postdate.kafka import limits
+
+log = logging.getLogger(__name__)
+
+MASK: Final = "***"
+
+
+class Secret(str):
+    """A text that goes to the client library and is never shown: its repr and its formatted form are `***`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(MASK)
+
+    def __format__(self, format_spec: str) -> str:
+        return format(MASK, format_spec)
+
+
+class SecretFile(Secret):
+    """The secret that a file held when the configuration was read, and the file."""
+
+    path: Path
+
+    def __new__(cls, text: str, path: Path) -> SecretFile:
+        made = super().__new__(cls, text)
+        made.path = path
+        return made
+
+    def __getnewargs__(self) -> tuple[str, Path]:  # type: ignore[override]  # how pickle makes it anew
+        return str.__str__(self), self.path
+
+    def read(self) -> str:
+        """What the file holds now, without the line break at its end; what it held before where it cannot be read."""
+        try:
+            with self.path.open(encoding="utf-8") as file:
+                return file.read(limits.SECRET_CHARS_MAX).rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            log.warning("%s cannot be read (%s): what it held before is used", self.path, type(error).__name__)
+            return str.__str__(self)
+
+
+class SettableClient(Protocol):
+    """Any client of the library."""
+
+    def set_sasl_credentials(self, username: str, password: str) -> object:
+        """Use these from the next time on that the client authenticates; what is connected stays so."""
+
+
+class Renewal:
+    """Gives one client its password anew when the file has another one. `file` None: there is nothing to follow."""
+
+    def __init__(self, client: SettableClient, username: str, file: SecretFile | None) -> None:
+        self._client = client
+        self._username = username
+        self._file = file
+        self._given = "" if file is None else file.read()
+        self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S
+
+    def follow(self) -> None:
+        """Look, when it is time to; cheap in between."""
+        if self._file is None or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + limits.SECRET_LOOK_INTERVAL_S
+        password = self._file.read()
+        if password != self._given:
+            self._client.set_sasl_credentials(self._username, password)
+            self._given = password
+            log.info("the SASL password was read anew from %s", self._file.path)

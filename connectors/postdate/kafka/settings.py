@@ -1,0 +1,191 @@
+"""Settings of the Kafka clients: the defaults that the protocol needs, the user's own on top, and a refusal of those
+that would break it.
+
+The user's properties are librdkafka's, by its names: `common` for every client, then `consumer`, `producer` and
+`admin`. Values may be text. Immutable; free to share between threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from postdate.kafka import limits
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.secrets import Renewal, SecretFile, SettableClient
+
+Properties = Mapping[str, str | int | float | bool]
+ClientConf = dict[str, Any]
+
+#: Where the client library's own log goes.
+log = logging.getLogger("postdate.kafka.client")
+
+#: What Postdate decides itself, wherever it is given.
+_OURS: Mapping[str, str] = {
+    "bootstrap.servers": "it is the setting bootstrap_servers",
+    "metadata.broker.list": "it is another name for bootstrap.servers, which is the setting bootstrap_servers",
+    "group.id": "it is the setting group_id",
+    "group.instance.id": "it is the setting group_instance_id",
+    "transactional.id": "it names the shard, so that two owners of one shard fence each other",
+    "isolation.level": "requests and fates of aborted transactions do not exist",
+    "enable.auto.commit": "the group offset follows what was ingested",
+    "enable.auto.offset.store": "the group offset follows what was ingested",
+    "auto.offset.reset": "a position outside of the log must be seen, not reset",
+    "auto.commit.interval.ms": "the group offset follows what was ingested",
+    "group.protocol": "the hand-over of shards is built on the classic protocol",
+    "partition.assignment.strategy": "the hand-over of shards is built on cooperative-sticky",
+    "enable.partition.eof": "recovery ends at a position, never at an end-of-file event",
+    "enable.idempotence": "without it a retry may write a message twice",
+    "enable.gapless.guarantee": "a failed record must not end the producer",
+    "retry.backoff.ms": "the end of a transaction that was asked for twice is told by the time it took",
+    "retry.backoff.max.ms": "the end of a transaction that was asked for twice is told by the time it took",
+    "acks": "a committed message must survive its leader",
+    "request.required.acks": "a committed message must survive its leader",
+    "partitioner": "messages must land where a Java producer would put them",
+    "allow.auto.create.topics": "a mistyped target must not become a topic",
+    "enable.metrics.push": "pushed client metrics would be a request nobody asked for in every transaction's way",
+}
+
+#: The library's limits for these are wider than the protocol's: name -> (least, most), both in ms.
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "transaction.timeout.ms": (2_000, 900_000),
+    "message.timeout.ms": (500, 60_000),
+    "fetch.wait.max.ms": (0, limits.CONSUMER_ANSWER_MS_MAX - 1_000),
+}
+
+_COMMON: Properties = {
+    "client.id": "postdate",
+    "enable.metrics.push": False,
+    "allow.auto.create.topics": False,
+    "socket.keepalive.enable": True,
+    "reconnect.backoff.max.ms": limits.RECONNECT_BACKOFF_MS_MAX,
+}
+_CONSUMER: Properties = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",
+    "queued.max.messages.kbytes": limits.FETCHED_AHEAD_KB_MAX,
+    "fetch.queue.backoff.ms": limits.FETCH_QUEUE_BACKOFF_MS,
+    "topic.metadata.refresh.interval.ms": limits.METADATA_REFRESH_MS,
+    "socket.timeout.ms": limits.CONSUMER_ANSWER_MS_MAX,
+    "fetch.max.bytes": limits.FETCH_SIZE_BYTES_MAX,
+}
+_MEMBER: Properties = {
+    "session.timeout.ms": limits.SESSION_TIMEOUT_MS,
+    "heartbeat.interval.ms": limits.HEARTBEAT_INTERVAL_MS,
+    "statistics.interval.ms": limits.STATISTICS_INTERVAL_MS,
+}
+_PRODUCER: Properties = {
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "message.timeout.ms": limits.MESSAGE_TIMEOUT_MS,
+    "topic.metadata.propagation.max.ms": limits.METADATA_PROPAGATION_MS_MAX,
+}
+
+
+def _nothing() -> Properties:
+    return MappingProxyType({})
+
+
+def _with_room(conf: ClientConf) -> ClientConf:
+    """The same; librdkafka refuses a consumer whose fetches are smaller than the largest message that it may get."""
+    return conf | {
+        "fetch.max.bytes": max(int(conf[name]) for name in ("fetch.max.bytes", "message.max.bytes") if name in conf)
+    }
+
+
+@dataclass(frozen=True)
+class KafkaSettings:
+    """How to reach a cluster and how its clients behave; raises SettingRefused for a property that is not the user's
+    to set, with the reason.
+
+    `reader_group_id` is only named to the broker by readers, which never join a group (an ACL may ask for it).
+    """
+
+    bootstrap_servers: str
+    common: Properties = field(default_factory=_nothing)
+    consumer: Properties = field(default_factory=_nothing)
+    producer: Properties = field(default_factory=_nothing)
+    admin: Properties = field(default_factory=_nothing)
+    reader_group_id: str = "postdate"
+    admin_timeout_s: float = limits.ADMIN_TIMEOUT_S
+
+    def __post_init__(self) -> None:
+        for section in ("common", "consumer", "producer", "admin"):
+            for name, value in getattr(self, section).items():
+                refuse(f"kafka.{section}", name, value)
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """ms. What the producers' transactions are given."""
+        given = {**self.common, **self.producer}.get("transaction.timeout.ms", limits.TRANSACTION_TIMEOUT_MS)
+        return int(given)
+
+    def group_consumer_conf(self, group_id: str, instance_id: str | None, address: str = "") -> ClientConf:
+        """The properties of a member of the consumer group, which is told by its client id at which address it is."""
+        conf = _with_room(self._conf(_CONSUMER, _MEMBER, self.consumer))
+        if address:
+            conf["client.id"] = f"{conf['client.id']}@{address}"
+        conf |= {"group.id": group_id, "group.protocol": "classic", "isolation.level": "read_committed"}
+        conf |= {"partition.assignment.strategy": "cooperative-sticky"}
+        if instance_id:
+            conf["group.instance.id"] = instance_id
+        return conf
+
+    def reader_conf(self, isolation: str) -> ClientConf:
+        """The properties of a reader of one partition."""
+        sized: Properties = {"queued.max.messages.kbytes": limits.READ_AHEAD_KB_MAX}
+        return _with_room(self._conf(_CONSUMER, sized, self.consumer)) | {
+            "group.id": self.reader_group_id,
+            "isolation.level": isolation,
+        }
+
+    def producer_conf(self, transactional_id: str | None, message_bytes_max: int) -> ClientConf:
+        """The properties of a producer: transactional with an id, else merely idempotent."""
+        conf = self._conf(_PRODUCER, {"message.max.bytes": message_bytes_max}, self.producer)
+        if transactional_id is None:
+            conf.pop("transaction.timeout.ms", None)
+        else:
+            conf |= {
+                "transactional.id": transactional_id,
+                "transaction.timeout.ms": self.transaction_timeout_ms,
+                "retry.backoff.ms": limits.REPEAT_AFTER_MS,
+                "retry.backoff.max.ms": 2 * limits.REPEAT_AFTER_MS,
+            }
+        return conf
+
+    def admin_conf(self) -> ClientConf:
+        """The properties of an admin client. It never serves its log queue, so it must not fill it."""
+        return self._conf({}, {}, self.admin) | {"log_level": 0}
+
+    def renewal(self, client: SettableClient, given: Properties) -> Renewal:
+        """What keeps the password of `client` as its file has it; `given`: the properties of the client's kind."""
+        properties = {**self.common, **given}
+        password = properties.get("sasl.password")
+        username = str(properties.get("sasl.username", ""))
+        return Renewal(client, username, password if isinstance(password, SecretFile) else None)
+
+    def _conf(self, role: Properties, sized: Properties, given: Properties) -> ClientConf:
+        conf = {**_COMMON, **role, **sized, **self.common, **given, "bootstrap.servers": self.bootstrap_servers}
+        return {name: value.read() if isinstance(value, SecretFile) else value for name, value in conf.items()}
+
+
+def refuse(section: str, name: str, value: object) -> None:
+    """Raises SettingRefused where the property is Postdate's own, or its value is outside of what the protocol bears.
+
+    Pure; for use while a configuration is read. Whether librdkafka knows the property shows when a client is made.
+    """
+    reason = _OURS.get(name)
+    if reason is not None:
+        raise SettingRefused(f"{section}: {name} is not yours to set: {reason}.")
+    if name in _RANGES:
+        least, most = _RANGES[name]
+        try:
+            number = int(str(value))
+        except ValueError:
+            raise SettingRefused(f"{section}: {name} must be a number of milliseconds, not {value!r}.") from None
+        if not least <= number <= most:
+            raise SettingRefused(f"{section}: {name} must lie between {least} and {most} ms, not {number}.")

@@ -1,0 +1,65 @@
+"""The audit as a program for `spark-submit`, on any cluster, with Postdate installed for the driver's Python.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0,io.delta:delta-spark_2.13:4.0.0 \\
+        …/postdate/spark/audit_main.py --bootstrap-server HOST:PORT --output json
+
+`spark-submit` merges the two output streams of a Python program, so the JSON object is the last line. Executors run
+only Spark's own code and need no Python; with `--dialect` they need Postdate for their Python. Exit codes are those of
+`postdate audit` (docs/audit.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from postdate.spark.follow import planned_audit
+from postdate.spark.options import AuditOptions
+from postdate.spark.submitted import add_reading_options, duration, instant, program_parser, run_program
+from postdate.spark.unanswered import MODES
+from postdate.wire.topics import DEFAULT_REQUESTS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Audits as the arguments say; returns the exit code."""
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: dict[str, Any]) -> Callable[[], int]:
+    follows = given.pop("follow", False)
+    following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
+    return planned_audit(AuditOptions(**given), follows, **following)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = program_parser("audit_main", "Did every request end exactly once?")
+    add_reading_options(parser)
+    parser.add_argument("--requests", action="append", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
+    parser.add_argument("--target", dest="targets", action="append", metavar="TOPIC", help="read only these targets")
+    parser.add_argument("--verdicts", choices=MODES, help="which answers must be there; default: none")
+    parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
+    parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
+    parser.add_argument("--slack", dest="slack_ms", type=duration, metavar="DURATION", help="default: 60s")
+    parser.add_argument("--samples", type=int, metavar="N", help="origins a violation")
+    parser.add_argument("--html", metavar="FILE", help="write a page with charts")
+    parser.add_argument("--openmetrics", metavar="FILE", help="write the figures as OpenMetrics text")
+    parser.add_argument("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last")
+    parser.add_argument("--keep-days", dest="keep_days", type=int, metavar="N", help="how long closed rows stay there")
+    parser.add_argument("--trend", action="store_true", help="tell the lateness by day, with --state")
+    parser.add_argument("--trend-days", type=int, metavar="N", help="how many days")
+    parser.add_argument("--follow", action="store_true", help="go on, step by step, with --state")
+    parser.add_argument("--every", dest="every_ms", type=duration, metavar="DURATION", help="a step; default: 10s")
+    parser.add_argument("--steps", type=int, metavar="N", help="follow for so many steps")
+    parser.add_argument("--to-topic", metavar="TOPIC", help="tell what is found there too, while following")
+    parser.add_argument("--strict", action="store_true", help="exit with 5 if something that could be was not verified")
+    parser.add_argument(
+        "--fail-on-lateness", action="append", metavar="FIGURE=DURATION", help="exit with 3 if messages were later"
+    )
+    parser.add_argument("--aborted", dest="count_aborted", action="store_true", help="count aborted copies, too")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,88 @@
+"""The load that rows add, by second, minute and hour. DataFrame to DataFrame, one shuffle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.limits import LOAD_STEPS_MAX
+
+_SECOND_MS = 1_000
+_MINUTE_MS = 60_000
+_HOUR_MS = 3_600_000
+_DAY_MS = 24 * _HOUR_MS
+
+
+@dataclass(frozen=True)
+class Step:
+    """The load of one step that begins at `start_ms` (epoch)."""
+
+    start_ms: int
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Load:
+    """Non-empty steps of `step_ms`, by time; and the busiest second, None if nothing is due."""
+
+    step_ms: int
+    steps: tuple[Step, ...]
+    busiest: Step | None
+
+
+NO_LOAD = Load(_MINUTE_MS, (), None)
+
+
+def load_by(due: DataFrame, step_ms: int) -> DataFrame:
+    """The load of each non-empty step: `start_ms`, `rows`, `size_bytes`, and its `busiest` second.
+
+    `due` has `due_ms` and, for each of its rows, `rows` and `size_bytes`.
+    """
+    both = (F.sum("rows").cast("bigint").alias("rows"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
+    seconds = due.groupBy(_start(_SECOND_MS).alias("due_ms")).agg(*both)
+    # The earliest of the busiest: what is later is less.
+    most = F.max(F.struct("rows", (-F.col("due_ms")).alias("before"), "size_bytes"))
+    return seconds.groupBy(_start(step_ms).alias("start_ms")).agg(*both, most.alias("busiest"))
+
+
+def gathered_load(due: DataFrame) -> Load:
+    """The load of `due` by minute, or by hour or day if there are too many minutes. Cost: one job, rarely more."""
+    for step_ms in (_MINUTE_MS, _HOUR_MS, _DAY_MS):
+        steps = load_by(due, step_ms).orderBy("start_ms").limit(LOAD_STEPS_MAX + 1).collect()
+        if len(steps) <= LOAD_STEPS_MAX:
+            break
+    busiest = max((row["busiest"] for row in steps), default=None)
+    return Load(
+        step_ms,
+        tuple(Step(row["start_ms"], row["rows"], row["size_bytes"]) for row in steps),
+        Step(-busiest["before"], busiest["rows"], busiest["size_bytes"]) if busiest is not None else None,
+    )
+
+
+def _start(step_ms: int) -> Column:
+    return F.col("due_ms") - F.pmod(F.col("due_ms"), F.lit(step_ms).cast("bigint"))
+
+
+def widened(load: Load, steps_max: int) -> Load:
+    """The same load in at most this many steps, from first to last, including empty ones, for drawing."""
+    if not load.steps:
+        return load
+    first_ms, last_ms = load.steps[0].start_ms, load.steps[-1].start_ms
+    sizes_ms = (load.step_ms, *(n * _MINUTE_MS for n in (5, 15, 30)), *(n * _HOUR_MS for n in (1, 3, 6, 12)))
+    step_ms = next(
+        (size for size in sizes_ms if size >= load.step_ms and (last_ms - first_ms) // size < steps_max - 1),
+        -(-(last_ms - first_ms + load.step_ms) // ((steps_max - 1) * _DAY_MS)) * _DAY_MS,
+    )
+    start_ms = first_ms - first_ms % step_ms
+    filled: dict[int, list[Step]] = {at: [] for at in range(start_ms, last_ms + 1, step_ms)}
+    for step in load.steps:
+        filled[step.start_ms - step.start_ms % step_ms].append(step)
+    return Load(step_ms, tuple(_sum(at, steps) for at, steps in filled.items()), load.busiest)
+
+
+def _sum(at_ms: int, steps: Sequence[Step]) -> Step:
+    return Step(at_ms, sum(step.rows for step in steps), sum(step.size_bytes for step in steps))

@@ -1,0 +1,54 @@
+"""Bulk schedule as a program for `spark-submit`, on any cluster, with Postdate installed for the driver's Python.
+
+    spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.0.0 \\
+        …/postdate/spark/bulk_main.py --bootstrap-server HOST:PORT reminders.parquet
+
+Executors run only Spark's own code and need no Python. Exit codes are those of `postdate bulk`: 0 sent, 2 usage, 1 bad
+rows, or an error of Kafka or Spark.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from postdate.spark.bulk import run_bulk
+from postdate.spark.bulk_options import BulkOptions, Source
+from postdate.spark.submitted import add_sending_options, instant, pairs, program_parser, run_program
+from postdate.wire.topics import DEFAULT_REQUESTS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Schedules as the arguments say; returns the exit code."""
+    return run_program(_parser(), _planned, arguments)
+
+
+def _planned(given: dict[str, Any]) -> Callable[[], int]:
+    settings = pairs(given.pop("source_option", ()))
+    source = Source.named(given.pop("source"), given.pop("format", None), settings)
+    return partial(run_bulk, BulkOptions(columns=pairs(given.pop("column", ())), **given), source)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = program_parser("bulk_main", "Schedule every row of a table.")
+    parser.add_argument("source", metavar="SOURCE", help="path, URL or table with the rows")
+    add_sending_options(parser)
+    parser.add_argument("--format", metavar="NAME", help="parquet, csv, json, … or table; default: by the ending")
+    parser.add_argument("--source-option", action="append", metavar="NAME=VALUE", help="of Spark's reader")
+    parser.add_argument("--requests", metavar="TOPIC", help=f"default: {DEFAULT_REQUESTS}")
+    parser.add_argument("--target", metavar="TOPIC", help="target of every row")
+    parser.add_argument("--column", action="append", metavar="FIELD=COLUMN", help="a column of another name")
+    parser.add_argument("--rejects", metavar="PATH", help="new directory for the rows that are refused")
+    parser.add_argument("--only-new", action="store_true", help="leave out rows whose id was asked already")
+    parser.add_argument("--since", dest="since_ms", type=instant, metavar="TIME", help="look for ids from then on")
+    parser.add_argument("--unknown-targets", action="store_true", help="targets that do not exist are no mistake")
+    parser.add_argument("--dry-run", action="store_true", help="check and tell, send nothing")
+    parser.add_argument("--samples", type=int, metavar="N", help="refused rows that are shown")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

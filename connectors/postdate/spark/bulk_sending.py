@@ -1,0 +1,114 @@
+"""Writes records to Kafka with Spark's own sink, all at once or at a rate.
+
+Spark's sink has no rate limit. So the records are cut into slices by due time, the soonest first, and each slice is a
+separate job that starts no sooner than its turn. A slice is an interval of (due time, hash of the record). This depends
+only on the record, so if a row is computed again (after the loss of an executor), it is in the same slice, and no row
+is skipped. Spark retries a failed task and then sends its rows again: records with an id replace themselves, records
+without one may be duplicated.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.limits import SLICE_MS_MIN, SLICES_MAX
+
+Place = tuple[int, int]
+"""Due time, and hash."""
+
+_SINK: Final = ("topic", "partition", "key", "value", "headers")
+_PRODUCER: Final = {"acks": "all", "enable.idempotence": "true", "linger.ms": "20", "batch.size": str(256 * 1024)}
+_ROW_BITS: Final = 33  # of `monotonically_increasing_id`, below which it counts the rows of a partition
+
+
+def send(records: DataFrame, properties: Mapping[str, str], record_bytes_max: int) -> None:
+    """Sends all records with `acks=all`; `properties` are those of a Java client.
+
+    `record_bytes_max`: the limit of the topic. Raises what Spark raises: an unknown part was sent then.
+    """
+    settings = {**_PRODUCER, "max.request.size": str(record_bytes_max), **properties}
+    writer = records.select(*_SINK).write.format("kafka")
+    for name, value in settings.items():
+        writer = writer.option(f"kafka.{name}", value)
+    writer.save()
+
+
+def send_at_rate(
+    records: DataFrame,
+    properties: Mapping[str, str],
+    record_bytes_max: int,
+    rows: int,
+    rate: int,
+    tell: Callable[[int, int], None],
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> None:
+    """Sends `rows` records, at most `rate` per second on average, the soonest due first.
+
+    `tell` is called with the number of finished slices and of all. Cost: a sort of all records, and one Spark job per
+    slice.
+    """
+    slice_ms = max(SLICE_MS_MIN, -(-rows * 1_000 // (rate * SLICES_MAX)))
+    ordered = _ordered(records)
+    try:
+        firsts = slice_firsts(ordered, max(1, rate * slice_ms // 1_000))
+        began_s = clock()
+        for number, first in enumerate(firsts):
+            early_s = began_s + number * slice_ms / 1_000 - clock()
+            if early_s > 0:
+                wait(early_s)
+            after = firsts[number + 1] if number + 1 < len(firsts) else None
+            send(ordered.where(is_between(first, after)), properties, record_bytes_max)
+            tell(number + 1, len(firsts))
+    finally:
+        ordered.unpersist()
+
+
+def slice_firsts(ordered: DataFrame, slice_rows: int) -> list[Place]:
+    """The first key of each slice of `slice_rows` records; the last slice may be smaller. Records with equal keys stay
+    together.
+
+    `ordered` as from `_ordered`. Two jobs; the driver receives one row per slice.
+    """
+    number = F.monotonically_increasing_id()
+    numbered = ordered.select("due_ms", "hash", number.alias("number")).select(
+        *("due_ms", "hash"),
+        F.shiftright("number", _ROW_BITS).cast("int").alias("part"),
+        F.col("number").bitwiseAND(F.lit(2**_ROW_BITS - 1)).alias("row"),
+    )
+    counted = numbered.groupBy("part").agg(F.count("*").alias("rows")).collect()
+    counts: dict[int, int] = {row["part"]: row["rows"] for row in counted}
+    before, parts = 0, []
+    for part in sorted(counts):
+        parts += [F.lit(part), F.lit(before).cast("bigint")]
+        before += counts[part]
+    if not parts:
+        return []
+    place = F.try_element_at(F.create_map(*parts), F.col("part")) + F.col("row")
+    firsts = numbered.where(place % slice_rows == 0).select("due_ms", "hash").distinct().collect()
+    return sorted((row["due_ms"], row["hash"]) for row in firsts)
+
+
+def is_between(first: Place, after: Place | None) -> Column:
+    """Whether a record lies in the slice [`first`, `after`); None: no upper bound."""
+
+    def is_before(place: Place) -> Column:
+        due_ms, hashed = F.col("due_ms"), F.col("hash")
+        return (due_ms < place[0]) | ((due_ms == place[0]) & (hashed < place[1]))
+
+    # The plain bounds beside the exact ones let Spark pass over whole blocks of what it keeps.
+    found = (F.col("due_ms") >= first[0]) & ~is_before(first)
+    return found if after is None else found & (F.col("due_ms") <= after[0]) & is_before(after)
+
+
+def _ordered(records: DataFrame) -> DataFrame:
+    """The records by due time and hash, cached because each slice reads them."""
+    hashed = records.withColumn("hash", F.xxhash64("key", "value", "due_ms", F.to_json("headers")))
+    spread = hashed.repartitionByRange("due_ms", "hash").sortWithinPartitions("due_ms", "hash")
+    return spread.persist(StorageLevel.MEMORY_AND_DISK)

@@ -1,0 +1,154 @@
+"""Queries of the cluster that Spark's Kafka source does not offer: end offsets, partitions, settings.
+
+They use the admin client of Kafka's Java library, which the connector contains, in the driver's JVM. So queries and
+reads see the same cluster with the same credentials. One thread at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+
+from postdate.spark.errors import CannotRun, ConnectorMissing
+from postdate.spark.limits import ADMIN_TIMEOUT_MS
+
+
+class Partition(NamedTuple):
+    """A partition of a topic."""
+
+    topic: str
+    number: int
+
+
+class Place(NamedTuple):
+    """An offset, and the timestamp of its record if the query was for a record; otherwise -1."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Retention(NamedTuple):
+    """How long a topic keeps records: `ms` by age, -1 if age does not matter; and whether it deletes `by_size`."""
+
+    ms: int
+    by_size: bool
+
+
+class Cluster:
+    """The cluster behind `properties`, settings of Kafka's Java clients including `bootstrap.servers`."""
+
+    def __init__(self, spark: SparkSession, properties: Mapping[str, str]) -> None:
+        self._jvm: Any = spark.sparkContext._jvm
+        self._where = properties["bootstrap.servers"]
+        settings = {
+            "default.api.timeout.ms": str(ADMIN_TIMEOUT_MS),
+            "request.timeout.ms": str(ADMIN_TIMEOUT_MS // 2),
+            **properties,
+        }
+        self._admin: Any = self._asked(lambda: self._class("clients.admin.AdminClient").create(settings))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._admin.close(self._jvm.java.time.Duration.ofSeconds(5))
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """The partition count of each existing topic."""
+        return {topic: int(found.partitions().size()) for topic, found in self._described(topics).items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each existing topic; a topic that was created again has a new one."""
+        return {topic: str(found.topicId().toString()) for topic, found in self._described(topics).items()}
+
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The start offset of each partition."""
+        spec = self._class("clients.admin.OffsetSpec").earliest()
+        return {partition: place.offset for partition, place in self._places(partitions, spec, False).items()}
+
+    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]:
+        """The high watermark of each partition, or with `committed` its last stable offset."""
+        spec = self._class("clients.admin.OffsetSpec").latest()
+        return {partition: place.offset for partition, place in self._places(partitions, spec, committed).items()}
+
+    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]:
+        """The first record of each partition with a timestamp of `timestamp_ms` or later; None if there is none."""
+        spec = self._class("clients.admin.OffsetSpec").forTimestamp(timestamp_ms)
+        places = self._places(partitions, spec, False)
+        return {partition: place if place.offset >= 0 else None for partition, place in places.items()}
+
+    def settings(self, topics: Iterable[str], name: str) -> dict[str, str]:
+        """The value of the setting `name` of each topic; all of them must exist."""
+        return {topic: str(config.get(name).value()) for topic, config in self._configured(topics).items()}
+
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]:
+        """The retention of each topic; all of them must exist."""
+        found = {}
+        for topic, config in self._configured(topics).items():
+            ms, size = (int(str(config.get(name).value())) for name in ("retention.ms", "retention.bytes"))
+            deletes = "delete" in str(config.get("cleanup.policy").value())
+            found[topic] = Retention(ms if deletes else -1, deletes and size >= 0)
+        return found
+
+    def _configured(self, topics: Iterable[str]) -> dict[str, Any]:
+        resource = self._class("common.config.ConfigResource")
+        kind = self._class("common.config.ConfigResource$Type").TOPIC
+        resources = [resource(kind, topic) for topic in topics]
+        answers = self._asked(lambda: self._admin.describeConfigs(resources).all().get())
+        return {str(resource.name()): answers[resource] for resource in answers}
+
+    def _described(self, topics: Iterable[str]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        futures = self._asked(lambda: self._admin.describeTopics(list(topics)).topicNameValues())
+        for topic in futures:
+            try:
+                found[str(topic)] = futures[topic].get()
+            except Py4JJavaError as error:
+                if "UnknownTopicOrPartition" not in _reason(error) and "InvalidTopic" not in _reason(error):
+                    raise self._failure(error) from error
+        return found
+
+    def _places(self, partitions: Iterable[Partition], spec: Any, committed: bool) -> dict[Partition, Place]:
+        place = self._class("common.TopicPartition")
+        wanted = {place(topic, number): spec for topic, number in partitions}
+        if not wanted:
+            return {}
+        level = self._class("common.IsolationLevel")
+        isolation = level.READ_COMMITTED if committed else level.READ_UNCOMMITTED
+        options = self._class("clients.admin.ListOffsetsOptions")(isolation)
+        answers = self._asked(lambda: self._admin.listOffsets(wanted, options).all().get())
+        return {
+            Partition(str(key.topic()), int(key.partition())): Place(int(found.offset()), int(found.timestamp()))
+            for key, found in answers.items()
+        }
+
+    def _class(self, name: str) -> Any:
+        """A class of Kafka's library. By its full name, since otherwise the JVM searches all jars for each parent
+        package."""
+        return getattr(self._jvm, f"org.apache.kafka.{name}")
+
+    def _asked(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except Py4JJavaError as error:
+            raise self._failure(error) from error
+        except (Py4JError, TypeError) as error:
+            # A class that the JVM does not have is a JavaPackage, which cannot be called.
+            raise ConnectorMissing(f"Kafka's client library is not there for Spark: {error}") from error
+
+    def _failure(self, error: Py4JJavaError) -> CannotRun:
+        return CannotRun(f"The cluster at {self._where} does not answer: {_reason(error)}")
+
+
+def _reason(error: Py4JJavaError) -> str:
+    """The innermost cause of a Java exception, in one line."""
+    cause = error.java_exception
+    while cause.getCause() is not None:
+        cause = cause.getCause()
+    return str(cause.toString()).splitlines()[0]

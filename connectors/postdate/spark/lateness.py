@@ -1,0 +1,66 @@
+"""The figures of lateness, and bounds on them: `--fail-on-lateness p99=250ms`. Pure; nothing of Spark is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from postdate.wire.durations import parse_duration_ms
+
+PERCENTILES: Final = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99_9", 0.999))
+"""Names as in the output, and the share of values that are not larger."""
+FIGURES: Final = (*(name for name, _ in PERCENTILES), "max")
+"""The names of all figures of lateness, as in the output."""
+
+
+@dataclass(frozen=True)
+class LatenessBound:
+    """The largest value that a figure of lateness may have; `figure` is one of FIGURES."""
+
+    figure: str
+    bound_ms: int
+
+
+@dataclass(frozen=True)
+class Exceeded:
+    """A figure of lateness above its bound. As text: the sentence for a person."""
+
+    figure: str
+    bound_ms: int
+    value_ms: int
+
+    def __str__(self) -> str:
+        return (
+            f"TOO LATE: {spelled_figure(self.figure)} of the lateness is {self.value_ms:,} ms, "
+            f"and --fail-on-lateness allows {self.bound_ms:,} ms"
+        )
+
+
+def spelled_figure(name: str) -> str:
+    """A figure as a person writes it: p99.9 for p99_9."""
+    return name.replace("_", ".")
+
+
+def parse_bound(text: str) -> LatenessBound:
+    """The bound `FIGURE=DURATION`. Raises ValueError with a sentence that shows the right form."""
+    figure, _, duration = (part.strip() for part in text.partition("="))
+    try:
+        if figure not in map(spelled_figure, FIGURES):
+            raise ValueError("names no figure of lateness")
+        return LatenessBound(figure.replace(".", "_"), parse_duration_ms(duration))
+    except ValueError as error:
+        figures = ", ".join(map(spelled_figure, FIGURES))
+        raise ValueError(
+            f"{text!r} {error}: write FIGURE=DURATION with one of the figures {figures}, and a duration in ms, s or m, "
+            "for example p99=250ms"
+        ) from None
+
+
+def exceeded(bounds: Sequence[LatenessBound], lateness_ms: Mapping[str, int]) -> tuple[Exceeded, ...]:
+    """The bounds that the figures `lateness_ms` exceed, in the order given; none if there are no figures."""
+    return tuple(
+        Exceeded(one.figure, one.bound_ms, lateness_ms[one.figure])
+        for one in bounds
+        if lateness_ms.get(one.figure, 0) > one.bound_ms
+    )

@@ -1,0 +1,94 @@
+"""Shared by the programs for `spark-submit`: their start, and the options of their command lines.
+
+Options have the names of the fields of the job's options, whose defaults apply. The sidecar's parser of times is used
+only for options; no verdict depends on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from postdate.spark.errors import JobUsageError
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_instant_ms
+
+
+def run_program(
+    parser: argparse.ArgumentParser,
+    planned: Callable[[dict[str, Any]], Callable[[], int]],
+    arguments: Sequence[str] | None,
+) -> int:
+    """Runs the job that `planned` creates from the arguments (None: those of the process); returns its exit code, 2 for
+    invalid arguments.
+
+    Python puts a script's own directory first in its search path. It is removed, so that no module of this package can
+    be imported without its package name.
+    """
+    own = Path(__file__).resolve().parent
+    sys.path[:] = [place for place in sys.path if Path(place or ".").resolve() != own]
+    given = vars(parser.parse_args(arguments))
+    try:
+        properties = _client_properties(given.pop("command_config", None), given.pop("property", []))
+        repeated = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
+        job = planned(given | repeated | {"properties": properties})
+    except (JobUsageError, OSError) as error:
+        sys.stderr.write(f"{parser.prog}: {error}\n")
+        return JobUsageError.exit_code
+    return job()
+
+
+def program_parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
+    parser = argparse.ArgumentParser(prog=name, description=description, argument_default=argparse.SUPPRESS)
+    parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
+    parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client's")
+    parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")
+    parser.add_argument("--output", choices=("text", "json"))
+    return parser
+
+
+def add_reading_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for reading requests: level table and dialects."""
+    parser.add_argument("--levels", dest="levels_ms", type=levels, metavar="1s,5s,…", help="of the request topics")
+    parser.add_argument("--dialect", dest="dialects", action="append", metavar="NAME", help="spoken on request topics")
+    parser.add_argument("--default-target", metavar="TOPIC", help="of requests in a dialect that names none")
+
+
+def add_sending_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options for sending requests: allowed targets, horizon, rate."""
+    parser.add_argument("--horizon", dest="horizon_ms", type=duration, metavar="DURATION", help="default: 400d")
+    parser.add_argument("--allow", action="append", metavar="PATTERN", help="targets that are allowed; default: all")
+    parser.add_argument("--rate", type=int, metavar="N", help="requests a second")
+
+
+def pairs(texts: Sequence[str]) -> dict[str, str]:
+    """Each NAME=VALUE by its name. Raises JobUsageError: an argument has another form."""
+    unclear = [text for text in texts if "=" not in text]
+    if unclear:
+        raise JobUsageError(f"{unclear[0]!r} is not NAME=VALUE.")
+    return {name.strip(): value.strip() for name, _, value in (text.partition("=") for text in texts)}
+
+
+def instant(text: str) -> int:
+    """Epoch milliseconds of an option."""
+    return parse_instant_ms(text)
+
+
+def duration(text: str) -> int:
+    """Milliseconds of an option."""
+    return parse_duration_ms(text)
+
+
+def levels(text: str) -> tuple[int, ...]:
+    """A level table in milliseconds."""
+    return tuple(parse_duration_ms(level.strip()) for level in text.split(","))
+
+
+def _client_properties(file: str | None, more: Sequence[str]) -> dict[str, str]:
+    """Client properties from the file, overridden by the command line. Raises JobUsageError, OSError."""
+    lines = Path(file).read_text().splitlines() if file else []
+    return pairs([*(line for line in lines if line.strip() and not line.lstrip().startswith("#")), *more])

@@ -1,0 +1,105 @@
+"""What stands in the headers of other schedulers, said in the words of Postdate's own.
+
+Each reader takes a header's value and returns the value that the header of Postdate would have: times in epoch
+milliseconds, delays in milliseconds, actions by name. It raises ValueError, with what is wrong, for what the other
+system would not take either, and for what Postdate does not do. A time that has passed is legal everywhere: at once.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.naturals import parse_natural
+from postdate.wire.texts import time_text
+
+_SECOND_MS: Final = 1_000
+_SECONDS_END: Final = INTEGER_END // _SECOND_MS
+_OFFSET: Final = re.compile(r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})\Z")
+_AT: Final = "@at "
+_KARAFKA_SCHEMA: Final = re.compile(rb"1\.[0-9]+\.[0-9]+")
+
+
+def as_given(value: bytes | None) -> bytes | None:
+    """A name, a key, a partition, an id: the same in both systems; what it must be, Postdate's own rules say."""
+    return value
+
+
+def epoch_s(value: bytes | None) -> bytes:
+    """Whole seconds since 1970."""
+    return b"%d" % (parse_natural(time_text(value), _SECONDS_END) * _SECOND_MS)
+
+
+def epoch_ms(value: bytes | None) -> bytes:
+    """Whole milliseconds since 1970; a negative number has passed."""
+    return b"%d" % max(_whole(value, INTEGER_END), 0)
+
+
+def delay_ms(value: bytes | None) -> bytes:
+    """Whole milliseconds; a negative delay is over."""
+    return b"%d" % max(_whole(value, INTEGER_END), 0)
+
+
+def delay_s(value: bytes | None) -> bytes:
+    """Whole seconds; a negative delay is over."""
+    return b"%d" % max(_whole(value, _SECONDS_END) * _SECOND_MS, 0)
+
+
+def rfc3339(value: bytes | None) -> bytes:
+    """RFC 3339 with an offset or `Z`. Digits alone are refused: nothing says whether they are seconds or more."""
+    return _instant(time_text(value))
+
+
+def iso_utc(value: bytes | None) -> bytes:
+    """The same; without an offset it is UTC."""
+    text = time_text(value)
+    return _instant(text if text.isdigit() or _OFFSET.search(text) else f"{text}Z")
+
+
+def at_rfc3339(value: bytes | None) -> bytes:
+    """`@at ` and RFC 3339: the one schedule of NATS that fires once."""
+    text = time_text(value)
+    if not text.startswith(_AT):
+        raise ValueError("does not begin with '@at ': schedules that fire again and again are not supported")
+    return _instant(text[len(_AT) :].strip())
+
+
+def kaspr_action(value: bytes | None) -> bytes:
+    """`ADD` or `REPLACE`: with the id of a pending message, both replace it."""
+    if value in (b"ADD", b"REPLACE"):
+        return b"schedule"
+    raise ValueError("is not ADD, REPLACE or CANCEL")
+
+
+def karafka_type(value: bytes | None) -> bytes:
+    """`schedule`."""
+    if value == b"schedule":
+        return value
+    raise ValueError("is not schedule, cancel or tombstone")
+
+
+def karafka_schema(value: bytes | None) -> bytes | None:
+    """A version of the envelope that keeps the meaning of 1.0.0."""
+    if value is not None and _KARAFKA_SCHEMA.fullmatch(value):
+        return value
+    raise ValueError("is not a version 1 of the envelope")
+
+
+def behind_plus(value: bytes | None) -> bytes | None:
+    """The unique key of `<topic>+<unique key>` (a topic of RocketMQ has no `+`), or a unique key alone."""
+    return value if value is None else value.partition(b"+")[2] or value
+
+
+def _whole(value: bytes | None, end: int) -> int:
+    text = time_text(value)
+    digits = text[1:] if text[:1] in ("-", "+") else text
+    number = parse_natural(digits, end)
+    return -number if text.startswith("-") else number
+
+
+def _instant(text: str) -> bytes:
+    if text.isdigit():
+        raise ValueError("is not a date and time of RFC 3339")
+    return b"%d" % parse_instant_ms(text)

@@ -1,0 +1,65 @@
+"""Durations as texts.
+
+    milliseconds      1500
+    short             1500ms  90s  5m  2h30m  1d12h  1.5s          units d h m s ms, each once, largest first
+    ISO-8601          PT5M  PT0.5S  P1DT12H  P2W                   days, hours, minutes, seconds; weeks alone
+
+A fraction is allowed in the last component only, and a rest of a millisecond rounds *up*: a delay is never cut short.
+There are no signs, no months and no years (they have no fixed length), no spaces; letters have the case shown. The
+arithmetic is exact: floats never occur.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from postdate.wire.limits import INTEGER_END, TIME_TEXT_BYTES_MAX
+from postdate.wire.naturals import parse_natural
+
+_UNIT_MS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
+
+# Lookaheads demand at least one component, and one behind the T. Groups are named by unit.
+_SHORT: Final = re.compile(
+    r"(?=[0-9])(?:(?P<d>[0-9.]+)d)?(?:(?P<h>[0-9.]+)h)?(?:(?P<m>[0-9.]+)m)?(?:(?P<s>[0-9.]+)s)?(?:(?P<ms>[0-9.]+)ms)?"
+)
+_ISO: Final = re.compile(
+    r"P(?=[0-9T])(?:(?P<d>[0-9.]+)D)?(?:T(?=[0-9])(?:(?P<h>[0-9.]+)H)?(?:(?P<m>[0-9.]+)M)?(?:(?P<s>[0-9.]+)S)?)?"
+)
+_ISO_WEEKS: Final = re.compile(r"P(?P<w>[0-9.]+)W")
+_NUMBER: Final = re.compile(r"([0-9]+)(?:\.([0-9]+))?")
+
+
+def parse_duration_ms(text: str) -> int:
+    """Return the length of the duration `text` in milliseconds, rounded up; non-negative and below 2**63.
+
+    Raises ValueError on everything that is not a duration of the forms above. Cost: O(length), at most 64 characters.
+    """
+    if len(text) > TIME_TEXT_BYTES_MAX:
+        raise ValueError("is too long to be a duration")
+    if text.isdigit():
+        return parse_natural(text)
+    match = _SHORT.fullmatch(text) or _ISO.fullmatch(text) or _ISO_WEEKS.fullmatch(text)
+    if match is None:
+        raise ValueError("is not a duration such as 1500, 90s, 2h30m or PT5M")
+    components = [(number, _UNIT_MS[unit]) for unit, number in match.groupdict().items() if number is not None]
+    last = len(components) - 1
+    duration_ms = 0
+    for index, (number, unit_ms) in enumerate(components):
+        digits = _NUMBER.fullmatch(number)
+        if digits is None:
+            raise ValueError("has a number with more than one point, or a point without digits")
+        duration_ms += int(digits[1]) * unit_ms
+        if digits[2] is not None:
+            if index != last:
+                raise ValueError("has a fraction before its last unit")
+            duration_ms += ceil_fraction(digits[2], unit_ms)
+    if duration_ms >= INTEGER_END:
+        raise ValueError("is not below 2**63 milliseconds")
+    return duration_ms
+
+
+def ceil_fraction(digits: str, unit_ms: int) -> int:
+    """Return `0.<digits>` units of `unit_ms` in milliseconds, rounded up."""
+    scale: int = 10 ** len(digits)
+    return -(-int(digits) * unit_ms // scale)

@@ -1,0 +1,56 @@
+"""Points in time as texts: epoch milliseconds, or RFC 3339 with an offset or `Z`.
+
+    1795258284000    2026-11-21T10:51:24Z    2026-11-21T11:51:24.5+01:00    2026-12-31T23:59:60Z
+
+A rest of a millisecond rounds *up*, so that nothing is early. A leap second (only where UTC has them, at 23:59:60 UTC)
+is the first second of the next day, as in POSIX time. Times without an offset are refused: they mean something else
+on every machine. So are times before 1970. `T` and `Z` may be lower case, as RFC 3339 says.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import date
+from typing import Final
+
+from postdate.wire.durations import ceil_fraction
+from postdate.wire.limits import TIME_TEXT_BYTES_MAX
+from postdate.wire.naturals import parse_natural
+
+_RFC3339: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_DAY_S: Final = 86_400
+
+
+def parse_instant_ms(text: str) -> int:
+    """Return the point in time `text` in epoch milliseconds, rounded up; non-negative and below 2**63.
+
+    Raises ValueError on everything that is not of the forms above, and on days and hours that do not exist.
+    """
+    if len(text) > TIME_TEXT_BYTES_MAX:
+        raise ValueError("is too long to be a point in time")
+    if text.isdigit():
+        return parse_natural(text)
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError("is neither epoch milliseconds nor RFC 3339 with an offset or Z")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, sign, offset_hour, offset_minute = match.groups()[6:]
+    if hour > 23 or minute > 59 or second > 60:
+        raise ValueError("has an hour, minute or second that does not exist")
+    # date() raises ValueError itself for a day that does not exist.
+    epoch_s = (date(year, month, day).toordinal() - _EPOCH_DAY) * _DAY_S + hour * 3600 + minute * 60 + second
+    if sign is not None:
+        if int(offset_hour) > 23 or int(offset_minute) > 59:
+            raise ValueError("has an offset that does not exist")
+        offset_s = int(offset_hour) * 3600 + int(offset_minute) * 60
+        epoch_s += offset_s if sign == "-" else -offset_s
+    if second == 60 and epoch_s % _DAY_S != 0:
+        raise ValueError("has a leap second where UTC has none")
+    epoch_ms = epoch_s * 1000 + (ceil_fraction(fraction, 1000) if fraction is not None else 0)
+    if epoch_ms < 0:
+        raise ValueError("lies before 1970")
+    return epoch_ms

@@ -1,0 +1,35 @@
+"""The origin of a request: `<request topic>/<partition>/<offset>`, its name for ever.
+
+A topic name has no slash, so the text reads back in one way only; numbers have no leading zeros, so one request has one
+text and origins may be compared as bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from postdate.wire.limits import INTEGER_END, ORIGIN_BYTES_MAX, PARTITION_END
+from postdate.wire.topics import is_topic_name
+
+_ORIGIN: Final = re.compile(rb"([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})")
+
+
+def format_origin(topic: str, partition: int, offset: int) -> bytes:
+    """Return the origin of the request at `offset` of `partition`, as it stands in headers and verdicts."""
+    return b"%b/%d/%d" % (topic.encode(), partition, offset)
+
+
+def parse_origin(origin: bytes) -> tuple[str, int, int]:
+    """Return topic, partition and offset of an origin: the inverse of `format_origin`.
+
+    Raises ValueError if `origin` is not the text of one.
+    """
+    match = _ORIGIN.fullmatch(origin) if len(origin) <= ORIGIN_BYTES_MAX else None
+    if match is None:
+        raise ValueError("is not an origin: <request topic>/<partition>/<offset>")
+    topic = match[1].decode("ascii", "replace")
+    partition, offset = int(match[2]), int(match[3])
+    if not is_topic_name(topic) or partition >= PARTITION_END or offset >= INTEGER_END:
+        raise ValueError("is not an origin: its topic, partition or offset cannot exist")
+    return topic, partition, offset

@@ -1,0 +1,188 @@
+"""Records of the store topic: requests that are due so late that their request may be gone by then.
+
+The topic is compacted, and the key of a record is the offset of its request: the last record of a key counts, and a
+null value says that the request has ended. So a message whose own value is null is written with an empty one, and a
+header says so.
+
+    key      1017
+    value    the message
+    headers  the request's, as sent; then
+             postdate-record-key  the key of the request record
+             postdate-due         first due time
+             postdate-moved       present due time, where that is another
+             postdate-stored      {"v":1,"at":1795258284000,"target":"orders","partition":-1,"id":"order-9",
+                                   "grace":-1,"headers":3,"control":[0,2],"key":-1,"null":false}
+
+`at`: the request record's timestamp. `headers`: how many were sent; `control`: which of them are not the message's.
+`key`: the header whose value is the target key, -1 for the request's own key. What the request was understood to mean
+stands here and is not parsed again: rules may have changed since, and a relative time has become a due time.
+
+Pure functions over bytes. `decode_stored` is the inverse of `encode_stored`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from postdate.wire.errors import FormatError, NewerFormat
+from postdate.wire.headers import DUE, KEY, MOVED, RECORD_KEY, STORED, Control, Headers
+from postdate.wire.limits import INTEGER_END
+from postdate.wire.naturals import parse_natural
+from postdate.wire.requests import restore_headers
+from postdate.wire.texts import time_text
+
+_OWN_KEY: Final = -1
+
+
+class StoredRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request of the store topic. Absent: -1 for numbers, b"" for the id."""
+
+    offset: int
+    accepted_ms: int
+    """The request record's timestamp."""
+    first_due_ms: int
+    due_ms: int
+    """The present due time."""
+    target: str
+    key: bytes | None
+    """The target key."""
+    own_key: bytes | None
+    """The key of the request record."""
+    value: bytes | None
+    headers: Headers
+    """The untouched headers in their order: what will be delivered."""
+    control: Control
+    """The others, with their places in the record."""
+    partition: int
+    id: bytes
+    grace_ms: int
+
+
+_Integer = Annotated[int, msgspec.Meta(ge=-1, le=INTEGER_END - 1)]
+
+
+class _Meaning(msgspec.Struct):
+    """The value of `postdate-stored`."""
+
+    v: Literal[1]
+    at: _Integer
+    target: str
+    partition: _Integer
+    id: str
+    grace: _Integer
+    headers: Annotated[int, msgspec.Meta(ge=0)]
+    control: list[Annotated[int, msgspec.Meta(ge=0)]]
+    key: _Integer
+    null: bool
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Meaning)
+_version_decoder = msgspec.json.Decoder(_Version)
+
+
+#: The key of a tombstone that bounds a read of the topic: the largest offset, which no request has. Every version reads
+#: it as a request above all those that it asks for, and an audit as one that has ended.
+BOUND_KEY: Final = b"%d" % (INTEGER_END - 1)
+
+
+def stored_key(offset: int) -> bytes:
+    """Return the key of the records of the request at `offset`."""
+    return b"%d" % offset
+
+
+def stored_offset(key: bytes | None) -> int:
+    """Return the offset of the request that a record's key names; the inverse of `stored_key`.
+
+    Raises FormatError: the record is not Postdate's.
+    """
+    try:
+        return parse_natural(time_text(key))
+    except ValueError as error:
+        raise FormatError(f"the key of a record of the store {error}") from None
+
+
+def encode_stored(request: StoredRequest) -> tuple[bytes, bytes, Headers]:
+    """Return key, value and headers of the record that keeps `request`. Cost: O(size)."""
+    sent = restore_headers(request.headers, request.control)
+    headers = [*sent, (RECORD_KEY, request.own_key)]
+    key_at = _OWN_KEY
+    if request.key != request.own_key:
+        same = (index for index, _, value in request.control if value == request.key)
+        key_at = next(same, len(headers))
+        if key_at == len(headers):
+            headers.append((KEY, request.key))
+    headers.append((DUE, b"%d" % request.first_due_ms))
+    if request.due_ms != request.first_due_ms:
+        headers.append((MOVED, b"%d" % request.due_ms))
+    meaning = _Meaning(
+        1,
+        request.accepted_ms,
+        request.target,
+        request.partition,
+        request.id.decode(),
+        request.grace_ms,
+        len(sent),
+        [index for index, _, _ in request.control],
+        key_at,
+        request.value is None,
+    )
+    headers.append((STORED, _encoder.encode(meaning)))
+    return stored_key(request.offset), request.value or b"", headers
+
+
+def decode_stored(key: bytes | None, value: bytes, headers: Headers | None) -> StoredRequest:
+    """Return the request that a record of the store keeps.
+
+    Raises FormatError: written by another hand; NewerFormat: by a newer Postdate. What is pending is then not known.
+    """
+    offset = stored_offset(key)
+    if not headers or headers[-1][0] != STORED:
+        raise FormatError(f"the record of the store for request {offset} does not end with {STORED}")
+    try:
+        meaning = _decoder.decode(headers[-1][1] or b"")
+    except (ValueError, RecursionError) as error:
+        _check_version(offset, headers[-1][1] or b"")
+        raise FormatError(f"{STORED} of the record of the store for request {offset} does not parse: {error}") from None
+    sent, added = headers[: meaning.headers], dict(headers[meaning.headers :])
+    taken = frozenset(meaning.control)
+    if RECORD_KEY not in added or meaning.key >= len(headers) or any(index >= len(sent) for index in taken):
+        raise FormatError(f"the record of the store for request {offset} has lost headers")
+    try:
+        first_due_ms = parse_natural(time_text(added.get(DUE)))
+        due_ms = parse_natural(time_text(added[MOVED])) if MOVED in added else first_due_ms
+    except ValueError as error:
+        raise FormatError(f"the record of the store for request {offset} has a due time that {error}") from None
+    own_key = added[RECORD_KEY]
+    return StoredRequest(
+        offset=offset,
+        accepted_ms=meaning.at,
+        first_due_ms=first_due_ms,
+        due_ms=due_ms,
+        target=meaning.target,
+        key=own_key if meaning.key < 0 else headers[meaning.key][1],
+        own_key=own_key,
+        value=None if meaning.null else value,
+        headers=[header for index, header in enumerate(sent) if index not in taken],
+        control=[(index, *sent[index]) for index in meaning.control],
+        partition=meaning.partition,
+        id=meaning.id.encode(),
+        grace_ms=meaning.grace,
+    )
+
+
+def _check_version(offset: int, meaning: bytes) -> None:
+    """Raise NewerFormat if `meaning`, which has not the shape of version 1, says that it is of a later one."""
+    with suppress(ValueError, RecursionError):
+        version = _version_decoder.decode(meaning).v
+        if version > 1:
+            raise NewerFormat(
+                f"the record of the store for request {offset} has version {version}: written by a newer Postdate"
+            )

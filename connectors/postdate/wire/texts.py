@@ -1,0 +1,27 @@
+"""Values of headers as texts: bounded before they are looked at, and escaped before they are quoted to a person."""
+
+from __future__ import annotations
+
+from postdate.wire.limits import INTEGER_DIGITS_MAX, QUOTED_BYTES_MAX, TIME_TEXT_BYTES_MAX
+
+
+def plain_ms(value: bytes | None) -> int:
+    """Return the milliseconds that a header's value is in plain digits, the common form; -1 if it may be another."""
+    return int(value) if value is not None and value.isdigit() and len(value) < INTEGER_DIGITS_MAX else -1
+
+
+def time_text(value: bytes | None) -> str:
+    """Return a header's value as a text that is short and ASCII enough to be a time; else raise ValueError."""
+    if value is None:
+        raise ValueError("has no value")
+    if len(value) > TIME_TEXT_BYTES_MAX or not value.isascii():
+        raise ValueError("is too long or not ASCII")
+    return value.decode("ascii")
+
+
+def quote(value: bytes | str | None) -> str:
+    """Return what a producer sent, cut and escaped so that it may stand in a sentence."""
+    if value is None:
+        return "null"
+    cut = value[:QUOTED_BYTES_MAX]
+    return ascii(cut.decode("utf-8", "replace") if isinstance(cut, bytes) else cut) + ("..." if cut != value else "")

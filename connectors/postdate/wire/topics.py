@@ -1,0 +1,58 @@
+"""Topic names: which exist at all, which are Postdate's own, and which may never be a target."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from postdate.wire.limits import TOPIC_NAME_LENGTH_MAX
+
+DEFAULT_REQUESTS: Final = "postdate.requests"
+
+# Kafka keeps names of this prefix for itself (consumer offsets, transaction state, cluster metadata).
+_INTERNAL_PREFIX: Final = "__"
+_TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
+
+
+def is_topic_name(name: str) -> bool:
+    """True if Kafka would accept a topic of this name."""
+    return _TOPIC_NAME.fullmatch(name) is not None and name not in (".", "..")
+
+
+def is_forbidden(target: str, own: frozenset[str]) -> bool:
+    """True if no rule can ever allow `target`: a topic of Kafka's own, or one of `own`, Postdate's."""
+    return target.startswith(_INTERNAL_PREFIX) or target in own
+
+
+@dataclass(frozen=True)
+class OwnTopics:
+    """The topics that belong to one request topic; all have its number of partitions."""
+
+    requests: str
+    dispatch_log: str
+    store: str
+    dead_letters: str
+    verdicts: str
+
+    @classmethod
+    def of(cls, requests: str) -> OwnTopics:
+        """Return the topics of the request topic `requests`.
+
+        Raises ValueError if one of them would be no topic name: fix the configuration.
+        """
+        topics = cls(
+            requests,
+            f"{requests}.dispatch-log",
+            f"{requests}.store",
+            f"{requests}.dead-letters",
+            f"{requests}.verdicts",
+        )
+        for name in topics.names():
+            if not is_topic_name(name):
+                raise ValueError(f"{name!r} is not a name that Kafka accepts for a topic")
+        return topics
+
+    def names(self) -> frozenset[str]:
+        """Return all five names: what may never be a target."""
+        return frozenset((self.requests, self.dispatch_log, self.store, self.dead_letters, self.verdicts))

@@ -1,0 +1,128 @@
+"""Verdicts: answers to requests, on the topic `<requests>.verdicts`, in the transaction of the fate they tell of.
+
+A verdict is true: `cancelled` means that the message will never be delivered, by any process, whatever crashes next.
+
+    key   the id, or null
+    value {"v":1,"origin":"R/3/1017","id":"order-9","verdict":"cancelled","of":"R/3/990","at":1795258284000}
+
+One request may have several: a schedule that replaces a pending message is answered `replaced` with that message as
+`of`, and where every request is answered, once more when its own message has ended. Unknown extra fields are ignored,
+an unknown `v` never.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from enum import StrEnum
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from postdate.wire.errors import FormatError
+from postdate.wire.limits import INTEGER_END, VERDICT_BYTES_MAX
+from postdate.wire.origins import parse_origin
+
+VERSION: Final = 1
+
+
+class Verdict(StrEnum):
+    """What is answered."""
+
+    ACCEPTED = "accepted"
+    REJECTED = "rejected"
+    CANCELLED = "cancelled"
+    RESCHEDULED = "rescheduled"
+    REPLACED = "replaced"
+    DELIVERED = "delivered"
+    DEAD = "dead"
+    NOT_FOUND = "not-found"
+    TOO_LATE = "too-late"
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One verdict as its readers get it."""
+
+    origin: str
+    """The request that is answered: `<request topic>/<partition>/<offset>`."""
+    id: str | None
+    """The id that the request names, if it names one."""
+    verdict: Verdict
+    of: str | None
+    """The origin of the request that was acted on, where there is one."""
+    at_ms: int
+    """The writer's word for the time, epoch milliseconds."""
+
+
+class _Written(msgspec.Struct):
+    v: int
+    origin: str
+    id: str | None
+    verdict: str
+    of: str | None
+    at: int
+
+
+class _Read(msgspec.Struct):
+    """What every verdict of version 1 holds. Types and bounds are checked in C, while decoding."""
+
+    v: Literal[1]
+    origin: str
+    verdict: Verdict
+    at: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
+    id: str | None = None
+    of: str | None = None
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(_Read)
+_version_decoder = msgspec.json.Decoder(_Version)
+
+
+def encode_verdict(verdict: Verdict, origin: bytes, id: bytes, of: bytes, at_ms: int) -> tuple[bytes | None, bytes]:
+    """Return key and value of the record that answers the request `origin`.
+
+    `id`: b"" if the request has none. `of`: origin of the request acted on, b"" if there is none. `at_ms`: epoch ms.
+    Requires: `id` is UTF-8, as parsing has made sure.
+    """
+    written = _Written(VERSION, origin.decode(), id.decode() or None, verdict.value, of.decode() or None, at_ms)
+    return id or None, _encoder.encode(written)
+
+
+def decode_verdict(value: bytes | None) -> Answer:
+    """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
+
+    Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
+    then. Cost: 2 us.
+    """
+    if value is None:
+        raise FormatError("a record of the verdicts topic has no value")
+    if len(value) > VERDICT_BYTES_MAX:
+        raise FormatError(f"a verdict has {len(value)} bytes, more than Postdate writes")
+    try:
+        read = _decoder.decode(value)
+    except (ValueError, RecursionError) as error:
+        _check_version(value)
+        raise FormatError(f"a verdict does not parse: {error}") from None
+    _check_origin("origin", read.origin)
+    if read.of is not None:
+        _check_origin("of", read.of)
+    return Answer(origin=read.origin, id=read.id, verdict=read.verdict, of=read.of, at_ms=read.at)
+
+
+def _check_origin(field: str, text: str) -> None:
+    try:
+        parse_origin(text.encode("utf-8", "surrogatepass"))
+    except ValueError as error:
+        raise FormatError(f"a verdict's {field} {text[:80]!a} {error}") from None
+
+
+def _check_version(value: bytes) -> None:
+    """Raise FormatError if `value`, which has not the shape of version 1, says that it is of another."""
+    with suppress(ValueError, RecursionError):
+        version = _version_decoder.decode(value).v
+        if version > VERSION:
+            raise FormatError(f"a verdict has version {version}: written by a newer Postdate")

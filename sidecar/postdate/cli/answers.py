@@ -1,0 +1,182 @@
+"""Waiting for the verdict on a request that a command has sent.
+
+The end of the verdicts partition is taken *before* the request is produced, so its verdict cannot be missed; it is read
+with read_committed from there, so it is true. `too-late`, `not-found` and `rejected` are true answers, too: they are
+printed like the others, and the exit code is 1, since what was asked did not happen.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from postdate.cli.commands import fail, warn
+from postdate.kafka.seam import Admin, Isolation, Kafka, Partition
+from postdate.sidecar import limits
+from postdate.sidecar.config import Config
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.producing import Draft, Receipt, produce
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.errors import FormatError
+from postdate.wire.origins import format_origin
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Answer, Verdict, decode_verdict
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+READ_RECORDS_MAX = 1_000
+READ_TIMEOUT_S = 1.0
+
+_WHY_NOT: Mapping[Verdict, str] = {
+    Verdict.TOO_LATE: "the message had been delivered, or had become a dead letter, before this was carried out",
+    Verdict.NOT_FOUND: "nothing of this name was pending in its partition: there never was, or a cancel had ended it"
+    " before; ids are found only where the request was produced to the partition that murmur2 chooses for the id,"
+    " origins always",
+    Verdict.REJECTED: "the request was refused; its dead letter tells why",
+    Verdict.CANCELLED: "the message was cancelled and will not be delivered",
+    Verdict.REPLACED: "the message was replaced by a later one of the same id and will not be delivered",
+    Verdict.DEAD: "the message could not be delivered; its dead letter tells why",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Whether a command waits for the verdict, and for how long."""
+
+    wanted: bool
+    timeout_ms: int
+
+
+def answer_options(command: Command) -> Command:
+    """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
+    for option in (
+        click.option("--timeout", metavar="DURATION", help="How long to wait for an answer. [30s]"),
+        click.option("--wait-verdict", is_flag=True, help="Wait for the verdict, and print it; exit code 1: no."),
+    ):
+        command = option(command)
+    return command
+
+
+def waiting(wait_verdict: bool, timeout: str | None) -> Waiting:
+    """The values of --wait-verdict and --timeout. Raises UsageError: no duration, or nothing to wait for."""
+    if timeout is None:
+        return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
+    if not wait_verdict:
+        raise click.UsageError("--timeout is the time for --wait-verdict, or another way to wait")
+    try:
+        return Waiting(True, parse_duration_ms(timeout))
+    except ValueError as error:
+        raise click.UsageError(f"--timeout {timeout!r} {error}") from None
+
+
+def refuse_waiting(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:
+    """Raise ConfigError where nothing can answer: before anything is produced."""
+    if not waiting.wanted:
+        return
+    if config.request_topic(requests).verdicts == "none":
+        raise ConfigError(f"nothing would answer: {requests} is configured with verdicts = none")
+    topic = OwnTopics.of(requests).verdicts
+    if topic not in existing:
+        servers = config.kafka.bootstrap_servers
+        raise ConfigError(
+            f"nothing would answer, topic {topic} does not exist: postdate topics create -b {servers}"
+            f" --requests {requests} --allow-existing"
+        )
+
+
+def send_and_tell(
+    kafka: Kafka,
+    admin: Admin,
+    part: Partition,
+    draft: Draft,
+    waiting: Waiting,
+    output: str,
+    facts: Callable[[Receipt], Mapping[str, object]],
+) -> Receipt:
+    """Produce one request and print its origin, and its verdict where it is waited for; ends the process with 1 where
+    the answer is no, or does not come. Returns what the broker said of the request.
+
+    `facts`: what the JSON object says of the request besides.
+    """
+    verdicts = Partition(OwnTopics.of(part.topic).verdicts, part.index)
+    behind = admin.end_offsets([verdicts], Isolation.READ_UNCOMMITTED)[verdicts] if waiting.wanted else -1
+    receipt = produce(kafka, part, draft)
+    origin = format_origin(part.topic, part.index, receipt.offset).decode()
+    if output == "text":
+        click.echo(origin)
+    told: dict[str, object] = {"origin": origin, **facts(receipt)}
+    answer: Answer | None = None
+    try:
+        if waiting.wanted:
+            told |= {"verdict": None, "of": None, "verdict_ms": None}
+            answer = answer_to(kafka, verdicts, behind, origin, waiting.timeout_ms)
+        if answer is not None:
+            told |= {"verdict": answer.verdict, "of": answer.of, "verdict_ms": answer.at_ms}
+    finally:  # the request is there, whatever becomes of the waiting
+        if output == "json":
+            click.echo(json.dumps(told))
+    if answer is not None and output == "text":
+        click.echo(f"{answer.verdict} {answer.of or '-'}")
+    if not waiting.wanted:
+        return receipt
+    if answer is None:
+        fail(_silence(part.topic, waiting, draft))
+    elif not is_yes(answer):
+        fail(f"{answer.verdict}: {_WHY_NOT[answer.verdict]}")
+    return receipt
+
+
+def answer_to(kafka: Kafka, part: Partition, behind: int, origin: str, timeout_ms: int) -> Answer | None:
+    """The first verdict on the request `origin` at or after the offset `behind`; None: none came in time."""
+    deadline = time.monotonic() + timeout_ms / 1000
+    reader = kafka.log_reader(part, behind, Isolation.READ_COMMITTED)
+    try:
+        while (left_s := deadline - time.monotonic()) > 0:
+            for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
+                answer = _decoded(part, record.offset, record.value)
+                if answer is not None and answer.origin == origin:
+                    return answer
+    finally:
+        reader.close()
+    return None
+
+
+def is_yes(answer: Answer) -> bool:
+    """True where what was asked has happened: to a control, and to a message that was to be scheduled.
+
+    `replaced` with the entry acted on says that this request replaced it; without, that this one was replaced. The
+    same holds for `cancelled`.
+    """
+    match answer.verdict:
+        case Verdict.ACCEPTED | Verdict.DELIVERED | Verdict.RESCHEDULED:
+            return True
+        case Verdict.CANCELLED | Verdict.REPLACED:
+            return answer.of is not None
+        case _:
+            return False
+
+
+def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None:
+    try:
+        return decode_verdict(value)
+    except FormatError as error:
+        warn(f"{part.topic}/{part.index}/{offset}: {error}")
+        return None
+
+
+def _silence(requests: str, waiting: Waiting, draft: Draft) -> str:
+    said = (
+        f"no verdict within {waiting.timeout_ms / 1000:g} s; the request is in {requests} and will be carried out."
+        f" Look whether a sidecar serves {requests} (postdate run), and whether its setting `verdicts` is not none"
+    )
+    schedules = not any(name == "postdate-action" for name, _ in draft.headers)
+    return said + (
+        "; a message that replaces no other is answered only where it is all, and only when it has ended"
+        if schedules
+        else ""
+    )

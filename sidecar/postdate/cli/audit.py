@@ -1,0 +1,139 @@
+"""`postdate audit`: Spark's verdict on what was delivered. The job itself is `postdate.spark.audit`."""
+
+from __future__ import annotations
+
+import getpass
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
+from postdate.sidecar.config import Config
+from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.errors import ConfigError
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_instant_ms
+
+
+def instant_ms(text: str) -> int:
+    """Epoch milliseconds of --from and --to. Raises BadParameter: no instant."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of --slack. Raises BadParameter: no duration."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+@click.group(short_help="Prove that every request was delivered exactly once.", invoke_without_command=True)
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to judge; repeatable.")
+@click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
+@click.option("--dialect", "dialects", multiple=True, metavar="NAME", help="Dialect that requests speak; repeatable.")
+@click.option("--default-target", metavar="TOPIC", help="Target of requests in a dialect that names none.")
+@click.option(
+    "--verdicts",
+    type=click.Choice(["none", "control", "all"]),
+    help="Which answers must be there; those that are there must be true. [none]",
+)
+@click.option("--from", "from_ms", type=instant_ms, metavar="TIME", help="Judge requests from this time on.")
+@click.option("--to", "to_ms", type=instant_ms, metavar="TIME", help="Judge requests before this time.")
+@click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
+@click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
+@click.option("--write", metavar="DIR", hidden=True)
+@click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
+@click.option("--openmetrics", metavar="FILE", help="Write the figures as OpenMetrics text, for Prometheus.")
+@click.option("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last one.")
+@click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long closed rows stay there. [90]")
+@click.option("--trend", is_flag=True, help="Tell the lateness by day, with --state.")
+@click.option("--trend-days", type=int, metavar="N", help="How many days --trend and --html show. [30]")
+@click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
+@click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
+@click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
+@click.option("--strict", is_flag=True, help="Exit with 5 if something that could be verified was not.")
+@click.option(
+    "--fail-on-lateness",
+    multiple=True,
+    metavar="FIGURE=DURATION",
+    help="Exit with 3 if messages were later, such as p99=250ms or max=5s; repeatable.",
+)
+@click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
+@spark_options
+@output_option
+def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
+    """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
+
+    Exit code 4 while a violation is open, 1 when it could not judge, 5 with --strict when not all was verified, 3 when
+    messages were later than --fail-on-lateness allows.
+    Needs pyspark: pip install 'postdate[spark]'.
+    """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
+    if asked.pop("write") is not None:
+        raise ConfigError("--write no longer exists: --state keeps all rows, as Delta tables")
+    config = loader({"request_topics": requests}).config
+    require_bootstrap(config)
+    require_spark("the audit")
+    from postdate.spark.follow import planned_audit
+    from postdate.spark.options import AuditOptions
+
+    given = asked_of(asked)
+    follows = given.pop("follow")
+    following = {name: given.pop(name) for name in ("every_ms", "steps", "to_topic") if name in given}
+    given["dialects"] = given["dialects"] or common_to(config, "dialects")
+    given["default_target"] = asked["default_target"] or common_to(config, "default_target")
+
+    def planned() -> Callable[[], int]:
+        options = AuditOptions(
+            requests=config.request_topic_names,
+            levels_ms=common_to(config, "levels_ms"),
+            **reached(config, config.kafka.consumer),
+            **given,
+        )
+        return planned_audit(options, follows, **following)
+
+    run_planned(config, planned)
+
+
+@audit.command(short_help="Close the violations that a run has found.")
+@click.argument("run", type=click.IntRange(min=1))
+@click.option("--state", required=True, metavar="PATH", help="The --state of the audit.")
+@click.option("--by", metavar="NAME", help="Who acknowledges them. [the user of this process]")
+@click.option("--note", metavar="TEXT", help="Why.")
+@spark_options
+def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked: Any) -> None:
+    """Close the violations that RUN of an audit with --state has found: they no longer make an audit exit with 4.
+
+    They stay in the table violations; the table acknowledgements says who closed them, when and why.
+    """
+    require_spark("the audit")
+    from postdate.spark.acknowledging import AcknowledgeOptions, run_acknowledge
+
+    given = asked_of(asked)
+    sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or _user(), note, **given)))
+
+
+def _user() -> str:
+    """The user of this process. Raises ConfigError if the system has no name for it, as in a container."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        raise ConfigError("this user has no name: give one with --by") from None
+
+
+def common_to(config: Config, setting: str) -> Any:
+    """What all request topics to judge have for a setting. Raises ConfigError: they differ."""
+    values = {getattr(topic, setting) for topic in config.request_topics}
+    if len(values) != 1:
+        raise ConfigError(f"these request topics differ in {setting}: audit them one at a time with --requests")
+    return values.pop()

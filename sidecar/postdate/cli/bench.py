@@ -1,0 +1,145 @@
+"""`postdate bench`: how fast it is, as a ratio to a raw copy in the same run, and how late."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+from postdate.cli.commands import say
+from postdate.cli.dev import Screen
+from postdate.cli.interrupts import Interrupted, interruptible
+from postdate.sidecar.errors import Exit, PostdateError
+
+if TYPE_CHECKING:
+    from postdate.tools.bench.bed import Bed
+    from postdate.tools.bench.cases import Size
+    from postdate.tools.bench.figures import Figure
+
+
+@click.command(short_help="Measure throughput and lateness on this machine.")
+@click.argument("cases", nargs=-1, metavar="[CASE]...")
+@click.option(
+    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A cluster; default: a new broker here."
+)
+@click.option(
+    "--messages", type=click.IntRange(1_000, 20_000_000), default=1_000_000, show_default=True, help="Of each case."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(1, 3_600), default=20.0, show_default=True, help="Of each steady case."
+)
+@click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="On stdout.")
+@click.option("--chart", type=click.Path(path_type=Path), help="Write lateness against load there, as HTML.")
+def bench(
+    cases: tuple[str, ...],
+    bootstrap: str | None,
+    messages: int,
+    seconds: float,
+    repeats: int,
+    output: str,
+    chart: Path | None,
+) -> None:
+    """Measure a sidecar with four shards in one process (`scale`: in more); all cases, or those that are named (by the
+    beginning of a name). A case that fails is told, and the others go on.
+
+    Rates are held against a raw copy of the same records in the same run: a program of the client library that neither
+    delays nor stores. Needs Java 17 or later unless a cluster is given. Exit code 0 also where a target is missed: the
+    table says so.
+    """
+    chosen = _chosen(cases)
+    if chart is not None and not any(name.startswith("steady") for name in chosen):
+        raise click.UsageError("--chart draws the steady cases: name one of them, or no case at all")
+    console = Console(stderr=output == "json", highlight=False)
+    try:
+        with interruptible(), tempfile.TemporaryDirectory(prefix="postdate-bench-") as made, ExitStack() as stack:
+            from postdate.tools.bench.cases import Size
+            from postdate.tools.bench.limits import WARM_UP_RECORDS_MAX
+
+            bed = _bed(Path(made), stack, bootstrap)
+            if bootstrap is None:
+                bed.warm_up(min(messages, WARM_UP_RECORDS_MAX))
+            figures: list[Figure] = []
+            ended = _measure(bed, chosen, Size(messages, seconds), repeats, figures)
+            if figures:
+                _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
+    except Interrupted:
+        say("stopped; nothing is left running")
+        sys.exit(Exit.FAILED)
+    if not ended:
+        sys.exit(Exit.FAILED)
+
+
+def _chosen(wanted: tuple[str, ...]) -> list[str]:
+    from postdate.tools.bench.cases import CASES
+
+    if not wanted:
+        return list(CASES)
+    for each in wanted:
+        if not any(name.startswith(each) for name in CASES):
+            raise click.UsageError(f"no case begins with {each!r}; there are: {', '.join(CASES)}")
+    return [name for name in CASES if name.startswith(wanted)]
+
+
+def _bed(directory: Path, stack: ExitStack, bootstrap: str | None) -> Bed:
+    from postdate.kafka.client import ConfluentKafka
+    from postdate.kafka.settings import KafkaSettings
+    from postdate.tools.bench.bed import Bed
+    from postdate.tools.dev_broker.local import LocalBroker
+
+    if bootstrap is None:
+        screen = Screen()
+        broker = LocalBroker(0, directory / "broker", progress=screen)
+        stack.callback(broker.kill)  # nobody reads its data again
+        stack.callback(screen.done)
+        broker.start()
+        screen.done()
+        bootstrap = broker.bootstrap_servers
+    return Bed(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say)
+
+
+def _measure(bed: Bed, chosen: list[str], size: Size, repeats: int, figures: list[Figure]) -> bool:
+    """Add the figures of each case; False where a run of one failed, or somebody stopped it: the others are kept."""
+    from postdate.kafka.errors import KafkaFault
+    from postdate.tools.bench.cases import CASES
+    from postdate.tools.bench.figures import gather
+
+    failed = 0
+    for name in chosen:
+        taken = []
+        try:
+            for repeat in range(repeats):
+                began = time.monotonic()
+                say(f"{name}: run {repeat + 1} of {repeats}")
+                with bed.run():
+                    taken.append(CASES[name](bed, size))
+                say(f"{name}: {time.monotonic() - began:.0f} s")
+        except (PostdateError, KafkaFault) as error:
+            say(f"{name}: failed: {error}")
+            failed += 1
+        except Interrupted:
+            say("stopped; these figures were there")
+            return False
+        finally:
+            figures += gather(name, taken) if taken else []
+    return failed == 0
+
+
+def _report(
+    console: Console, bed: Bed, figures: list[Figure], output: str, chart: Path | None, settings: dict[str, float]
+) -> None:
+    from postdate.tools.bench.chart import as_html
+    from postdate.tools.bench.report import as_json, tell
+
+    tell(console, figures)
+    if output == "json":
+        click.echo(as_json(figures, {**settings, "broker": bed.broker_settings()}))
+    if chart is not None:
+        chart.write_text(as_html(figures), encoding="utf-8")
+        say(f"lateness against load: {chart}")

@@ -1,0 +1,73 @@
+"""`postdate bulk`: every row of a table becomes a request. The job itself is `postdate.spark.bulk`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from postdate.cli.audit import instant_ms
+from postdate.cli.options import Loader, configured, name_value, output_option
+from postdate.cli.spark_jobs import (
+    asked_of,
+    only_topic,
+    reached,
+    require_spark,
+    run_planned,
+    sent_to,
+    spark_options,
+)
+from postdate.sidecar.config_load import require_bootstrap
+
+
+@click.command(short_help="Schedule every row of a table (Parquet, CSV, JSON, …).")
+@click.argument("source", metavar="SOURCE")
+@configured
+@click.option("--format", "form", metavar="NAME", help="parquet, csv, json, … or table. [by the ending of SOURCE]")
+@click.option("--source-option", type=name_value, multiple=True, metavar="NAME=VALUE", help="Of Spark's reader.")
+@click.option("--requests", metavar="TOPIC", help="Request topic.")
+@click.option("--target", metavar="TOPIC", help="Target of every row, where no column says it.")
+@click.option("--column", "columns", type=name_value, multiple=True, metavar="FIELD=COLUMN", help="Column of a field.")
+@click.option("--rejects", metavar="DIR", help="Put bad rows in this new directory; absent: one stops everything.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Rows a second. [as fast as it goes]")
+@click.option("--only-new", is_flag=True, help="Leave out rows whose id has a request on the topic already.")
+@click.option("--since", "since_ms", type=instant_ms, metavar="TIME", help="Look for such ids from this time on.")
+@click.option("--unknown-targets", is_flag=True, help="Take targets that do not exist yet.")
+@click.option("--dry-run", is_flag=True, help="Check the rows, show the load they would add, and send nothing.")
+@click.option("--samples", type=int, metavar="N", help="Refused rows that are shown. [10]")
+@spark_options
+@output_option
+def bulk(
+    loader: Loader,
+    source: str,
+    form: str | None,
+    source_option: tuple[tuple[str, str], ...],
+    requests: str | None,
+    **asked: Any,
+) -> None:
+    """Schedule every row of SOURCE, a path or URL that Spark can read, or a table with --format table.
+
+    Columns: target key value headers at delay id grace partition; at (a time) or delay, and a target, must be there.
+    Exit code 1 when bad rows have stopped it. Needs pyspark: pip install 'postdate[spark]'.
+    """
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    require_bootstrap(config)
+    require_spark("bulk")
+    from postdate.spark.bulk import run_bulk
+    from postdate.spark.bulk_options import BulkOptions, Source
+
+    topic = only_topic(config, "rows go to one request topic: name it with --requests")
+    given = asked_of(asked) | {"columns": dict(asked["columns"])}
+
+    def planned() -> Callable[[], int]:
+        options = BulkOptions(
+            requests=topic.name,
+            **sent_to(topic),
+            **reached(config, config.kafka.producer),
+            **given,
+        )
+        return partial(run_bulk, options, Source.named(source, form, dict(source_option)))
+
+    run_planned(config, planned)

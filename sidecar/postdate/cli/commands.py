@@ -1,0 +1,58 @@
+"""The click group that keeps the promises of the command line: order of commands, sentences for errors, exit codes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from postdate.kafka.errors import KafkaFault
+from postdate.sidecar.errors import Exit, PostdateError, consequence_of
+
+
+class Commands(click.Group):
+    """A group that lists commands in the order they were added and ends every expected error with a sentence on stderr.
+
+    Our own mistakes are not caught: they end with a traceback and exit code 1.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names in the order a newcomer needs them."""
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. An error of the sidecar's or the connectors' trees becomes its text and its exit code."""
+        try:
+            return super().invoke(ctx)
+        except PostdateError as error:
+            fail(str(error), error.exit_code)
+        except KafkaFault as fault:
+            error_here = consequence_of(fault)
+            fail(str(error_here), error_here.exit_code)
+        except KeyboardInterrupt:
+            say("stopped")
+            sys.exit(Exit.FAILED)
+
+
+def say(text: str) -> None:
+    """Tell the person on stderr; stdout belongs to results."""
+    click.echo(text, err=True)
+
+
+def warn(text: str) -> None:
+    """Tell the person of something that may be a mistake, on stderr."""
+    click.echo(click.style("warning: ", fg="yellow") + text, err=True)
+
+
+def fail(text: str, code: Exit = Exit.FAILED) -> None:
+    """End the process with `code`; each line of `text` is a problem."""
+    for line in text.splitlines() or [""]:
+        click.echo(click.style("error: ", fg="red") + line, err=True)
+    sys.exit(code)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names for a sentence."""
+    return ", ".join(names)

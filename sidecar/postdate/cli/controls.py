@@ -1,0 +1,162 @@
+"""`postdate cancel` and `postdate reschedule`: change a message while it is pending.
+
+A control must lie behind its request in the same partition. By origin that is the origin's partition; by id the one
+that murmur2 chooses for the id, with as many partitions as the live topic has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
+from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
+from postdate.cli.options import Loader, as_bytes, configured, output_option
+from postdate.kafka.seam import Partition
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.producing import Draft, Receipt, accepted, look_up, partition_of
+from postdate.wire import headers as names
+from postdate.wire.headers import Headers
+from postdate.wire.origins import parse_origin
+from postdate.wire.topics import OwnTopics
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def named_options(command: Command) -> Command:
+    """Add --requests, --id and --origin, from which `Named.of` makes one value."""
+    for option in (
+        click.option("--origin", metavar="ORIGIN", help="Origin of the request meant, as `postdate send` prints it."),
+        click.option("--id", "request_id", metavar="ID", help="The id that the request meant was given."),
+        click.option(
+            "--requests", default=None, metavar="TOPIC", help="Request topic. [the origin's, else postdate.requests]"
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The request that a control means: by id, or by the origin and what that says."""
+
+    id: bytes | None
+    origin: bytes | None
+    requests: str
+    """The request topic; empty: the one that is configured."""
+    partition: int
+
+    @classmethod
+    def of(cls, requests: str | None, request_id: str | None, origin: str | None) -> Named:
+        """The values of the options. Raises UsageError: not one of id and origin, or no origin."""
+        if (request_id is None) == (origin is None):
+            raise click.UsageError("give one of --id and --origin")
+        if origin is None:
+            return cls(as_bytes(request_id), None, requests or "", -1)
+        text = as_bytes(origin) or b""
+        try:
+            topic, partition, _ = parse_origin(text)
+        except ValueError as error:
+            raise click.UsageError(f"--origin {origin!r} {error}") from None
+        if requests not in (None, topic):
+            raise click.UsageError(f"--origin names a request on {topic}, --requests is {requests}")
+        return cls(None, text, topic, partition)
+
+    def header(self) -> tuple[str, bytes | None]:
+        """What the control says of the request it means."""
+        return (names.ID, self.id) if self.origin is None else (names.ORIGIN, self.origin)
+
+    def partition_among(self, count: int) -> int:
+        """Where the control must go. Raises ConfigError: the origin names a partition that does not exist."""
+        if self.origin is None:
+            return partition_of(self.id, count)
+        if self.partition >= count:
+            raise ConfigError(f"{self.requests} has {count} partitions: {self.origin.decode()} cannot exist")
+        return self.partition
+
+
+@click.command(short_help="Cancel a message that is still pending.")
+@configured
+@named_options
+@answer_options
+@output_option
+def cancel(
+    loader: Loader,
+    requests: str | None,
+    request_id: str | None,
+    origin: str | None,
+    wait_verdict: bool,
+    timeout: str | None,
+    output: str,
+) -> None:
+    """Cancel a message that is still pending, and print the origin of the request to cancel.
+
+    With --wait-verdict also the answer, and the origin of the message acted on: `cancelled` is a promise that it will
+    never be delivered; `too-late` and `not-found` end with exit code 1.
+
+    \b
+      postdate cancel -b localhost:9092 --id order-9 --wait-verdict
+    """
+    named = Named.of(requests, request_id, origin)
+    _control(loader, b"cancel", named, [], waiting(wait_verdict, timeout), output)
+
+
+@click.command(short_help="Move a pending message to another time.")
+@configured
+@named_options
+@time_options
+@click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
+@answer_options
+@output_option
+def reschedule(
+    loader: Loader,
+    requests: str | None,
+    request_id: str | None,
+    origin: str | None,
+    grace: str | None,
+    wait_verdict: bool,
+    timeout: str | None,
+    output: str,
+    **when: Any,
+) -> None:
+    """Move a pending message to another time, and print the origin of the request to do so.
+
+    The message stays as it is. A delay or level counts from now. With --wait-verdict also the answer, and the origin of
+    the message acted on; `too-late` and `not-found` end with exit code 1.
+
+    \b
+      postdate reschedule -b localhost:9092 --id order-9 --delay 2h --wait-verdict
+    """
+    named = Named.of(requests, request_id, origin)
+    headers = the_time(when)
+    if grace is not None:
+        headers.append((names.GRACE, as_bytes(grace)))
+    _control(loader, b"reschedule", named, headers, waiting(wait_verdict, timeout), output)
+
+
+def _control(loader: Loader, action: bytes, named: Named, headers: Headers, waiting: Waiting, output: str) -> None:
+    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.request_rules import rules_of
+
+    config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
+    requests = the_request_topic(config)
+    draft = Draft(named.id, None, [(names.ACTION, action), named.header(), *headers])
+    accepted(rules_of(config, requests), draft, max(named.partition, 0), now_ms())
+    kafka = kafka_of(config)
+    with admin_of(kafka) as admin:
+        live = look_up(admin, requests, config.kafka.bootstrap_servers, (OwnTopics.of(requests).verdicts,))
+        refuse_waiting(waiting, config, requests, live.existing)
+        rules = rules_of(config, requests, live.retention_ms)
+        part = Partition(requests, named.partition_among(live.partitions))
+        accepted(rules, draft, part.index, now_ms())
+
+        def facts(receipt: Receipt) -> Mapping[str, object]:
+            told: dict[str, object] = {"action": action.decode(), "sent_ms": receipt.timestamp_ms}
+            if headers:
+                told["due_ms"] = due_ms(rules, draft, part.index, receipt.timestamp_ms)
+            return told
+
+        send_and_tell(kafka, admin, part, draft, waiting, output, facts)

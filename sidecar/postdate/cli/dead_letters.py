@@ -1,0 +1,263 @@
+"""`postdate dead-letters list|requeue`: what could not be delivered, and putting it back once the cause is mended."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
+from typing import Any, TypeVar
+
+import click
+
+from postdate.cli.commands import listed, say, warn
+from postdate.cli.drafts import now_ms, the_request_topic, time_headers, time_options
+from postdate.cli.letter_output import (
+    letter_as_json,
+    letters_as_table,
+    outcome_as_json,
+    outcome_as_line,
+    summary,
+)
+from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
+from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
+from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.sidecar import limits
+from postdate.sidecar.config import Config
+from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.producing import Draft, LiveTopic, look_up
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_instant_ms
+from postdate.wire.origins import parse_origin
+from postdate.wire.reasons import Reason
+from postdate.wire.topics import OwnTopics, is_topic_name
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_MORE = "--max takes more"
+
+
+def moment_ms(text: str) -> int:
+    """Epoch milliseconds of a time, or of a duration ago. Raises BadParameter: it is neither."""
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        try:
+            return max(0, now_ms() - parse_duration_ms(text))
+        except ValueError:
+            raise click.BadParameter(f"{text!r} {error}, nor a duration") from None
+
+
+def origin_bytes(text: str) -> bytes:
+    """The bytes of an origin. Raises BadParameter: it is none."""
+    origin = text.encode("utf-8", "surrogateescape")
+    try:
+        parse_origin(origin)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+    return origin
+
+
+def filter_options(command: Command) -> Command:
+    """Add --requests, the filters, and --max."""
+    for option in (
+        click.option(
+            "--max",
+            "letters_max",
+            type=click.IntRange(1, limits.LETTERS_MAX),
+            default=limits.LETTERS_MAX_DEFAULT,
+            show_default=True,
+            metavar="N",
+            help="Letters at most.",
+        ),
+        click.option("--until", "until_ms", type=moment_ms, metavar="TIME", help="Died before this time."),
+        click.option(
+            "--since", "since_ms", type=moment_ms, metavar="TIME", help="Died at or after this time; or 2h: ago."
+        ),
+        click.option(
+            "--origin", "origins", type=origin_bytes, multiple=True, metavar="ORIGIN", help="Of this; repeatable."
+        ),
+        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
+        click.option(
+            "--reason",
+            "reasons",
+            type=click.Choice([reason.value for reason in Reason]),
+            multiple=True,
+            metavar="REASON",
+            help="That died of this, such as unknown-target; repeatable.",
+        ),
+        click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group("dead-letters")
+def dead_letters() -> None:
+    """See what could not be delivered, and put it back."""
+
+
+@dead_letters.command("list", short_help="Print the dead letters of a request topic.")
+@configured
+@filter_options
+@output_option
+def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
+    """Print the dead letters of a request topic, those that are there now, by partition and age."""
+    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.request_rules import rules_of
+
+    filters = _filters(asked)
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    name = the_request_topic(config)
+    kafka = kafka_of(config)
+    with admin_of(kafka) as admin:
+        spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
+    found = letters_of(kafka, rules_of(config, name), spans, filters)
+    letters = _first(found, letters_max, _MORE, _without_value)
+    if output == "json":
+        lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
+    else:
+        lines = letters_as_table(letters)
+    for line in lines:
+        click.echo(line)
+
+
+@dead_letters.command(short_help="Put dead letters back as new requests.")
+@configured
+@filter_options
+@time_options
+@click.option("--execute", is_flag=True, help="Do it; without this it is only said what would be done.")
+@click.option("--again", is_flag=True, help="Also those that were put back before, or may have been.")
+@output_option
+def requeue(
+    loader: Loader, requests: str | None, execute: bool, again: bool, output: str, letters_max: int, **asked: Any
+) -> None:
+    """Put dead letters back as new requests: key, value and headers as they were sent, on the same partition.
+
+    Without --execute nothing is sent. A delay counts anew; --delay, --at or --level gives all of them another time. A
+    letter that was put back before is left out: the request that stands for it says so. Exit code 1 where a letter
+    cannot be put back.
+
+    \b
+      postdate dead-letters requeue -b localhost:9092 --reason unknown-target --since 2h --execute
+    """
+    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.request_rules import rules_of
+
+    filters, when = _filters(asked), time_headers(asked)
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    name = the_request_topic(config)
+    kafka = kafka_of(config)
+    before: dict[bytes, str] = {}
+    unknown: set[bytes] = set()
+    with admin_of(kafka) as admin:
+        live = _look_up(admin, config, name)
+        rules = rules_of(config, name, live.retention_ms)
+        spans = spans_of(admin, name, live.partitions, filters)
+        found = letters_of(kafka, rules, spans, filters)
+        meant = _first(found, limits.LETTERS_MAX, "the others are not looked at: use --since", _without_content)
+        if meant and not again:
+            earlier = Earlier(kafka, admin, name, meant)
+            before, unknown = earlier.find(), earlier.unknowable()
+        left = (letter for letter in meant if letter.origin not in before)
+        chosen = _first(left, letters_max, _MORE, _without_content)
+        _warn_of_missing_targets(admin, chosen)
+    done = (Outcome(letter, Status.BEFORE, before[letter.origin]) for letter in meant if letter.origin in before)
+    filters = Filters(origins=frozenset(letter.origin for letter in chosen))
+    letters = letters_of(kafka, rules, _spans_around(name, chosen), filters, shown=False)
+    judged = judge(kafka, letters, rules, when, unknown)
+    rest = _carried_out(kafka, name, judged) if execute else (outcome for outcome, _ in judged)
+    _tell(itertools.chain(done, rest), output, execute)
+
+
+def _filters(asked: dict[str, Any]) -> Filters:
+    return Filters(
+        frozenset(asked["reasons"]),
+        frozenset(asked["targets"]),
+        frozenset(asked["origins"]),
+        asked["since_ms"],
+        asked["until_ms"],
+    )
+
+
+def _look_up(admin: Admin, config: Config, requests: str) -> LiveTopic:
+    """The request topic. Raises ConfigError: it, or its topic for dead letters, does not exist."""
+    topic = OwnTopics.of(requests).dead_letters
+    live = look_up(admin, requests, config.kafka.bootstrap_servers, (topic,))
+    if topic not in live.existing:
+        servers = config.kafka.bootstrap_servers
+        raise ConfigError(
+            f"topic {topic} does not exist: postdate topics create -b {servers} --requests {requests} --allow-existing"
+        )
+    return live
+
+
+def _warn_of_missing_targets(admin: Admin, letters: list[Letter]) -> None:
+    targets = {letter.target for letter in letters if is_topic_name(letter.target)}
+    missing = sorted(targets - admin.describe(targets).keys())
+    if missing:
+        warn(f"target topics that do not exist now: {listed(missing)}; without them these messages die again")
+
+
+def _first(letters: Generator[Letter], letters_max: int, hint: str, kept: Callable[[Letter], Letter]) -> list[Letter]:
+    """What is `kept` of the first letters; says so where there are more, and what to do about it."""
+    with closing(letters):  # nothing may be said while progress is shown
+        found = [kept(letter) for letter in itertools.islice(letters, letters_max)]
+        more = next(letters, None) is not None
+    if more:
+        say(f"only the first {letters_max} are taken; {hint}")
+    return found
+
+
+def _without_value(letter: Letter) -> Letter:
+    """What a list has to remember of a letter."""
+    return dataclasses.replace(letter, value=None)
+
+
+def _without_content(letter: Letter) -> Letter:
+    return dataclasses.replace(letter, key=None, value=None, headers=[])
+
+
+def _spans_around(requests: str, letters: list[Letter]) -> Spans:
+    """From the first to the last of these letters in each partition."""
+    topic = OwnTopics.of(requests).dead_letters
+    spans: Spans = {}
+    for letter in letters:
+        part = Partition(topic, letter.request[0])
+        start, end = spans.get(part, (letter.offset, 0))
+        spans[part] = (min(start, letter.offset), max(end, letter.offset + 1))
+    return spans
+
+
+def _carried_out(kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, Draft | None]]) -> Iterator[Outcome]:
+    """What became of each letter; those to be put back are, meanwhile."""
+    aside: list[Outcome] = []
+
+    def drafts() -> Iterator[tuple[Letter, Draft]]:
+        for outcome, draft in judged:
+            if draft is None:
+                aside.append(outcome)
+            else:
+                yield outcome.letter, draft
+
+    for done in put_back(kafka, requests, drafts()):
+        yield done
+        yield from aside
+        aside.clear()
+    yield from aside
+
+
+def _tell(outcomes: Iterable[Outcome], output: str, execute: bool) -> None:
+    """Print the outcomes and, on stderr, their numbers. Ends the process with 1 where a letter cannot be put back."""
+    counts: Counter[Status] = Counter()
+    with_id = 0
+    for outcome in outcomes:
+        counts[outcome.status] += 1
+        with_id += outcome.status in (Status.WOULD, Status.DONE) and outcome.letter.id is not None
+        click.echo(json.dumps(outcome_as_json(outcome)) if output == "json" else outcome_as_line(outcome))
+    say(summary(counts, with_id, execute))
+    if counts[Status.CANNOT]:
+        sys.exit(Exit.FAILED)

@@ -1,0 +1,93 @@
+"""`postdate demo`: a broker, two sidecars, a few thousand messages, a kill in mid-dispatch, and the audit's verdict."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from postdate.cli.commands import say
+from postdate.cli.dev import DevBroker
+from postdate.cli.dev import Screen as StartScreen
+from postdate.cli.interrupts import Interrupted, interruptible
+from postdate.sidecar.errors import Exit
+
+POLL_S = 0.2
+
+
+@click.command(short_help="See it work: two sidecars, one killed, then the audit.")
+@click.option(
+    "--messages", type=click.IntRange(10, 200_000), default=4_000, show_default=True, help="How many to schedule."
+)
+@click.option(
+    "--seconds", type=click.FloatRange(4, 600), default=20.0, show_default=True, help="The longest delay, in seconds."
+)
+@click.option("--keep", is_flag=True, help="Keep everything running at the end, to look around.")
+def demo(messages: int, seconds: float, keep: bool) -> None:
+    """Start a broker and two sidecars, schedule messages with mixed delays, kill one sidecar while it dispatches, start
+    another, and let the audit judge. Needs Java 17 or later and pyspark, and takes about a minute.
+
+    Exit code 0 only if nothing was lost, repeated, early or altered, by its own count and by the audit; 4 otherwise.
+    Everything that it started is stopped at the end, also on Ctrl-C.
+    """
+    console = Console(highlight=False)
+    try:
+        with interruptible(), _directory() as directory, ExitStack() as stack:
+            ok = _perform(console, directory, stack, messages, seconds, keep)
+            if not ok:
+                kept = Path(tempfile.mkdtemp(prefix="postdate-demo-failed-"))
+                for words in (*directory.glob("*.log"), *directory.glob("*.out")):
+                    shutil.copy(words, kept)
+                say(f"what the processes said is kept in {kept}")
+    except Interrupted:
+        console.show_cursor(True)  # the audit may have ended while it was drawing
+        say("stopped; nothing is left running")
+        sys.exit(Exit.FAILED)
+    sys.exit(Exit.OK if ok else Exit.VIOLATION)
+
+
+def _perform(console: Console, directory: Path, stack: ExitStack, messages: int, seconds: float, keep: bool) -> bool:
+    from postdate.kafka.client import ConfluentKafka
+    from postdate.kafka.settings import KafkaSettings
+    from postdate.tools.demo.show import Show
+    from postdate.tools.dev_broker.local import LocalBroker
+
+    began = time.monotonic()
+    screen = StartScreen()
+    broker = LocalBroker(0, directory / "broker", progress=screen)
+    stack.callback(broker.kill)  # nobody reads its data again
+    stack.callback(screen.done)
+    broker.start()
+    screen.done()
+    console.print(f"broker ready at {broker.bootstrap_servers} after {time.monotonic() - began:.1f} s")
+    kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
+    ok = Show(console, kafka, broker.bootstrap_servers, directory, stack, messages, seconds).perform()
+    verdict = "nothing lost, nothing repeated, nothing early" if ok else "NOT as promised, see above"
+    console.print(f"verdict: {verdict} ({time.monotonic() - began:.0f} s)", style="bold green" if ok else "bold red")
+    if keep:
+        _look_around(console, broker)
+    return ok
+
+
+def _look_around(console: Console, broker: DevBroker) -> None:
+    """Wait until interrupted, or until the broker ends."""
+    console.print(f"still running: {broker.bootstrap_servers}; Ctrl-C stops everything")
+    try:
+        while broker.is_running():
+            time.sleep(POLL_S)
+    except Interrupted:
+        console.print("stopping")
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """A directory that goes at the end, with whatever the killed processes left in it."""
+    with tempfile.TemporaryDirectory(prefix="postdate-demo-", ignore_cleanup_errors=True) as made:
+        yield Path(made)

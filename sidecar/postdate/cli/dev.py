@@ -1,0 +1,112 @@
+"""`postdate dev`: a real single-node Kafka in the foreground, for trying things out."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import click
+from rich.console import Console
+from rich.status import Status
+
+from postdate.cli.commands import say
+from postdate.cli.interrupts import Interrupted, interruptible
+from postdate.sidecar.errors import PostdateError
+
+POLL_S = 0.2
+
+
+class DevBroker(Protocol):
+    """What the command needs of a broker, local or in a container."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def is_running(self) -> bool: ...
+    def last_words(self) -> str: ...
+
+
+@click.command(short_help="Start a real Kafka on this machine.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0: a free one.")
+@click.option("--data", type=click.Path(path_type=Path), help="Keep the topics here; without it they go at the end.")
+@click.option("--docker", is_flag=True, help="Use the apache/kafka image instead of Java on this machine.")
+@click.option("--image", help="With --docker: another image; default: POSTDATE_KAFKA_IMAGE, else apache/kafka.")
+def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
+    """Start a real Kafka on this machine, and stop it on Ctrl-C.
+
+    Needs Java 17 or later; Kafka's jars are fetched on the first use (44 MB) and kept in the cache directory. With
+    --docker it needs Docker alone, and fetches an image. Prints `ready: HOST:PORT` once a transaction has succeeded.
+    """
+    if image is not None and not docker:
+        raise click.UsageError("--image is for --docker")
+    if docker and data is not None:
+        raise click.UsageError("--data is for a broker on this machine; the container keeps its own")
+    screen = Screen()
+    with _data_directory(data) as directory, interruptible():
+        broker = _docker_broker(port, image, screen) if docker else _local_broker(port, directory, screen)
+        try:
+            broker.start()
+            screen.done()
+            click.echo(f"ready: {broker.bootstrap_servers}")
+            say("Ctrl-C stops it" + (f"; data stays in {directory}" if data else ""))
+            while broker.is_running():
+                time.sleep(POLL_S)
+            raise PostdateError(f"the broker ended by itself; its last words:\n{broker.last_words()}")
+        except Interrupted:
+            say("stopping")
+        finally:
+            screen.done()
+            broker.stop()
+
+
+def _local_broker(port: int, directory: Path, screen: Screen) -> DevBroker:
+    from postdate.tools.dev_broker.local import LocalBroker
+
+    return LocalBroker(port, directory, progress=screen)
+
+
+def _docker_broker(port: int, image: str | None, screen: Screen) -> DevBroker:
+    from postdate.tools.dev_broker.docker import DockerBroker
+
+    return DockerBroker(port, image, progress=screen)
+
+
+class Screen:
+    """Shows on stderr what the broker's start is doing: one moving line on a terminal, a line a step elsewhere."""
+
+    def __init__(self) -> None:
+        self._status: Status | None = None
+        self._last = ""
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Show the present step; `total` 0: not known yet."""
+        text = f"{what} ({done} of {total})" if total else what
+        if sys.stderr.isatty():
+            if self._status is None:
+                self._status = Console(stderr=True).status(text)
+                self._status.start()
+            self._status.update(text)
+        elif text != self._last:
+            say(text)
+        self._last = text
+
+    def done(self) -> None:
+        """Take the moving line away."""
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
+
+
+@contextmanager
+def _data_directory(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="postdate-dev-") as made:
+        yield Path(made)

@@ -1,0 +1,86 @@
+"""Waiting for the end of a message that a command has sent: what the dispatch log says of it.
+
+The log is the authority on every end, whatever `verdicts` a request topic has. Its end is taken *before* the request is
+produced, so the fate cannot be missed; it is read with read_committed from there, so it is true.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+
+import click
+
+from postdate.cli.answers import READ_RECORDS_MAX, READ_TIMEOUT_S
+from postdate.cli.commands import fail, warn
+from postdate.kafka.seam import Admin, Isolation, Kafka, Partition
+from postdate.sidecar.producing import Receipt
+from postdate.wire.dispatch_log import DELIVERED, FINAL, decode_record
+from postdate.wire.errors import FormatError
+from postdate.wire.origins import format_origin
+from postdate.wire.topics import OwnTopics
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """The final fate of a request, and when the broker appended the record that says so."""
+
+    fate: str
+    ended_ms: int
+
+
+class EndWatch:
+    """The dispatch log of one partition from now on; make it before the request is produced."""
+
+    def __init__(self, kafka: Kafka, admin: Admin, requests: Partition) -> None:
+        self._kafka = kafka
+        self._requests = requests
+        self._log = Partition(OwnTopics.of(requests.topic).dispatch_log, requests.index)
+        self._behind = admin.end_offsets([self._log], Isolation.READ_UNCOMMITTED)[self._log]
+
+    def tell(self, receipt: Receipt, due_ms: int | None, timeout_ms: int, output: str) -> None:
+        """Wait until the request has ended, at most `timeout_ms` after its due time, and print how; ends the process
+        with 1 where it was not delivered, or not in time. `due_ms` None: it is refused, so it ends at once.
+
+        Late counts from the due time, or from the request's own where that is later, as `postdate_lateness_seconds`.
+        """
+        origin = format_origin(self._requests.topic, self._requests.index, receipt.offset).decode()
+        since_ms = max(due_ms or 0, receipt.timestamp_ms)
+        end = self.wait(receipt.offset, since_ms - receipt.timestamp_ms + timeout_ms)
+        if end is None:
+            fail(
+                f"{origin} has not ended within {timeout_ms / 1000:g} s of its time. It is in place: look whether a"
+                f" sidecar serves {self._requests.topic}, and whether its shard is halted"
+            )
+            return
+        late_ms = end.ended_ms - since_ms
+        if output == "json":
+            told = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
+            click.echo(json.dumps(told))
+        else:
+            click.echo(f"{end.fate} {late_ms} ms after its time")
+        if end.fate != DELIVERED:
+            fail(f"{end.fate}: the message was not delivered; a dead letter tells why")
+
+    def wait(self, offset: int, timeout_ms: int) -> End | None:
+        """The final fate of the request at `offset`; None: none came in time."""
+        deadline = time.monotonic() + timeout_ms / 1000
+        reader = self._kafka.log_reader(self._log, self._behind, Isolation.READ_COMMITTED)
+        try:
+            while (left_s := deadline - time.monotonic()) > 0:
+                for record in reader.read(READ_RECORDS_MAX, min(left_s, READ_TIMEOUT_S)):
+                    fate = self._fate(record.value, record.offset, offset)
+                    if fate:
+                        return End(fate, record.timestamp_ms)
+        finally:
+            reader.close()
+        return None
+
+    def _fate(self, value: bytes | None, at: int, offset: int) -> str:
+        try:
+            fates = decode_record(value).fates
+        except FormatError as error:
+            warn(f"{self._log.topic}/{self._log.index}/{at}: {error}")
+            return ""
+        return next((fate[2] for fate in fates if fate[0] == offset and fate[2] in FINAL), "")

@@ -1,0 +1,100 @@
+"""Dead letters, and what became of them, as lines of text and as JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from postdate.cli.letters import Letter
+from postdate.cli.requeue import Outcome, Status
+from postdate.wire.topics import OwnTopics
+
+CELL_LENGTH_MAX = 32
+_COLUMNS = ("died", "reason", "origin", "target", "id", "key", "detail")
+
+
+def letter_as_json(requests: str, letter: Letter) -> dict[str, object]:
+    """The object of a letter; `dead_letter` says where it lies, a key that is no text has its bytes escaped.
+
+    `key` is that of the message, `request_key` that of the request: with an id the two mostly differ.
+    """
+    topic = OwnTopics.of(requests).dead_letters
+    return {
+        "origin": letter.origin.decode(),
+        "dead_letter": f"{topic}/{letter.request[0]}/{letter.offset}",
+        "died_ms": letter.timestamp_ms,
+        "reason": letter.reason,
+        "detail": letter.detail,
+        "target": letter.target or None,
+        "id": letter.id,
+        "key": _spelled(letter.message_key),
+        "request_key": _spelled(letter.key),
+        "value_size_bytes": letter.value_size_bytes,
+    }
+
+
+def letters_as_table(letters: Sequence[Letter]) -> list[str]:
+    """A line for each letter under a heading, in columns; no line where there is no letter."""
+    if not letters:
+        return []
+    rows = [_COLUMNS, *(_row(letter) for letter in letters)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS) - 1)]
+    return [
+        "  ".join((*(text.ljust(width) for text, width in zip(row, widths, strict=False)), row[-1])) for row in rows
+    ]
+
+
+def outcome_as_json(outcome: Outcome) -> dict[str, object]:
+    """The object of an outcome; `now` is the origin of the request that stands for the letter."""
+    letter = outcome.letter
+    told = {"origin": letter.origin.decode(), "status": outcome.status, "now": outcome.now}
+    return {
+        **told,
+        "reason": letter.reason,
+        "target": letter.target or None,
+        "id": letter.id,
+        "why": outcome.why or None,
+    }
+
+
+def outcome_as_line(outcome: Outcome) -> str:
+    """The line of an outcome."""
+    origin = outcome.letter.origin.decode()
+    match outcome.status:
+        case Status.DONE:
+            return f"{origin} -> {outcome.now}"
+        case Status.BEFORE:
+            return f"{origin} was put back before as {outcome.now}"
+        case Status.CANNOT:
+            return f"{origin} cannot be put back: {outcome.why}"
+        case Status.WOULD:
+            return f"{origin} would be put back ({outcome.letter.reason}, {outcome.letter.target})"
+
+
+def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
+    """One sentence about all outcomes; `with_id`: how many of those put back have an id."""
+    parts = [
+        f"{counts.get(Status.DONE if execute else Status.WOULD, 0)} {'' if execute else 'would be '}put back",
+        f"{counts.get(Status.BEFORE, 0)} put back before",
+        f"{counts.get(Status.CANNOT, 0)} cannot be",
+    ]
+    said = ", ".join(parts)
+    if with_id:
+        said += f"; {with_id} with an id, which replace{'d' if execute else ''} what is pending under it"
+    return said if execute else f"dry run: {said}; --execute does it"
+
+
+def _row(letter: Letter) -> tuple[str, ...]:
+    died = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    target = ascii(letter.target)[1:-1] or "-"
+    names = (_cell(letter.id), _cell(_spelled(letter.message_key)))
+    detail = " ".join(letter.detail.split())
+    return (died.replace("+00:00", "Z"), letter.reason, letter.origin.decode(), target, *names, detail)
+
+
+def _spelled(key: bytes | None) -> str | None:
+    return None if key is None else key.decode("utf-8", "backslashreplace")
+
+
+def _cell(text: str | None) -> str:
+    return "-" if text is None else ascii(text)[1:-1][:CELL_LENGTH_MAX]

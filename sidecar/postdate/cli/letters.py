@@ -1,0 +1,200 @@
+"""Dead letters as they lie on their topic: read up to the end that it had at the start, told apart, and chosen.
+
+A dead letter is its request, key, value and all headers, with three headers behind: reason, detail, origin. Reading is
+bounded by the offsets at the start, so that it ends though new letters come.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Generator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from postdate.cli.commands import warn
+from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, Record
+from postdate.sidecar import limits
+from postdate.sidecar.errors import TransientError
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
+from postdate.wire.origins import parse_origin
+from postdate.wire.requests import RequestRules, parse_request
+from postdate.wire.topics import OwnTopics
+
+Spans: TypeAlias = dict[Partition, tuple[int, int]]
+"""First offset and end of what is to be read of each partition."""
+
+READ_RECORDS_MAX = 2_000
+READ_TIMEOUT_S = 1.0
+_ADDED = (DEAD_REASON, DEAD_DETAIL, ORIGIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter."""
+
+    offset: int
+    """Its own, on the dead-letter partition; the partition is that of `origin`."""
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    """Those of the request as it was sent."""
+    reason: str
+    detail: str
+    origin: bytes
+    target: str
+    """The target topic that the request names; empty: none."""
+    id: str | None
+    """The id that the request gives, if it gives one."""
+    value_size_bytes: int | None
+
+    def last(self, name: str) -> bytes | None:
+        """What the request said last under a header name; None: nothing."""
+        return _last(self.headers, name)
+
+    @property
+    def message_key(self) -> bytes | None:
+        """The key of the message: `postdate-key` where the request has it, else the request's own, which may be an
+        id."""
+        return next((value for name, value in reversed(self.headers) if name == KEY), self.key)
+
+    @property
+    def request(self) -> tuple[int, int]:
+        """Partition and offset of the request."""
+        _, partition, offset = parse_origin(self.origin)
+        return partition, offset
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    """Which letters are meant; an empty set means all. Times are of the letter, epoch ms, the second exclusive."""
+
+    reasons: frozenset[str] = frozenset()
+    targets: frozenset[str] = frozenset()
+    origins: frozenset[bytes] = frozenset()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def match(self, letter: Letter) -> bool:
+        """True if the letter is one of those meant."""
+        return (
+            (not self.reasons or letter.reason in self.reasons)
+            and (not self.targets or letter.target in self.targets)
+            and (not self.origins or letter.origin in self.origins)
+            and (self.since_ms is None or letter.timestamp_ms >= self.since_ms)
+            and (self.until_ms is None or letter.timestamp_ms < self.until_ms)
+        )
+
+
+def letter_of(rules: RequestRules, partition: int, record: Record) -> Letter:
+    """The dead letter that a record is. Raises ValueError: it is none, another hand wrote it."""
+    headers = record.headers or []
+    added = headers[-len(_ADDED) :]
+    if tuple(name for name, _ in added) != _ADDED:
+        raise ValueError("does not end with the headers of a dead letter")
+    reason, detail, origin = (value or b"" for _, value in added)
+    topic, origin_partition, _ = parse_origin(origin)
+    if (topic, origin_partition) != (rules.topic, partition):
+        raise ValueError(f"has an origin of {topic}, partition {origin_partition}")
+    sent = headers[: -len(_ADDED)]
+    return Letter(
+        record.offset,
+        record.timestamp_ms,
+        record.key,
+        record.value,
+        sent,
+        reason.decode("utf-8", "replace"),
+        detail.decode("utf-8", "replace"),
+        origin,
+        _target(rules, partition, record, sent),
+        _text(_last(sent, ID)),
+        None if record.value is None else len(record.value),
+    )
+
+
+def _target(rules: RequestRules, partition: int, record: Record, sent: Headers) -> str:
+    """What the request names as its target, also where it says so in a dialect; empty: nothing that can be read."""
+    named = _text(_last(sent, TOPIC))
+    if named is not None or not rules.dialects:
+        return named or ""
+    try:
+        request = parse_request(rules, partition, record.timestamp_ms, record.key, sent, record.value is None)
+    except RequestRefused:
+        return ""
+    return request.target
+
+
+def _last(headers: Headers, name: str) -> bytes | None:
+    return next((value for header, value in reversed(headers) if header == name), None)
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def spans_of(admin: Admin, requests: str, partitions: int, filters: Filters) -> Spans:
+    """Where to read: first offset and end of each dead-letter partition that may hold what is meant."""
+    topic = OwnTopics.of(requests).dead_letters
+    indexes = {parse_origin(origin)[1] for origin in filters.origins} or set(range(partitions))
+    parts = [Partition(topic, index) for index in sorted(indexes) if index < partitions]
+    starts, ends = admin.start_offsets(parts), admin.end_offsets(parts, Isolation.READ_COMMITTED)
+    if filters.since_ms is not None:
+        for part in parts:
+            later = admin.offset_for_time(part, filters.since_ms)
+            starts[part] = ends[part] if later is None else max(starts[part], later)
+    return {part: (starts[part], ends[part]) for part in parts if starts[part] < ends[part]}
+
+
+def letters_of(
+    kafka: Kafka, rules: RequestRules, spans: Spans, filters: Filters, shown: bool = True
+) -> Generator[Letter]:
+    """The letters meant, partition by partition in their order; what is no letter is told on stderr and left out."""
+    for part, (start, end) in spans.items():
+        with closing(records_of(kafka, part, start, end, shown)) as records:
+            for record in records:
+                try:
+                    letter = letter_of(rules, part.index, record)
+                except ValueError as error:
+                    warn(f"{part.topic}/{part.index}/{record.offset} is no dead letter of Postdate's: it {error}")
+                    continue
+                if filters.match(letter):
+                    yield letter
+
+
+def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool = True) -> Generator[Record]:
+    """The committed records of a partition from `start` to before `end`. Raises TransientError: they do not come.
+
+    `shown`: tell how far it is, where stderr is a terminal; nothing may be printed meanwhile.
+    """
+    if start >= end:
+        return
+    reader = kafka.log_reader(part, start, Isolation.READ_COMMITTED)
+    deadline = time.monotonic() + limits.COMMAND_TIMEOUT_S
+    try:
+        with _progress(shown) as progress:
+            task = progress.add_task(f"{part.topic}/{part.index}", total=end - start)
+            while (at := reader.position()) < end:
+                for record in reader.read(READ_RECORDS_MAX, READ_TIMEOUT_S):
+                    if record.offset < end:
+                        yield record
+                if reader.position() > at:
+                    deadline = time.monotonic() + limits.COMMAND_TIMEOUT_S
+                    progress.update(task, completed=min(reader.position(), end) - start)
+                elif time.monotonic() >= deadline:
+                    raise TransientError(
+                        f"{part.topic}/{part.index} gives nothing behind offset {at}; is it reachable?"
+                    )
+    finally:
+        reader.close()
+
+
+def _progress(shown: bool) -> Progress:
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    disable = not shown or not sys.stderr.isatty()
+    return Progress(*columns, console=Console(stderr=True), transient=True, disable=disable)

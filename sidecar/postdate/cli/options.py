@@ -1,0 +1,99 @@
+"""Options that many commands share, and how they become the configuration of a command.
+
+Short options are those of kcat and of Kafka's own tools: -b, -X, -F. A command decorated with `@configured` gets a
+`Loader` as its first argument and calls it with the values of its own options by path.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from postdate.kafka.errors import Unreachable
+from postdate.sidecar.config_load import Flags, Loaded, load
+from postdate.sidecar.errors import TransientError
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Loader = Callable[[Mapping[str, object]], Loaded]
+
+
+def name_value(text: str) -> tuple[str, str]:
+    """The pair of `name=value`; the value may hold further equal signs. Raises BadParameter: no sign, or no name."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is not name=value")
+    return name, value
+
+
+def header_pair(text: str) -> tuple[str, bytes | None]:
+    """A record header of `name=value`, or `name` alone for a null value. Raises BadParameter: no name."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise click.BadParameter(f"{text!r} has no name")
+    return name, as_bytes(value) if equals else None
+
+
+def as_bytes(text: str | None) -> bytes | None:
+    """The bytes that the shell passed for an argument, also where they are not UTF-8."""
+    return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def configured(command: Command) -> Callable[..., Any]:
+    """Add -b, -X, -F and --config to a command, and give it a `Loader` as its first argument."""
+
+    @click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Broker to reach the cluster by.")
+    @click.option(
+        "-X",
+        "properties",
+        type=name_value,
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="librdkafka property; repeatable.",
+    )
+    @click.option(
+        "-F",
+        "--command-config",
+        "properties_file",
+        type=click.Path(path_type=Path),
+        help="File of librdkafka properties, name=value a line.",
+    )
+    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Postdate's own file (TOML).")
+    @functools.wraps(command)
+    def wrapped(
+        bootstrap: str | None,
+        properties: tuple[tuple[str, str], ...],
+        properties_file: Path | None,
+        config_file: Path | None,
+        **rest: Any,
+    ) -> Any:
+        servers = ""
+
+        def loader(values: Mapping[str, object]) -> Loaded:
+            nonlocal servers
+            values = {"kafka.bootstrap_servers": bootstrap, **values}
+            loaded = load(Flags(config_file, properties_file, properties, values), os.environ)
+            servers = loaded.config.kafka.bootstrap_servers
+            return loaded
+
+        try:
+            return command(loader, **rest)
+        except Unreachable as fault:
+            raise TransientError(f"no answer from {servers}; is that the address of a broker? ({fault})") from fault
+
+    return wrapped
+
+
+def output_option(command: Command) -> Command:
+    """Add `--output json|text`, given to the command as `output`."""
+    return click.option(
+        "--output",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="json: one object a line on stdout.",
+    )(command)

@@ -1,0 +1,219 @@
+"""`postdate pending list|count|get`: what is pending, from the running processes themselves.
+
+Each process answers for its shards; all of them are found through the consumer group, and their answers become one.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+from postdate.cli.commands import warn
+from postdate.cli.dead_letters import origin_bytes
+from postdate.cli.options import output_option
+from postdate.cli.processes import asks_processes, remark
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_ALL = 10**9
+_COLUMNS = ("due", "state", "target", "id", "origin")
+_STATES = ("waiting", "parked")
+_LOOK_AHEAD = 200  # rows that decide how wide the columns are
+_NOTHING = "nothing that matches is pending"
+_ENDED = (
+    "; what became of a request that has ended: `postdate pending get ORIGIN`; what could not be delivered: "
+    "`postdate dead-letters list`"
+)
+
+
+def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
+    """`now` as a number, by this machine's clock: one moment for all processes and pages."""
+    return str(time.time_ns() // 1_000_000) if text == "now" else text
+
+
+def _filter_options(command: Command) -> Command:
+    """Add the filters that list and count share."""
+    for option in (
+        click.option(
+            "--state",
+            type=click.Choice(_STATES),
+            default="waiting",
+            show_default=True,
+            help="parked: its target fails, is held, or is sent to at a limited rate.",
+        ),
+        click.option("--until", metavar="TIME", callback=_instant, help="Due before this."),
+        click.option(
+            "--from",
+            "from_",
+            metavar="TIME",
+            callback=_instant,
+            help="Due at or after this: epoch milliseconds, RFC 3339, or now.",
+        ),
+        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
+        click.option("--partition", type=int, metavar="N", help="Of this partition of the request topic alone."),
+        click.option("--requests", metavar="TOPIC", help="Of this request topic alone."),
+    ):
+        command = option(command)
+    return command
+
+
+def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
+    origin_bytes(text)
+    return text
+
+
+@click.group()
+def pending() -> None:
+    """See what is pending: list, count, follow one request.
+
+    Asks the processes that run, on their http.port. With a broker (-b, or configured) all of them are found through
+    the consumer group. Without one, the process at 127.0.0.1:8080 is asked, or those at the --url given: a single one
+    asks the others itself, several answer each for its shards.
+    """
+
+
+@pending.command("list", short_help="Print what is pending, by due time.")
+@asks_processes
+@_filter_options
+@click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
+@click.option("--origin", metavar="ORIGIN", help="Only this request.")
+@click.option(
+    "--max",
+    "entries_max",
+    type=click.IntRange(1),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Entries at most.",
+)
+@click.option("--all", "everything", is_flag=True, help="However many there are.")
+@click.option(
+    "--payload", is_flag=True, help="With keys, headers and values in base64, where http.payloads is allowed."
+)
+@output_option
+def list_(
+    deployment: Deployment,
+    request_id: str | None,
+    origin: str | None,
+    entries_max: int,
+    everything: bool,
+    payload: bool,
+    output: str,
+    **filters: Any,
+) -> None:
+    """Print what is pending, by due time.
+
+    \b
+      postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z
+      postdate pending list --id order-4711
+    """
+    query = _query(filters)
+    query += [(name, value) for name, value in (("id", request_id), ("origin", origin)) if value is not None]
+    query += [("payload", "true")] if payload else []
+    most = _ALL if everything else entries_max
+    entries = deployment.entries(query, most + 1)
+    first = next(entries, None)
+    if first is None:
+        where = " on the shards that were asked" if deployment.not_asked else ""
+        click.echo(_NOTHING + where + ("" if request_id is origin is None else _ENDED), err=True)
+    else:
+        entries = chain([first], entries)
+    shown = islice(entries, most)
+    for line in map(json.dumps, shown) if output == "json" else _table(shown):
+        click.echo(line)
+    if next(entries, None) is not None:
+        warn(f"there is more than these {most}; --max or --all shows it")
+    remark(deployment)
+
+
+@pending.command(short_help="Print how much is pending.")
+@asks_processes
+@_filter_options
+@output_option
+def count(deployment: Deployment, output: str, **filters: Any) -> None:
+    """Print how much is pending: all of it, or what falls due in a window, or what is for a target.
+
+    Without --state both what waits and what is parked is counted. Says `N or more` where it did not count to the end,
+    and where not every shard has answered.
+
+    \b
+      postdate pending count --until now      what is late
+    """
+    if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
+        totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
+        summed = {"count": sum(each["count"] for each in totals), "exact": all(each["exact"] for each in totals)}
+        total = {**totals[0], **summed, "not_asked": max((each["not_asked"] for each in totals), key=len)}
+    else:
+        total = deployment.count(_query(filters))
+    if output == "json":
+        click.echo(json.dumps(total))
+    else:
+        click.echo(f"{total['count']}" if total["exact"] and not total["not_asked"] else f"{total['count']} or more")
+    remark(deployment)
+
+
+@pending.command(short_help="Print the life of one request.")
+@asks_processes
+@click.argument("origin", callback=_origin)
+@click.option("--payload", is_flag=True, help="With key, headers and value in base64, where http.payloads is allowed.")
+@output_option
+def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None:
+    """Print the life of the request ORIGIN: when it was accepted, when it is due, and what became of it."""
+    life = deployment.life(origin, [("payload", "true")] if payload else [])
+    if output == "json":
+        click.echo(json.dumps(life))
+        return
+    for line in _life(life):
+        click.echo(line)
+
+
+def _query(filters: dict[str, Any]) -> list[tuple[str, str]]:
+    names = {"requests": "topic", "partition": "partition", "from_": "from", "until": "until"}
+    query = [(name, str(filters[option])) for option, name in names.items() if filters[option] is not None]
+    query += [("target", target) for target in filters["targets"]]
+    return query if filters["state"] == "waiting" else [*query, ("state", filters["state"])]
+
+
+def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
+    """Aligned columns; how wide they are is decided by the first rows."""
+    rows = map(_row, entries)
+    first = [_COLUMNS, *islice(rows, _LOOK_AHEAD)]
+    widths = [max(len(row[column]) for row in first) for column in range(len(_COLUMNS))]
+    if len(first) == 1:
+        return
+    for row in chain(first, rows):
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    return _time(entry["due_ms"]), entry["state"], entry["target"], entry["id"] or "-", entry["origin"]
+
+
+def _time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _life(life: dict[str, Any]) -> Iterator[str]:
+    yield f"{life['origin']}  {life['state']}"
+    asked = life["request"]
+    if asked is not None:
+        what = asked.get("refused") or asked["action"]
+        yield f"  {_time(asked['accepted_ms'])}  asked: {what}" + (
+            f" to {asked['target']}" if "target" in asked else ""
+        )
+    for event in life["events"]:
+        moved = f" to {_time(event['due_ms'])} by {event['by']}" if "by" in event else ""
+        yield f"  {_time(event['at_ms'])}  {event['fate']}{moved}  ({event['dispatch_log']})"
+    if life["entry"] is not None:
+        yield f"  {_time(life['entry']['due_ms'])}  due, for {life['entry']['target']}"
+    if not life["complete"]:
+        yield "  the dispatch log was not read to its end: there may be more"

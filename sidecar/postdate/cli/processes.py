@@ -1,0 +1,90 @@
+"""Which running processes a command asks: options, and how they become a `Deployment`.
+
+A person names one process, or several, or only the cluster; then the processes are found as they find each other,
+through the consumer group.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from postdate.cli.commands import warn
+from postdate.cli.options import Loader, configured
+from postdate.sidecar.cluster import admin_of, kafka_of
+from postdate.sidecar.config import Config
+from postdate.sidecar.config_sources import read_secret
+from postdate.sidecar.errors import TransientError
+
+if TYPE_CHECKING:
+    from postdate.sidecar.http.deployment import Deployment
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+_HERE = "http://127.0.0.1:8080"
+
+
+def asks_processes(command: Command) -> Callable[..., Any]:
+    """Add the options that say which processes are asked, and give the command them as its first argument."""
+
+    @configured
+    @click.option("--group-id", metavar="ID", help="Consumer group whose members are asked.")
+    @click.option(
+        "--url",
+        "urls",
+        multiple=True,
+        metavar="URL",
+        help=f"Process to ask, instead of those of the group; repeatable. Without a broker: {_HERE}.",
+    )
+    @click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        help="File with the bearer token, for ports beyond this machine; http.token_file where that is configured.",
+    )
+    @functools.wraps(command)
+    def wrapped(
+        loader: Loader, group_id: str | None, urls: tuple[str, ...], token_file: Path | None, **rest: Any
+    ) -> Any:
+        config = loader({"group_id": group_id}).config
+        path = token_file or config.http.token_file
+        token = read_secret(path).strip() if path is not None else ""
+        return command(_deployment(config, urls, token), **rest)
+
+    return wrapped
+
+
+def remark(deployment: Deployment) -> None:
+    """Name the shards that have not answered, on stderr."""
+    for shard in deployment.not_asked:
+        why = f": {shard['why']}" if shard["why"] else ""
+        warn(f"{shard['topic']}/{shard['partition']} is {shard['state']} and was not asked{why}")
+
+
+def _deployment(config: Config, urls: tuple[str, ...], token: str) -> Deployment:
+    if not urls and config.kafka.bootstrap_servers:
+        return _found(config, token)
+    from postdate.sidecar.http.client import Api
+    from postdate.sidecar.http.deployment import Deployment, Peer
+
+    named = urls or (_HERE,)
+    peers = [Peer(url, Api(url, token, ca_file=config.http.tls_ca_file)) for url in named]
+    return Deployment(peers, frozenset(), strict=True, alone=len(named) > 1)
+
+
+def _found(config: Config, token: str) -> Deployment:
+    """The processes behind the members of the group. Raises TransientError: there is none; KafkaFault."""
+    from postdate.sidecar.http.deployment import Deployment, peers_of
+    from postdate.sidecar.http.peers import look
+
+    with admin_of(kafka_of(config)) as admin:
+        members, expected = look(admin, config.group_id)
+    peers = peers_of(members, token, config.http)
+    if not any(peer.api for peer in peers):
+        raise TransientError(
+            f"group {config.group_id} has {len(members)} members, and none with an HTTP port: does postdate run serve "
+            "this group (--group-id)?"
+        )
+    return Deployment(peers, expected)

@@ -1,0 +1,61 @@
+"""`postdate repair`: what an audit calls missing, asked for anew. The job is `postdate.spark.repair`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.spark_jobs import (
+    asked_of,
+    only_topic,
+    reached,
+    require_spark,
+    run_planned,
+    sent_to,
+    spark_options,
+)
+from postdate.sidecar.config_load import require_bootstrap
+
+
+@click.command(short_help="Ask anew for what an audit calls missing.")
+@click.argument("audited", metavar="AUDITED")
+@configured
+@click.option("--requests", metavar="TOPIC", help="Request topic.")
+@click.option("--apply", is_flag=True, help="Send; without it, tell what would be sent.")
+@click.option("--any-share", is_flag=True, help="Send even if implausibly many are missing.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests a second. [as fast as it goes]")
+@click.option("--samples", type=int, metavar="N", help="Requests shown that cannot be repaired. [10]")
+@spark_options
+@output_option
+def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> None:
+    """Send the requests of missing messages again, each at most once. AUDITED is the --state of an audit.
+
+    Without --apply nothing is sent. Exit code 1 when something cannot be repaired. Needs pyspark: pip install
+    'postdate[spark]'.
+    """
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    require_bootstrap(config)
+    require_spark("repair")
+    from postdate.spark.repair import run_repair
+    from postdate.spark.repair_options import RepairOptions
+
+    topic = only_topic(config, "one request topic is repaired at a time: name it with --requests")
+
+    def planned() -> Callable[[], int]:
+        options = RepairOptions(
+            audited=audited,
+            requests=topic.name,
+            levels_ms=topic.levels_ms,
+            dialects=topic.dialects,
+            default_target=topic.default_target,
+            **sent_to(topic),
+            **reached(config, config.kafka.producer),
+            **asked_of(asked),
+        )
+        return partial(run_repair, options)
+
+    run_planned(config, planned)

@@ -1,0 +1,48 @@
+"""`postdate report`: what falls due when, and how late it was. The job is `postdate.spark.report`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import click
+
+from postdate.cli.audit import common_to, instant_ms
+from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
+from postdate.sidecar.config_load import require_bootstrap
+
+
+@click.command(short_help="Tell what falls due when, and how late messages were.")
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable.")
+@click.option("--since", "since_ms", type=instant_ms, metavar="TIME", help="Lateness of deliveries from this time on.")
+@click.option("--late", type=int, metavar="N", help="Latest messages that are named. [20]")
+@click.option("--write", metavar="DIR", help="Keep the tables as Parquet in this new directory.")
+@click.option("--html", metavar="FILE", help="Write a page with charts.")
+@spark_options
+@output_option
+def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
+    """Tell from the topics what is ahead by minute, hour, target and partition, and how late deliveries were.
+
+    Needs pyspark: pip install 'postdate[spark]'.
+    """
+    config = loader({"request_topics": requests}).config
+    require_bootstrap(config)
+    require_spark("the report")
+    from postdate.spark.report import run_report
+    from postdate.spark.report_options import ReportOptions
+
+    def planned() -> Callable[[], int]:
+        options = ReportOptions(
+            requests=config.request_topic_names,
+            levels_ms=common_to(config, "levels_ms"),
+            dialects=common_to(config, "dialects"),
+            default_target=common_to(config, "default_target"),
+            **reached(config, config.kafka.consumer),
+            **asked_of(asked),
+        )
+        return partial(run_report, options)
+
+    run_planned(config, planned)

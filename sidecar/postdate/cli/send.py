@@ -1,0 +1,125 @@
+"""`postdate send`: one request, checked here by the rules of the sidecar, then produced as any client would.
+
+With `--id` the id becomes the record's key and `postdate-key` carries the message's own, so that a later cancel with
+the same id finds the partition. Values are bytes: what the shell passes, or standard input, unchanged.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
+from postdate.cli.commands import warn
+from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
+from postdate.cli.options import Loader, as_bytes, configured, header_pair, output_option
+from postdate.kafka.seam import Partition
+from postdate.sidecar.producing import Draft, Receipt, accepted, look_up, partition_of
+from postdate.wire import headers as names
+from postdate.wire.headers import Headers
+from postdate.wire.topics import OwnTopics
+
+STDIN = "-"
+
+
+@click.command(short_help="Ask for one message to be delivered later.")
+@configured
+@click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]")
+@click.option("--topic", required=True, metavar="TOPIC", help="Where the message is to go.")
+@click.option("--key", help="Key of the message; absent: a null key.")
+@click.option("--value", help="Value of the message; -: standard input; absent: a null value.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    type=header_pair,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Header of the message; repeatable; NAME alone: a null value.",
+)
+@time_options
+@click.option("--id", "request_id", metavar="ID", help="Your id: replaces a pending request of the same id.")
+@click.option(
+    "--target-partition",
+    "--partition",
+    "partition",
+    metavar="N",
+    help="Partition of the target; absent: by the key, as Java clients do.",
+)
+@click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
+@click.option("--wait-delivery", is_flag=True, help="Wait until it has ended, at most --timeout after its time.")
+@answer_options
+@output_option
+def send(
+    loader: Loader,
+    requests: str | None,
+    wait_delivery: bool,
+    wait_verdict: bool,
+    timeout: str | None,
+    output: str,
+    **message: Any,
+) -> None:
+    """Ask for one message to be delivered later, and print the request's origin.
+
+    The request is checked first by the rules of the sidecar: what it would refuse is not sent (exit code 2). With
+    --wait-verdict also the first answer: `replaced` and the origin of the message that this one replaces; where the
+    sidecar answers every request (verdicts = all), what became of the message. With --wait-delivery what became of it
+    in any case, and how late, by the dispatch log: a second line.
+
+    \b
+      postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
+    """
+    from postdate.cli.ends import EndWatch
+    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.request_rules import rules_of
+
+    if wait_verdict and wait_delivery:
+        raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")
+    timeout_ms = waiting(wait_verdict or wait_delivery, timeout).timeout_ms
+    wait = Waiting(wait_verdict, timeout_ms)
+    draft = draft_of(message)
+    config = loader({"request_topics": (requests,) if requests else ()}).config
+    name = the_request_topic(config)
+    accepted(rules_of(config, name), draft, 0, now_ms())
+    kafka = kafka_of(config)
+    target = str(message["topic"])
+    with admin_of(kafka) as admin:
+        live = look_up(admin, name, config.kafka.bootstrap_servers, (target, OwnTopics.of(name).verdicts))
+        if target not in live.existing:
+            warn(
+                f"target topic {target} does not exist now; without it the message becomes a dead letter when it is due"
+            )
+        refuse_waiting(wait, config, name, live.existing)
+        rules = rules_of(config, name, live.retention_ms)
+        part = Partition(name, partition_of(draft.key, live.partitions))
+        accepted(rules, draft, part.index, now_ms())
+
+        def facts(receipt: Receipt) -> Mapping[str, object]:
+            sent_ms = receipt.timestamp_ms
+            return {"topic": target, "due_ms": due_ms(rules, draft, part.index, sent_ms), "sent_ms": sent_ms}
+
+        watch = EndWatch(kafka, admin, part) if wait_delivery else None
+        receipt = send_and_tell(kafka, admin, part, draft, wait, output, facts)
+        if watch is not None:
+            watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), timeout_ms, output)
+
+
+def draft_of(message: Mapping[str, Any]) -> Draft:
+    """The record that the options of `send` describe. Raises UsageError: not exactly one of --at, --delay, --level."""
+    headers: Headers = [*message["headers"], *the_time(message)]
+    own = {
+        names.TOPIC: message["topic"],
+        names.ID: message["request_id"],
+        names.PARTITION: message["partition"],
+        names.GRACE: message["grace"],
+    }
+    headers += [(name, as_bytes(value)) for name, value in own.items() if value is not None]
+    key = as_bytes(message["key"])
+    if message["request_id"] is not None:
+        headers.append((names.KEY, key))
+        key = as_bytes(message["request_id"])
+    value = message["value"]
+    return Draft(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)

@@ -1,0 +1,220 @@
+"""`postdate shard status|resume|rebuild`: look at the shards of a data directory, and act on one that has halted.
+
+Needs no broker and no open port: it reads and writes small files in the shards' directories, on the machine where
+they lie.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from postdate.cli.commands import listed, say
+from postdate.cli.options import Loader, configured, output_option
+from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
+from postdate.sidecar.halts import ADVICE, DISK_FULL
+from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
+from postdate.sidecar.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
+from postdate.sidecar.states import State
+
+if TYPE_CHECKING:
+    from postdate.sidecar.shard_directories import FoundShard
+
+_STOPPED = (State.HALTED, State.FENCED)
+_TAKING_OVER = (State.OPENING, State.FENCING, State.RECOVERING)
+
+
+def _data_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, as given to run.")(
+        command
+    )
+
+
+def _cluster_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    return click.option("--cluster", metavar="ID", help="Cluster, where the directory holds shards of several.")(
+        command
+    )
+
+
+@click.group(short_help="See how shards stand, and act on a halted one.")
+def shard() -> None:
+    """See how the shards of a data directory stand, and act on one that has halted."""
+
+
+@shard.command(short_help="How each shard stands.")
+@configured
+@_data_option
+@output_option
+def status(loader: Loader, data_dir: str | None, output: str) -> None:
+    """List the shards of a data directory: state, positions, what is pending; why one has halted, and what to do.
+
+    Works while the sidecar runs, and when it does not. R is the next request to read, D the next record of the
+    dispatch log. Exit code 0, also where a shard has halted.
+    """
+    from postdate.sidecar.shard_directories import find_shards, require_directory
+
+    path = require_directory(_data_path(loader, data_dir))
+    now_ms = time.time_ns() // 1_000_000
+    found = find_shards(path)
+    if not found:
+        say(f"no shard in {path}")
+    for each in found:
+        click.echo(json.dumps(as_json(each, now_ms)) if output == "json" else "\n".join(as_lines(each, now_ms)))
+
+
+@shard.command(short_help="Ask a halted shard to try again.")
+@configured
+@click.argument("name", metavar="TOPIC/PARTITION")
+@click.option("--accept-loss", metavar="FIRST-END", help="The range that the halt names and that you give up.")
+@_data_option
+@_cluster_option
+def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | None, cluster: str | None) -> None:
+    """Ask a shard that has HALTED or is FENCED to try its takeover again, once what stopped it is mended.
+
+    Where the halt says that something would be lost, nothing changes until you name what: --accept-loss FIRST-END
+    with the range as `postdate shard status` shows it. What is given up is not delivered; nothing is delivered twice.
+    Where no process serves the shard now, the next one that does begins with this.
+    """
+    found = _find(_data_path(loader, data_dir), name, cluster)
+    if found.state not in _STOPPED and not _is_silent(found):
+        raise PostdateError(f"{found.name} is {found.state}: there is nothing to resume")
+    loss = found.status.loss if found.status is not None else None
+    _ask(found, Instruction(do=RESUME, accept=_accepted(found, loss, accept_loss)))
+
+
+@shard.command(short_help="Rebuild the local index of a shard from Kafka.")
+@configured
+@click.argument("name", metavar="TOPIC/PARTITION")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@_data_option
+@_cluster_option
+def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster: str | None) -> None:
+    """Move the local index of a shard aside and rebuild it from the topics; the old one is kept beside it.
+
+    Nothing is lost as long as Kafka holds what is pending: the request topic, or the store topic for long delays. Where
+    it does not, the shard halts then and says what is missing; moving the kept directory back restores the old state.
+    """
+    found = _find(_data_path(loader, data_dir), name, cluster)
+    reason = found.status.reason if found.status is not None else None
+    if reason in IRREPLACEABLE:
+        raise PostdateError(
+            f"{found.name} has halted as {reason}: this index alone knows what Kafka has lost, and a rebuild would "
+            f"deliver it again. {ADVICE[reason].action}"
+        )
+    if not yes:
+        pending = "what it holds" if found.pending is None else f"its {found.pending} pending requests"
+        click.confirm(f"Move the index of {found.name} aside and rebuild {pending} from Kafka?", abort=True, err=True)
+    _ask(found, Instruction(do=REBUILD))
+
+
+def as_json(found: FoundShard, now_ms: int) -> dict[str, object]:
+    """One shard as an object: what it told, with what the wheel says at present."""
+    told: dict[str, object] = {} if found.status is None else msgspec.to_builtins(found.status)
+    reason = None if found.status is None else found.status.reason
+    told |= {
+        "cluster_id": found.cluster_id,
+        "requests": found.requests,
+        "partition": found.partition,
+        "directory": str(found.directory),
+        "state": found.state.value,
+        "age_ms": found.age_ms(now_ms),
+        "next_request": found.next_request,
+        "pending": found.pending,
+        "disk_free_size_bytes": found.disk_free_size_bytes(),
+    }
+    if reason is not None and found.state is State.HALTED:
+        told |= {"meaning": ADVICE[reason].meaning, "action": ADVICE[reason].action}
+    return told
+
+
+def as_lines(found: FoundShard, now_ms: int) -> list[str]:
+    """One shard for a person."""
+    told, age_ms = found.status, found.age_ms(now_ms)
+    state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
+    numbers = {
+        "R": found.next_request,
+        "D": told.next_dispatch if told else None,
+        "pending": found.pending,
+        "takeover": told.takeover if told else None,
+        "lag": told.lag if told else None,
+        "skew": f"{told.skew_ms:.0f} ms" if told and told.skew_ms is not None else None,
+    }
+    shown = "  ".join(f"{name} {'-' if value is None else value}" for name, value in numbers.items())
+    said = "never told" if age_ms is None or told is None else f"told {age_ms / 1000:.0f} s ago by {told.instance}"
+    lines = [f"{found.name}  {state}  {shown}  ({said})"]
+    if told is not None and told.why and found.state is not State.UNASSIGNED:
+        lines.append(f"  why: {told.why}")
+    if told is not None and told.held:
+        lines.append(f"  held by a person: {listed(told.held)}")
+    if told is not None and found.state is State.HALTED and told.reason is not None:
+        lines.append(f"  do: {ADVICE[told.reason].action}")
+        if told.loss is not None:
+            lines.append(f"  accept: postdate shard resume {found.name} --accept-loss {told.loss.range}")
+    free = found.disk_free_size_bytes()
+    is_full = free is not None and free < DISK_FULL_SIZE_BYTES
+    if is_full and not (told is not None and told.why.startswith(DISK_FULL)):
+        lines.append(f"  disk: {free:,} bytes free where {found.directory} lies. {DISK_FULL[0].upper()}{DISK_FULL[1:]}")
+    if _is_silent(found, now_ms) and found.state is not State.UNASSIGNED and not is_full:
+        busy = " (or it is in a long takeover, which says nothing)" if found.state in _TAKING_OVER else ""
+        lines.append(f"  no process of this machine serves it now{busy}")
+    return lines
+
+
+def _data_path(loader: Loader, data_dir: str | None) -> Path:
+    return loader({"data_dir": data_dir}).config.data_path
+
+
+def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
+    """The shard that is meant. Raises ConfigError: there is none, or several."""
+    from postdate.sidecar.shard_directories import find_shards
+
+    found = [each for each in find_shards(data) if each.name == name and cluster in (None, each.cluster_id)]
+    if not found:
+        raise ConfigError(f"no shard {name} in {data}: postdate shard status lists them")
+    if len(found) > 1:
+        raise ConfigError(
+            f"{name} is there for several clusters, say which: {listed([each.cluster_id for each in found])}"
+        )
+    return found[0]
+
+
+def _accepted(found: FoundShard, loss: Loss | None, text: str | None) -> Loss | None:
+    """The loss that is accepted; None where none is asked for. Raises ConfigError where it is not the one named."""
+    if text is None:
+        if loss is not None:
+            raise ConfigError(
+                f"{found.name} would give up offsets [{loss.first}, {loss.end}) of {loss.topic}: read what postdate "
+                f"shard status says, and add --accept-loss {loss.range} if you agree"
+            )
+        return None
+    if loss is None:
+        raise ConfigError(f"{found.name} names no loss that could be accepted")
+    if text != loss.range:
+        raise ConfigError(f"{found.name} names the range {loss.range}, not {text}")
+    return loss
+
+
+def _ask(found: FoundShard, instruction: Instruction) -> None:
+    """Leave the instruction, and wait until a process takes it where one is there."""
+    path = instruct(found.directory, instruction)
+    if _is_silent(found):
+        say(f"no process serves {found.name} now: the next one begins with this")
+        return
+    deadline = time.monotonic() + PICK_UP_S_MAX
+    while path.exists():
+        if time.monotonic() > deadline:
+            say(f"{found.name} is busy and has not looked yet: it will")
+            return
+        time.sleep(0.1)
+    say(f"{found.name} was told to {instruction.do}; postdate shard status shows what comes of it")
+
+
+def _is_silent(found: FoundShard, now_ms: int | None = None) -> bool:
+    age_ms = found.age_ms(time.time_ns() // 1_000_000 if now_ms is None else now_ms)
+    return age_ms is None or age_ms > STATUS_SILENT_MS_MAX or found.status is None or not found.status.served

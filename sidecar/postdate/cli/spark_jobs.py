@@ -1,0 +1,96 @@
+"""What the commands that run a Spark job have in common: where Spark runs, and how the job is started.
+
+Nothing of Spark is imported before a command asks for it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from postdate.cli.commands import listed
+from postdate.cli.options import name_value
+from postdate.kafka.errors import SettingRefused
+from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.errors import ConfigError
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds --master and --spark-conf to a command; `asked_of` understands them."""
+    conf = click.option(
+        "--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable."
+    )
+    return click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")(conf(command))
+
+
+def asked_of(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of a job that were given; those that are none keep the job's own default."""
+    said = given | {"spark_conf": dict(given["spark_conf"])}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a job that say whom it reaches, with the settings of a `client` of the configuration.
+
+    Raises JobUsageError: they have no counterpart among those of Kafka's Java clients.
+    """
+    from postdate.spark.kafka_properties import java_properties
+
+    properties = java_properties({**config.kafka.common, **client})
+    return {"bootstrap_servers": config.kafka.bootstrap_servers, "properties": properties}
+
+
+def only_topic(config: Config, otherwise: str) -> RequestTopicConfig:
+    """The one request topic of a job. Raises ConfigError, with what it says `otherwise`."""
+    if len(config.request_topics) != 1:
+        raise ConfigError(otherwise)
+    return config.request_topics[0]
+
+
+def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
+    """The options of a job that say what may be sent to a request topic."""
+    from postdate.wire.topics import OwnTopics
+
+    return {"horizon_ms": topic.horizon_ms, "allow": topic.allow, "forbidden": OwnTopics.of(topic.name).names()}
+
+
+def require_spark(what: str) -> None:
+    """Raises ConfigError where pyspark is not installed; `what` begins the sentence."""
+    if importlib.util.find_spec("pyspark") is None:
+        raise ConfigError(f"{what} needs pyspark: pip install 'postdate[spark]'")
+
+
+def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> None:
+    """Ends the process with the exit code of the job that is `planned`. Raises ConfigError: it makes no sense, or there
+    is no such request topic; KafkaFault: the cluster does not answer."""
+    from postdate.spark.errors import JobUsageError
+
+    try:
+        job = planned()
+    except JobUsageError as error:
+        raise ConfigError(str(error)) from error
+    _require_request_topics(config)
+    sys.exit(job())
+
+
+def _require_request_topics(config: Config) -> None:
+    """A mistyped name or address is told before Spark is started, which takes its time. Where the properties are such
+    that only Spark's own clients know them, these find out."""
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    names = config.request_topic_names
+    try:
+        with admin_of(kafka_of(config)) as admin:
+            found = admin.describe(names)
+    except (SettingRefused, ConfigError):
+        return
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise ConfigError(
+            f"there is no request topic {listed(missing)} at {config.kafka.bootstrap_servers}: is that its name "
+            "(--requests), and this the cluster (-b)? `postdate topics create` would make it"
+        )

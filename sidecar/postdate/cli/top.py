@@ -1,0 +1,197 @@
+"""`postdate top`: the shards of a data directory on one screen, live.
+
+Read from the mapped wheels and the status files of the shards on this machine: no port, no broker, no lock, and nothing
+that a shard would notice. What it knows is what is there; who is late, and why, is what metrics are for.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+
+import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from postdate.cli.commands import listed
+from postdate.cli.options import Loader, configured, output_option
+from postdate.sidecar.limits import STATUS_SILENT_MS_MAX
+from postdate.sidecar.shard_directories import FoundShard, find_shards, require_directory
+from postdate.sidecar.states import DELIVERING, State
+from postdate.wheel.errors import WheelError
+from postdate.wheel.hand import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
+from postdate.wheel.wheel_view import WheelSnapshot, WheelView
+
+_BAR_CELLS = 40
+_AHEAD = (OVERDUE, *(name for name, _ in HORIZONS_MS), LATER)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One shard at one moment. None: not known."""
+
+    shard: str
+    state: str
+    why: str
+    pending: int | None
+    due_in_ms: int | None
+    next_request: int | None
+    lag: int | None
+    horizons: dict[str, int] = field(default_factory=dict)
+    held: list[str] = field(default_factory=list)
+    """What a person holds of it, as it was told last: delivery, intake, target NAME."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """All shards at one moment, `at_s` on a steady clock."""
+
+    at_s: float
+    rows: dict[str, Row]
+
+
+@click.command(short_help="Watch the shards of this machine, live.")
+@configured
+@click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, as given to run.")
+@click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds.")
+@click.option("--once", is_flag=True, help="Look once and end; so does what is not a terminal.")
+@output_option
+def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:
+    """Watch the shards of this machine: state, what is pending, what comes when, how fast it comes and goes, and what a
+    person holds.
+
+    Reads the files in the data directory, whoever runs; ends with Ctrl-C. With --output json: one line a shard, once.
+    """
+    path = require_directory(loader({"data_dir": data_dir}).config.data_path)
+
+    def look() -> Look:
+        now_ms = time.time_ns() // 1_000_000
+        rows = [_row(found, now_ms) for found in find_shards(path)]
+        return Look(time.monotonic(), {row.shard: row for row in rows})
+
+    if output == "json":
+        for row in look().rows.values():
+            click.echo(json.dumps(asdict(row)))
+        return
+    console = Console()
+    if once or not console.is_terminal:
+        console.print(screen(look(), None))
+        return
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        before: Look | None = None
+        while True:
+            now = look()
+            live.update(screen(now, before), refresh=True)
+            before = now
+            time.sleep(interval)
+
+
+def screen(now: Look, before: Look | None) -> Group:
+    """What is shown: a line a shard, and below it the load ahead of all of them together."""
+    table = Table(box=None, padding=(0, 1, 0, 0))  # eighty columns hold all of it
+    for title in ("shard", "state"):
+        table.add_column(title, no_wrap=True)
+    for title in ("pending", "late", "parked", "next in", "read/s", "ended/s", "lag"):
+        table.add_column(title, justify="right", no_wrap=True)
+    for row in now.rows.values():
+        style = "" if row.state in DELIVERING else "bold red" if row.state == State.HALTED else "yellow"
+        table.add_row(*_cells(row, now, before), style=style)
+    reasons = [Text(f"{row.shard}: {row.why}") for row in now.rows.values() if row.why]
+    return Group(table, "", _ahead(now.rows.values()), *_holds(now.rows.values()), *reasons)
+
+
+def _holds(rows: Iterable[Row]) -> list[Text]:
+    """A line for each thing that a person holds, with the shards of which it is held."""
+    shards: dict[str, list[str]] = {}
+    for row in rows:
+        for what in row.held:
+            shards.setdefault(what, []).append(row.shard)
+    return [Text(f"held by a person: {what}, of {listed(names)}", style="yellow") for what, names in shards.items()]
+
+
+def _cells(row: Row, now: Look, before: Look | None) -> tuple[str, ...]:
+    known = row.horizons
+    late, parked = (str(known[name]) if known else "-" for name in (OVERDUE, PARKED))
+    read, ended = _rates(row, now, before)
+    pending = "-" if row.pending is None else f"{row.pending:,}"
+    lag = "-" if row.lag is None else f"{row.lag:,}"
+    return row.shard, row.state, pending, late, parked, _span(row.due_in_ms), read, ended, lag
+
+
+def _rates(row: Row, now: Look, before: Look | None) -> tuple[str, str]:
+    """Requests read a second, and entries that ended a second; a dash where they cannot be known yet."""
+    old = before.rows.get(row.shard) if before is not None else None
+    if before is None or old is None or row.next_request is None or old.next_request is None:
+        return "-", "-"
+    seconds = max(now.at_s - before.at_s, 0.001)
+    read = row.next_request - old.next_request
+    if row.pending is None or old.pending is None:
+        return f"{read / seconds:,.0f}", "-"
+    ended = max(old.pending + read - row.pending, 0)
+    return f"{read / seconds:,.0f}", f"{ended / seconds:,.0f}"
+
+
+def _ahead(rows: Iterable[Row]) -> Table:
+    """How much is due within each horizon, as bars."""
+    total: Counter[str] = Counter()
+    for row in rows:
+        total.update(row.horizons)
+    most = max([total[name] for name in _AHEAD], default=0)
+    table = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(justify="right")
+    table.add_column(justify="right")
+    table.add_column()
+    for name in _AHEAD:
+        label = name if name in (OVERDUE, LATER) else f"within {name}"
+        bar = ProgressBar(total=max(most, 1), completed=total[name], width=_BAR_CELLS)
+        table.add_row(label, f"{total[name]:,}", bar)
+    table.add_row("ending", f"{total[CONTROL]:,}")
+    return table
+
+
+def _row(found: FoundShard, now_ms: int) -> Row:
+    status, age_ms = found.status, found.age_ms(now_ms)
+    silent = age_ms is None or age_ms > STATUS_SILENT_MS_MAX
+    snapshot = _snapshot(found)
+    return Row(
+        shard=found.name,
+        state="not served" if silent else found.state.value,
+        why="" if status is None or silent else status.why,
+        pending=found.pending,
+        due_in_ms=None if snapshot is None else _due_in_ms(snapshot, now_ms),
+        next_request=found.next_request,
+        lag=None if status is None or silent else status.lag,
+        horizons={} if snapshot is None else snapshot.pending_by_horizon(now_ms),
+        held=[] if status is None else status.held,
+    )
+
+
+def _snapshot(found: FoundShard) -> WheelSnapshot | None:
+    """The wheel at this moment; None: there is none, it counts only a part, or its owner is busy with it."""
+    try:
+        with WheelView.open(found.directory) as view:
+            snapshot = view.snapshot()
+    except WheelError:
+        return None
+    return None if snapshot.building else snapshot
+
+
+def _due_in_ms(snapshot: WheelSnapshot, now_ms: int) -> int | None:
+    next_due = snapshot.next_due_ms()
+    return None if next_due is None else max(next_due - now_ms, 0)
+
+
+def _span(ms: int | None) -> str:
+    """A time ahead in the unit that a person would choose."""
+    if ms is None:
+        return "-"
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms >= unit_ms:
+            return f"{ms / unit_ms:.1f} {unit}"
+    return "now" if ms == 0 else f"{ms} ms"

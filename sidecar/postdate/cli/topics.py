@@ -1,0 +1,238 @@
+"""`postdate topics create|check|acls`: the topics a request topic needs, made and judged, and who may use them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Iterable
+from typing import Final
+
+import click
+
+from postdate.cli.commands import listed, say, warn
+from postdate.cli.options import Loader, configured, output_option
+from postdate.kafka.errors import Retriable, SettingRefused
+from postdate.kafka.seam import Admin, NewTopic, TopicInfo
+from postdate.sidecar import rights
+from postdate.sidecar import topics as rules
+from postdate.sidecar.errors import Exit, PostdateError
+from postdate.sidecar.limits import COMMAND_TIMEOUT_S
+from postdate.wire.topics import OwnTopics
+
+# How soon a broker that does not know a new topic is asked again: what it lacks arrives within a fraction of a second.
+_LOOK_AGAIN_S: Final = 0.1
+
+REPLICATION_OPTION = "topics.replication_factor"
+
+
+@click.group()
+def topics() -> None:
+    """Create Postdate's topics, and check those that exist."""
+
+
+@topics.command(short_help="Create the topics of a request topic.")
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic: its shards. [4]")
+@click.option(
+    "--replication-factor", type=int, metavar="N", help="Replicas of each topic. [3, or as many as there are brokers]"
+)
+@click.option("--allow-existing", is_flag=True, help="Keep topics that exist, and add what is missing.")
+def create(
+    loader: Loader,
+    requests: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    allow_existing: bool,
+) -> None:
+    """Create the request topics and the four topics beside each, with the settings that the protocol needs.
+
+    Prints the name of each topic created. With --allow-existing it may be repeated: existing topics keep their
+    settings, own topics get as many partitions as their request topic, and what breaks a rule is told (exit code 4).
+    """
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    values: dict[str, object] = {"request_topics": requests, "topics.partitions": partitions}
+    if replication_factor is not None:
+        values[REPLICATION_OPTION] = replication_factor
+        if replication_factor == 1:
+            values["topics.min_insync_replicas"] = 1
+    loaded = loader(values)
+    config = loaded.config
+    maker = _Maker(may_fall_back=loaded.source(REPLICATION_OPTION) == "default")
+    found: list[rules.Violation] = []
+    with admin_of(kafka_of(config)) as admin:
+        _refuse_existing(admin, config.request_topic_names, allow_existing)
+        for name in config.request_topic_names:
+            made = maker.create(admin, [rules.request_topic(name, config.topics)])
+            live = _seen(admin, [name])[name]
+            if partitions is not None and len(live.partitions) != partitions:
+                warn(f"{name} was there already and keeps its {len(live.partitions)} partitions")
+            made += maker.create(admin, rules.own_topics(live, config.topics))
+            _add_partitions(admin, name)
+            for topic in made:
+                click.echo(topic)
+            found += _violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
+    for violation in found:
+        warn(f"{violation.topic} {violation.detail}\n  mend: {violation.mend}")
+    if any(violation.refuses for violation in found):
+        sys.exit(Exit.VIOLATION)
+
+
+@topics.command(short_help="Compare the live topics with the rules.")
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@output_option
+def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
+    """Compare the live topics with the rules of the protocol, and what these credentials may do with what a sidecar
+    needs; name the command that mends each violation.
+
+    Run it with the sidecar's own credentials and group. Exit code 4 when a violation forbids to start; warnings alone
+    leave it 0.
+    """
+    from postdate.sidecar.cluster import admin_of, kafka_of
+
+    config = loader({"request_topics": requests}).config
+    kafka, refused = kafka_of(config), False
+    with admin_of(kafka) as admin:
+        for topic in config.request_topics:
+            found = rights.transactional_id_violations(config, topic, kafka)
+            found += rights.violations(config, topic, admin)
+            refused = refused or any(violation.refuses for violation in found)
+            _report(topic.name, found, output)
+    if refused:
+        sys.exit(Exit.VIOLATION)
+
+
+@topics.command(short_help="Print the ACLs that a sidecar needs, as commands.")
+@configured
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
+@click.option("--group-id", metavar="ID", help="Consumer group of the sidecars. [postdate]")
+@click.option("--principal", required=True, metavar="USER", help="Who the sidecars are, such as User:postdate.")
+@click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Target to deliver to; repeatable.")
+@output_option
+def acls(
+    loader: Loader,
+    requests: tuple[str, ...],
+    group_id: str | None,
+    principal: str,
+    targets: tuple[str, ...],
+    output: str,
+) -> None:
+    """Print the commands that grant a sidecar what it needs, and no more. Asks Kafka nothing.
+
+    Targets are those that the allow-lists name, whole or by their beginning, unless --target names them.
+    """
+    config = loader({"request_topics": requests, "group_id": group_id}).config
+    for topic in config.request_topics:
+        named = dataclasses.replace(topic, allow=targets) if targets else topic
+        wanted = rights.needed(config.group_id, named)
+        if not any(right.of_target for right in wanted):
+            warn(f"the allow-list of {topic.name} names no target: grant Write on each, or name them by --target")
+        for right in wanted:
+            command = right.command(config.kafka.bootstrap_servers or "HOST:PORT", principal)
+            click.echo(command if output == "text" else _right_object(right, command))
+
+
+def _right_object(right: rights.Right, command: str) -> str:
+    pattern = "prefixed" if right.prefixed else "literal"
+    named = {"resource": right.resource, "name": right.name, "pattern": pattern, "operation": right.operation.value}
+    return json.dumps(named | {"why": right.why, "command": command})
+
+
+def _report(requests: str, found: list[rules.Violation], output: str) -> None:
+    if output == "json":
+        violations = [dataclasses.asdict(violation) for violation in found]
+        click.echo(json.dumps({"requests": requests, "ok": not found, "violations": violations}))
+        return
+    for violation in found:
+        severity = click.style("violation", fg="red") if violation.refuses else click.style("warning", fg="yellow")
+        click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  mend: {violation.mend}")
+    if not any(violation.refuses for violation in found):
+        click.echo(f"ok: {requests} and the topics beside it follow the rules")
+
+
+def _refuse_existing(admin: Admin, requests: tuple[str, ...], allow_existing: bool) -> None:
+    names = [own for name in requests for own in OwnTopics.of(name).names()]
+    existing = sorted(admin.describe(names))
+    if existing and not allow_existing:
+        raise PostdateError(f"already there: {listed(existing)}; --allow-existing keeps them and adds what is missing")
+
+
+def _add_partitions(admin: Admin, requests: str) -> None:
+    """The own topics that have fewer partitions than the request topic get the rest."""
+    live = _seen(admin, OwnTopics.of(requests).names())
+    wanted = len(live[requests].partitions)
+    short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
+    if short:
+        admin.add_partitions(short)
+        say(f"raised to {wanted} partitions: {listed(sorted(short))}")
+
+
+def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
+    """`Admin.describe` with SETTINGS_READ of topics that exist. Any broker answers, and one that has not heard of a new
+    topic yet is asked again. Raises Retriable after COMMAND_TIMEOUT_S."""
+    wanted, deadline = set(names), time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        live = admin.describe(wanted, rules.SETTINGS_READ)
+        missing = sorted(wanted - live.keys())
+        if not missing:
+            return live
+        if time.monotonic() >= deadline:
+            raise Retriable(f"Topics do not appear: {listed(missing)}")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _violations(own: OwnTopics, admin: Admin, bootstrap_servers: str) -> list[rules.Violation]:
+    """The rules that topics break which exist all: as in `_seen`, an answer in which one is missing is not taken."""
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
+    while True:
+        found = rules.violations(own, admin, bootstrap_servers)
+        if time.monotonic() >= deadline or all(violation.rule is not rules.Rule.MISSING for violation in found):
+            return found
+        time.sleep(_LOOK_AGAIN_S)
+
+
+class _Maker:
+    """Creates topics; where nobody chose a replication factor and there are too few brokers, with fewer replicas."""
+
+    def __init__(self, *, may_fall_back: bool) -> None:
+        self._may_fall_back = may_fall_back
+        self._replicas_max = 0  # 0: not yet bounded by the number of brokers
+        self._told = True
+
+    def create(self, admin: Admin, wanted: list[NewTopic]) -> list[str]:
+        """Create what does not exist; the names created. Raises SettingRefused: the cluster does not take a setting."""
+        while True:
+            try:
+                made = admin.create_topics([self._bounded(topic) for topic in wanted])
+                self._tell()
+                return made
+            except SettingRefused as refusal:
+                replicas = self._bounded(wanted[0]).replication
+                if not self._may_fall_back or replicas <= 1 or not _is_about_replication(refusal):
+                    raise
+                self._replicas_max = replicas - 1
+                self._told = False
+
+    def _tell(self) -> None:
+        if not self._told:
+            self._told = True
+            warn(
+                f"only {self._replicas_max} broker(s) there: topics get {self._replicas_max} replica(s) each; a cluster"
+                " that must survive the loss of a broker needs 3"
+            )
+
+    def _bounded(self, topic: NewTopic) -> NewTopic:
+        if not self._replicas_max:
+            return topic
+        replicas = min(topic.replication, self._replicas_max)
+        in_sync = min(int(topic.config["min.insync.replicas"]), max(1, replicas - 1))
+        return topic._replace(replication=replicas, config={**topic.config, "min.insync.replicas": str(in_sync)})
+
+
+def _is_about_replication(refusal: SettingRefused) -> bool:
+    invalid_replication_factor = 38
+    return refusal.code == invalid_replication_factor

@@ -1,0 +1,52 @@
+"""`postdate version`: what runs here, for a bug report; and `postdate --version`, its first line."""
+
+from __future__ import annotations
+
+import json
+import platform
+from importlib.metadata import PackageNotFoundError
+from importlib.metadata import version as installed_version
+
+import click
+
+from postdate.cli.options import output_option
+
+_LIBRARIES = ("confluent-kafka", "rocksdict", "msgspec", "numpy", "pyspark")
+
+
+def _version_of(package: str) -> str:
+    try:
+        return installed_version(package)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _postdate_version() -> str:
+    """The installed version; from a source tree that is not installed, a word that says so."""
+    text = _version_of("postdate")
+    return "from source, not installed" if text == "not installed" else text
+
+
+def _tell(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"postdate {_postdate_version()}")
+        context.exit()
+
+
+#: What is tried before anybody reads of the command.
+OPTION = click.Option(
+    ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_tell, help="Print the version."
+)
+
+
+@click.command(short_help="Print the version of Postdate.")
+@output_option
+def version(output: str) -> None:
+    """Print the version of Postdate, and of what it stands on."""
+    libraries = {name: _version_of(name) for name in _LIBRARIES}
+    if output == "json":
+        click.echo(json.dumps({"postdate": _postdate_version(), "python": platform.python_version(), **libraries}))
+        return
+    click.echo(f"postdate {_postdate_version()}")
+    for name, text in {"python": platform.python_version(), **libraries}.items():
+        click.echo(f"  {name} {text}")

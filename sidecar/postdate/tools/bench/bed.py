@@ -1,0 +1,322 @@
+"""Where a case runs: a cluster, topics of its own, the sidecar under test, and the load.
+
+Everything that is started is registered with the caller's ExitStack before it starts. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Kafka, NewTopic
+from postdate.sidecar.children import Child
+from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.errors import PostdateError
+from postdate.sidecar.http.metrics import TRANSACTION_SECONDS
+from postdate.sidecar.limits import HELD_BACK_MS_MAX
+from postdate.tools.bench.limits import (
+    BROKER_SETTINGS,
+    CASE_TIMEOUT_S,
+    COPY_BATCH_RECORDS,
+    HTTP_TIMEOUT_S,
+    LOOK_S,
+    PARTITIONS,
+    START_TIMEOUT_S,
+    TARGET_PARTITIONS,
+    VALUE_SIZE_BYTES,
+)
+from postdate.tools.dev_broker.local import free_port
+from postdate.wheel.errors import WheelError
+from postdate.wheel.wheel_view import WHEEL_NAME, WheelView
+from postdate.wire import headers as names
+from postdate.wire.headers import Headers
+from postdate.wire.topics import OwnTopics
+
+#: Values are cut from it: no compression makes them smaller, on no disk.
+_VALUES = random.Random(20).randbytes(16_384 * VALUE_SIZE_BYTES)  # noqa: S311  # not a secret
+#: Between two flushes of a filling: what the client library may hold.
+_FILL_RECORDS = 50_000
+#: s. What is not acknowledged by then never will be.
+_ACKNOWLEDGE_TIMEOUT_S = 60.0
+_PAGE_SIZE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+Request = tuple[bytes, Headers]
+"""Key and headers of one request; its value is `value_of` its number."""
+
+
+@dataclass
+class Bed:
+    """A cluster to measure on. `directory` holds the timer indexes and everybody's words."""
+
+    kafka: Kafka
+    bootstrap: str
+    directory: Path
+    stack: ExitStack
+    say: Callable[[str], None]
+    _made: int = field(default=0)
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """What is started and made inside ends with the block, however that ends: the next run has the machine."""
+        outer = self.stack
+        try:
+            with ExitStack() as self.stack:
+                yield
+        finally:
+            self.stack = outer
+
+    def new_topics(
+        self, targets: int = 1, partitions: int = PARTITIONS, target_partitions: int = TARGET_PARTITIONS
+    ) -> tuple[str, list[str]]:
+        """A request topic with all that belongs to it, and targets. Raises PostdateError where they are refused."""
+        self._made += 1
+        requests = f"bench.{os.getpid()}.{self._made}.requests"
+        named = [f"bench.{os.getpid()}.{self._made}.target-{number}" for number in range(targets)]
+        arguments = ["topics", "create", "-b", self.bootstrap, "--requests", requests]
+        arguments += ["--partitions", str(partitions), "--replication-factor", "1"]
+        self.stack.callback(self._remove, [*OwnTopics.of(requests).names(), *named])
+        creation = self._child("topics", arguments)
+        creation.start()
+        with admin_of(self.kafka) as admin:
+            admin.create_topics([NewTopic(name, target_partitions, 1, {}) for name in named])
+        if creation.exit_code(START_TIMEOUT_S) != 0:
+            raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
+        return requests, named
+
+    def _remove(self, names: list[str]) -> None:
+        """Delete topics, on a cluster that somebody uses for more than this; what cannot be deleted is named."""
+        try:
+            with admin_of(self.kafka) as admin:
+                admin.delete_topics(sorted(admin.describe(names)))
+        except KafkaFault as fault:
+            self.say(f"left behind: {', '.join(names)} ({fault})")
+
+    def sidecar(self, requests: str, shards: int = PARTITIONS, workers: int = 1, member: str = "") -> Sidecar:
+        """A sidecar that is to serve so many shards, not started yet; it keeps its data directory from start to start.
+        `workers`: its processes. `member`: its name where it is one of several, which share the directory and join the
+        group dynamically; without a name it is a static member."""
+        return Sidecar(self, requests, self.directory / f"data-{requests}", shards, workers, member)
+
+    def fill(self, requests: str, wanted: Iterable[Request]) -> int:
+        """Produce requests and wait until all are acknowledged; returns how many."""
+        producer, count, wanted = self.kafka.plain_producer(), 0, iter(wanted)
+        while part := list(islice(wanted, _FILL_RECORDS)):
+            for key, headers in part:
+                producer.produce(requests, value_of(count), key, headers, count % PARTITIONS)
+                count += 1
+            if left := producer.flush(_ACKNOWLEDGE_TIMEOUT_S):
+                raise PostdateError(f"the broker did not acknowledge {left} requests")
+        producer.destroy()
+        return count
+
+    def warm_up(self, count: int) -> None:
+        """Copy so many records twice, on a broker that has just started."""
+        source, (target,) = self.new_topics()
+        self.say(f"warming the broker up with {count:,} records")
+        self.fill(source, (request(number, target, 0) for number in range(count)))
+        for _ in range(2):
+            self.raw_copy(source, target, count)
+
+    def broker_settings(self) -> dict[str, str]:
+        """What the figures depend on, of a target topic as the cluster makes it."""
+        name = f"bench.{os.getpid()}.settings"
+        self.stack.callback(self._remove, [name])
+        with admin_of(self.kafka) as admin:
+            admin.create_topics([NewTopic(name, 1, 1, {})])
+            return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
+
+    def raw_copy(self, source: str, target: str, count: int) -> float:
+        """Records a second of a raw copy; of plain consumption where `target` is empty."""
+        module = "postdate.kafka.raw_copy"
+        command = [sys.executable, "-m", module, self.bootstrap, source, target, str(count), str(COPY_BATCH_RECORDS)]
+        paths = os.pathsep.join(filter(None, sys.path))
+        done = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, timeout=CASE_TIMEOUT_S
+        )
+        if done.returncode != 0:
+            raise PostdateError(f"the raw copy failed:\n{done.stderr}")
+        return count / float(json.loads(done.stdout)["seconds"])
+
+    def _child(self, name: str, arguments: list[str]) -> Child:
+        child = Child(name, self.directory, arguments)
+        self.stack.callback(child.stop)
+        return child
+
+
+class Sidecar:
+    """The process under test, with a shard for each partition; or a parent of several that share the shards."""
+
+    def __init__(self, bed: Bed, requests: str, data: Path, shards: int, workers: int, member: str) -> None:
+        self._bed, self._requests, self._data, self._shards, self._workers = bed, requests, data, shards, workers
+        self._member = member
+        self._http_port = 0 if workers > 1 or member else free_port()
+        self._child: Child | None = None
+        self._starts = 0
+
+    def start(self) -> None:
+        """Start the process; does not wait for anything that it does."""
+        self._starts += 1
+        arguments = ["run", "-b", self._bed.bootstrap, "--requests", self._requests, "--data", str(self._data)]
+        arguments += ["--group-id", self._requests, "--http-port", str(self._http_port)]
+        arguments += ["--workers", str(self._workers)]
+        if self._member:
+            arguments += ["--instance", self._member]
+        elif self._workers == 1:  # several have a name each
+            arguments += ["--group-instance-id", "bench", "--instance", "bench"]
+        child = Child(f"sidecar-{self._requests}-{self._member}{self._starts}", self._bed.directory, arguments)
+        self._bed.stack.callback(child.stop)
+        child.start()
+        self._child = child
+
+    def start_and_wait(self) -> float:
+        """Start it, and wait until all shards may deliver; returns the seconds that it took."""
+        began = time.monotonic()
+        self.start()
+        self.wait_for_shards()
+        return time.monotonic() - began
+
+    def wait_for_shards(self) -> None:
+        """Wait until it may deliver for as many shards as it is to serve."""
+        self._wait(
+            lambda: self.child.shards() == self._shards, START_TIMEOUT_S, "the sidecar does not serve its shards"
+        )
+
+    def wait_for_pending(self, count: int) -> float:
+        """Wait until it holds `count` entries; returns the seconds from the first of them on."""
+        began = 0.0
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while (pending := self.pending()) < count:
+            if pending and not began:
+                began = time.monotonic()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"the sidecar holds {pending} of {count} entries; it said:\n{self.last_words()}")
+            self.check()
+            time.sleep(LOOK_S)
+        return time.monotonic() - (began or time.monotonic())
+
+    def holds_before(self, count: int, due_ms: int) -> bool:
+        """Wait until it holds `count` entries that are due at `due_ms`; False if that time comes first."""
+        while time.time_ns() // 1_000_000 < due_ms:
+            if self.pending() >= count:
+                return True
+            self.check()
+            time.sleep(LOOK_S)
+        return False
+
+    def pending(self) -> int:
+        """Entries that it holds, by its mapped wheels; what cannot be read yet counts nothing."""
+        return sum(_pending_of(path) for path in self._data.rglob(WHEEL_NAME))
+
+    def check(self) -> None:
+        """Raises PostdateError where the process has ended."""
+        if not self.child.is_running():
+            raise PostdateError(f"the sidecar ended by itself; its last words:\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of its log."""
+        return self.child.last_words()
+
+    def memory_mb(self) -> float:
+        """Resident memory now, MiB, without the pages of mapped files."""
+        statm = Path(f"/proc/{self.child.pid}/statm").read_text().split()
+        return (int(statm[1]) - int(statm[2])) * _PAGE_SIZE_BYTES / 2**20
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used."""
+        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+    def long_transactions_share(self) -> float:
+        """How many of its transactions, since it was started, held readers back for longer than they should.
+
+        REQUIRES: it runs, alone and without a name.
+        """
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._http_port}/metrics", timeout=HTTP_TIMEOUT_S) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+        buckets = {
+            sample.labels["le"]: sample.value
+            for family in families
+            if family.name == TRANSACTION_SECONDS.name
+            for sample in family.samples
+            if sample.name.endswith("_bucket")
+        }
+        return 1.0 - buckets[str(HELD_BACK_MS_MAX / 1_000)] / max(buckets["+Inf"], 1.0)
+
+    def disk_bytes(self) -> int:
+        """What its data directory takes."""
+        return sum(path.stat().st_blocks * 512 for path in self._data.rglob("*") if path.is_file())
+
+    def stop(self) -> None:
+        """SIGTERM, and wait."""
+        self.child.stop()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.child.kill()
+
+    def lose_disk(self) -> None:
+        """Remove its data directory. REQUIRES: it does not run."""
+        shutil.rmtree(self._data)
+
+    @property
+    def child(self) -> Child:
+        """The process. Requires that it was started."""
+        assert self._child is not None
+        return self._child
+
+    def _wait(self, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            self.check()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"{otherwise}; it said:\n{self.last_words()}")
+            time.sleep(LOOK_S)
+
+
+def value_of(number: int) -> bytes:
+    """The value of a message: the same again after 16,384 others."""
+    first = number * VALUE_SIZE_BYTES % len(_VALUES)
+    return _VALUES[first : first + VALUE_SIZE_BYTES]
+
+
+def request(number: int, target: str, due_ms: int) -> Request:
+    """The headers of a plain request: a target, a due time, and one header of the caller's own."""
+    when = b"%d" % due_ms
+    headers: Headers = [(names.TOPIC, target.encode()), (names.AT, when), ("n", b"%d" % number)]
+    return b"key-%d" % (number % 1009), headers
+
+
+def with_id(wanted: Request, number: int) -> Request:
+    """The same request under an id, which is its key too: a control must land in its partition."""
+    _, headers = wanted
+    id = b"id-%d" % number
+    return id, [*headers, (names.ID, id)]
+
+
+def cancel_of(number: int) -> Request:
+    """The cancel of the request with this id."""
+    id = b"id-%d" % number
+    return id, [(names.ACTION, b"cancel"), (names.ID, id)]
+
+
+def _pending_of(wheel: Path) -> int:
+    try:
+        with WheelView(wheel) as view:
+            return view.snapshot().count
+    except (WheelError, OSError):
+        return 0

@@ -1,0 +1,279 @@
+"""The cases of the benchmark. Each takes a bed and a size, makes its own topics, and gives its figures once.
+
+Rates are held against a raw copy of the very records of the case, taken in the same repeat. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.errors import TransientError
+from postdate.tools.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
+from postdate.tools.bench.figures import Figures, percentiles
+from postdate.tools.bench.hand_over import hand_over
+from postdate.tools.bench.journal import Arrivals, Journal
+from postdate.tools.bench.limits import (
+    FAR_MS,
+    FILL_PER_S_MIN,
+    IDLE_S,
+    LONG_MS,
+    PARTITIONS,
+    TARGET_PARTITIONS,
+    VALUE_SIZE_BYTES,
+)
+from postdate.tools.bench.scale import scale
+from postdate.tools.bench.steady import bad_target, many, steady
+from postdate.wire.dispatch_log import CANCELLED, DELIVERED, STORED
+
+#: ms. From the end of filling, how long until an entry is due that is to be accepted before.
+_ACCEPT_MS_PER_RECORD = 0.05
+_ACCEPT_MS_MIN = 8_000
+#: Messages of other targets in the burst, spread over its time.
+_OTHERS = 1_000
+#: Messages that become due while a disk is lost, and how many ms they are apart.
+_MEANWHILE = 1_500
+_APART_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much a case does."""
+
+    messages: int
+    seconds: float
+
+
+Case = Callable[[Bed, Size], Figures]
+
+
+def held(bed: Bed, size: Size) -> Figures:
+    """Accept, hold, be idle, be restarted: nothing becomes due."""
+    requests, (target,) = bed.new_topics()
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    sidecar.wait_for_pending(size.messages)
+    before_s, began = sidecar.cpu_s(), time.monotonic()
+    time.sleep(IDLE_S)
+    idle = (sidecar.cpu_s() - before_s) / (time.monotonic() - began)
+    memory_mb = sidecar.memory_mb()
+    sidecar.stop()
+    disk_bytes = sidecar.disk_bytes() / size.messages
+    after_stop_s = sidecar.start_and_wait()
+    sidecar.kill()
+    after_kill_s = sidecar.start_and_wait()
+    sidecar.stop()
+    return {
+        "memory_mb": memory_mb,
+        "disk_per_entry_bytes": disk_bytes,
+        "disk_beyond_payload_bytes": disk_bytes - VALUE_SIZE_BYTES,
+        "idle_core_share": idle,
+        "restart_after_stop_s": after_stop_s,
+        "restart_after_kill_s": after_kill_s,
+    }
+
+
+def intake(bed: Bed, size: Size) -> Figures:
+    """Accept requests that are due much later."""
+    requests, (target,) = bed.new_topics()
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    consumed = bed.raw_copy(requests, "", size.messages)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    rate = size.messages / max(sidecar.wait_for_pending(size.messages), 0.001)
+    memory_mb = sidecar.memory_mb()
+    sidecar.stop()
+    return {
+        "records_per_s": rate,
+        "consumption_per_s": consumed,
+        "of_consumption_share": rate / consumed,
+        "memory_mb": memory_mb,
+    }
+
+
+def long(bed: Bed, size: Size) -> Figures:
+    """Accept requests that are due in thirty days: each goes into the STORE."""
+    requests, (target, copied) = bed.new_topics(2)
+    _fill_due(bed, requests, target, size.messages, _now_ms() + LONG_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages, STORED)
+
+
+def cancel(bed: Bed, size: Size) -> Figures:
+    """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels.
+
+    All of it is written before the due time, so each cancel comes in time, and read after it.
+    """
+    requests, (target, copied) = bed.new_topics(2)
+    scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
+    due_ms = _now_ms() + 1_000 + size.messages * 1_000 // FILL_PER_S_MIN
+    bed.say(f"sending {scheduled:,} requests and {scheduled // 2:,} cancels to {requests}")
+    bed.fill(requests, (with_id(request(number, target, due_ms), number) for number in range(scheduled)))
+    bed.fill(requests, (cancel_of(number) for number in range(scheduled // 2)))
+    if _now_ms() >= due_ms:
+        raise TransientError(f"the broker takes fewer than {FILL_PER_S_MIN:,} requests a second: cancels came too late")
+    time.sleep((due_ms - _now_ms()) / 1_000)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    figures = _rates(bed, requests, copied, sidecar, scheduled // 2)
+    cancelled = Journal(bed.kafka, requests, CANCELLED)
+    try:
+        cancelled.follow(scheduled // 2, lambda: None)
+    finally:
+        cancelled.close()
+    rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
+    return {**figures, "records_per_s": rate, "of_copy_share": rate / figures["copy_per_s"]}
+
+
+def rebuild(bed: Bed, size: Size) -> Figures:
+    """Everything is held, and the disk is lost: how long until it delivers, and until it holds everything, again.
+
+    Others become due before, during and after: each of them must come once.
+    """
+    requests, (target, other) = bed.new_topics(2)
+    _fill_due(bed, requests, target, size.messages, _now_ms() + FAR_MS)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    sidecar.wait_for_pending(size.messages)
+    due_ms = _now_ms()
+    bed.fill(requests, (request(number, other, due_ms + _APART_MS * number) for number in range(_MEANWHILE)))
+    sidecar.kill()
+    sidecar.lose_disk()
+    began = time.monotonic()
+    delivering_s = sidecar.start_and_wait()
+    sidecar.wait_for_pending(size.messages)
+    whole_s = time.monotonic() - began
+    journal, arrivals = Journal(bed.kafka, requests), Arrivals(bed.kafka, other, TARGET_PARTITIONS)
+    try:
+        journal.follow(_MEANWHILE, sidecar.check)
+        late = journal.lateness()
+        sidecar.stop()
+        with admin_of(bed.kafka) as admin:
+            came = arrivals.take_all(admin)
+    finally:
+        journal.close()
+        arrivals.close()
+    return {
+        "delivering_s": delivering_s,
+        "whole_s": whole_s,
+        "entries_per_s": size.messages / whole_s,
+        "due_meanwhile": float(_MEANWHILE),
+        "repeated": float(came - _MEANWHILE),
+        "early": float((late < 0).sum()),
+        "late_most_ms": float(late.max()),
+    }
+
+
+def through(bed: Bed, size: Size) -> Figures:
+    """Accept and deliver at the same time: a full request topic, whose requests have just become due."""
+    requests, (target, copied) = bed.new_topics(2)
+    _fill_due(bed, requests, target, size.messages, _now_ms() + 1_000)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages)
+
+
+def drain(bed: Bed, size: Size) -> Figures:
+    """Deliver what was accepted before an outage and has become due in it."""
+    requests, (target, copied) = bed.new_topics(2)
+    lead_ms = _ACCEPT_MS_MIN + round(size.messages * _ACCEPT_MS_PER_RECORD)
+    due_ms = _now_ms() + lead_ms
+    _fill_due(bed, requests, target, size.messages, due_ms)
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    sidecar.wait_for_pending(size.messages)
+    sidecar.stop()
+    time.sleep(max(0.0, (due_ms - _now_ms()) / 1000 + 0.5))
+    sidecar.start()
+    return _rates(bed, requests, copied, sidecar, size.messages)
+
+
+def burst(bed: Bed, size: Size) -> Figures:
+    """Half of the messages are due in one millisecond, while others go on for another target."""
+    requests, (target, other, copied) = bed.new_topics(3)
+    count = size.messages // 2
+    lead_ms = _ACCEPT_MS_MIN + round(count * _ACCEPT_MS_PER_RECORD)
+    due_ms = _now_ms() + lead_ms
+    _fill_due(bed, requests, target, count, due_ms)
+    bed.fill(requests, (request(number, other, due_ms - 500 + 2 * number + 1) for number in range(_OTHERS)))
+    sidecar = bed.sidecar(requests)
+    sidecar.start()
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(count + _OTHERS, sidecar.check)
+        late, others = journal.lateness(lambda due: due == due_ms), journal.lateness(lambda due: due != due_ms)
+    finally:
+        journal.close()
+    long_share = sidecar.long_transactions_share()
+    sidecar.stop()
+    copy = bed.raw_copy(requests, copied, count)
+    rate = count / (float(late.max()) / 1000)
+    return {
+        "records_per_s": rate,
+        "copy_per_s": copy,
+        "of_copy_share": rate / copy,
+        "drained_after_ms": float(late.max()),
+        "others_late_p99_ms": percentiles("x", others)["x_p99_ms"],
+        "others_late_most_ms": float(others.max()),
+        "long_transactions_share": long_share,
+    }
+
+
+def _rates(
+    bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
+) -> dict[str, float]:
+    journal = Journal(bed.kafka, requests, fate)
+    try:
+        journal.follow(count, sidecar.check)
+        seconds = journal.seconds()
+    finally:
+        journal.close()
+    memory_mb, long_share = sidecar.memory_mb(), sidecar.long_transactions_share()
+    sidecar.stop()
+    copy = bed.raw_copy(requests, copied, count)
+    rate = count / seconds
+    return {
+        "records_per_s": rate,
+        "copy_per_s": copy,
+        "of_copy_share": rate / copy,
+        "memory_mb": memory_mb,
+        "long_transactions_share": long_share,
+    }
+
+
+def _fill_due(bed: Bed, requests: str, target: str, count: int, due_ms: int) -> None:
+    def wanted() -> Iterator[Request]:
+        for number in range(count):
+            yield request(number, target, due_ms)
+
+    bed.say(f"sending {count:,} requests to {requests}")
+    bed.fill(requests, wanted())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+CASES: Mapping[str, Case] = {
+    "intake": intake,
+    "long": long,
+    "through": through,
+    "cancel": cancel,
+    "drain": drain,
+    "burst": burst,
+    "scale": lambda bed, size: scale(bed, size.messages),
+    "held": held,
+    "rebuild": rebuild,
+    "hand-over": lambda bed, size: hand_over(bed),
+    "steady 100/s": lambda bed, size: steady(bed, 100, size.seconds),
+    "steady 1000/s": lambda bed, size: steady(bed, 1_000, size.seconds),
+    "steady 3000/s": lambda bed, size: steady(bed, 3_000, size.seconds),
+    "steady 10000/s": lambda bed, size: steady(bed, 10_000, size.seconds),
+    "many": lambda bed, size: many(bed, 5_000, size.seconds),
+    "bad target": lambda bed, size: bad_target(bed, 1_000, size.seconds),
+}
+"""Name -> case, in the order in which they run."""

@@ -1,0 +1,130 @@
+"""What the dispatch log and the targets say of a run: the truth that the figures are taken from.
+
+Reading keeps the raw records, since decoding would take time from what is measured; the numbers are made at the end.
+Thread rule: an object belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, Record
+from postdate.sidecar.errors import TransientError
+from postdate.tools.bench.figures import Lateness
+from postdate.tools.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX
+from postdate.wire import headers as names
+from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
+from postdate.wire.topics import OwnTopics
+
+
+class Journal:
+    """Follows the dispatch log of one request topic from its beginning, committed records only."""
+
+    def __init__(self, kafka: Kafka, requests: str, fate: str = DELIVERED) -> None:
+        """`fate`: what is counted and timed."""
+        self._fate, self._mark = fate, b'"' + fate.encode() + b'"'
+        log = OwnTopics.of(requests).dispatch_log
+        self._readers = [
+            kafka.log_reader(Partition(log, index), 0, Isolation.READ_COMMITTED) for index in range(PARTITIONS)
+        ]
+        self._records: list[Record] = []
+        self.counted = 0
+
+    def follow(self, count: int, check: Callable[[], None]) -> None:
+        """Read on until `count` requests had the fate; `check` raises where that cannot come any more.
+
+        Raises TransientError where they are not after CASE_TIMEOUT_S.
+        """
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while self.counted < count:
+            taken = [record for reader in self._readers for record in reader.read(READ_RECORDS_MAX, 0.0)]
+            self._records += taken
+            self.counted += sum((record.value or b"").count(self._mark) for record in taken)
+            if not taken:
+                check()
+                if time.monotonic() > deadline:
+                    raise TransientError(f"{self.counted} of {count} were {self._fate} in {CASE_TIMEOUT_S:.0f} s")
+                time.sleep(LOOK_S)
+
+    def close(self) -> None:
+        """Drop the clients."""
+        for reader in self._readers:
+            reader.close()
+
+    def seconds(self) -> float:
+        """From the takeover of the last owner until the last of these fates, by the broker's clock."""
+        owned = [record.timestamp_ms for record in self._records if decode_record(record.value or b"").kind == OWNER]
+        sent = [record.timestamp_ms for record in self._records if self._mark in (record.value or b"")]
+        return max(max(sent) - min(owned[-PARTITIONS:]), 1) / 1000
+
+    def senders(self) -> int:
+        """How many processes have written these fates."""
+        said = [record.value for record in self._records if self._mark in (record.value or b"")]
+        return len({decode_record(value).instance for value in said})
+
+    def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
+        """Of the fates whose due time is meant: the broker's time of the transaction's record minus due."""
+        late = [
+            record.timestamp_ms - fate[1]
+            for record in self._records
+            for fate in decode_record(record.value or b"").fates
+            if fate[2] == self._fate and is_meant(fate[1])
+        ]
+        return np.array(late, dtype=np.float64)
+
+
+class Arrivals:
+    """A read_committed consumer of a target: when each message came, by this machine's clock, minus when it was due."""
+
+    def __init__(self, kafka: Kafka, target: str, partitions: int) -> None:
+        self._parts = [Partition(target, index) for index in range(partitions)]
+        self._readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for part in self._parts]
+        self._late: list[float] = []
+
+    def take(self) -> int:
+        """Note what is there now; returns how many."""
+        noted = 0
+        for reader in self._readers:
+            records = reader.read(READ_RECORDS_MAX, 0.0)
+            now_ms = time.time_ns() / 1_000_000
+            self._late += [now_ms - _due_ms(record) for record in records]
+            noted += len(records)
+        return noted
+
+    def take_all(self, admin: Admin) -> int:
+        """Read on to the ends of the target as they are now; returns how many came, ever.
+
+        Raises TransientError where they are not reached in CASE_TIMEOUT_S.
+        """
+        ends = admin.end_offsets(self._parts, Isolation.READ_COMMITTED)
+        deadline = time.monotonic() + CASE_TIMEOUT_S
+        while any(reader.position() < ends[part] for part, reader in zip(self._parts, self._readers, strict=True)):
+            if not self.take():
+                if time.monotonic() > deadline:
+                    raise TransientError(f"the ends of the target were not reached in {CASE_TIMEOUT_S:.0f} s")
+                time.sleep(LOOK_S)
+        return self.count
+
+    @property
+    def count(self) -> int:
+        """How many came."""
+        return len(self._late)
+
+    def lateness(self, first: int) -> Lateness:
+        """Of the messages from the `first` that came on."""
+        return np.array(self._late[first:], dtype=np.float64)
+
+    def close(self) -> None:
+        """Drop the clients."""
+        for reader in self._readers:
+            reader.close()
+
+
+def _due_ms(record: Record) -> int:
+    for name, value in record.headers or []:
+        if name == names.DUE:
+            return int(value or b"0")
+    raise TransientError(f"a record of the target has no {names.DUE}: did somebody else produce it?")

@@ -1,0 +1,53 @@
+"""The outcome for a person and for a program; the picture is in `chart`. Thread rule: none."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from postdate.tools.bench.figures import Figure
+
+
+def tell(console: Console, figures: Sequence[Figure]) -> None:
+    """Print one row a figure: median, spread, target, and whether it is met."""
+    table = Table("case", "figure", "median", "least to most", "target", "")
+    case = ""
+    for figure in figures:
+        if case and figure.case != case:
+            table.add_section()
+        verdict = {None: "", True: "met", False: "[bold red]missed[/]"}[figure.is_met]
+        spread = f"{_number(min(figure.values))} to {_number(max(figure.values))}" if len(figure.values) > 1 else ""
+        target = str(figure.target or "")
+        name = figure.case if figure.case != case else ""
+        table.add_row(name, figure.name, _number(figure.median), spread, target, verdict)
+        case = figure.case
+    console.print(table)
+
+
+def as_json(figures: Sequence[Figure], settings: Mapping[str, Any]) -> str:
+    """One object: machine, settings, and each case with its figures."""
+    cases: dict[str, dict[str, Any]] = {}
+    for figure in figures:
+        said: dict[str, Any] = {
+            "median": figure.median,
+            "least": min(figure.values),
+            "most": max(figure.values),
+            "values": list(figure.values),
+        }
+        if figure.target is not None:
+            said |= {"target": str(figure.target), "met": figure.is_met}
+        cases.setdefault(figure.case, {})[figure.name] = said
+    machine = {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
+    return json.dumps({"machine": machine, "settings": dict(settings), "cases": cases}, indent=2)
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"

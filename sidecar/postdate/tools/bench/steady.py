@@ -1,0 +1,186 @@
+"""The steady cases: so many requests a second with delays from one to five seconds, and how late each message comes.
+
+Two threads: the caller's reads the target, another one sends. The load is made in the same process as the reading, so
+that both times are of one clock.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import PlainProducer
+from postdate.sidecar.errors import PostdateError, TransientError
+from postdate.tools.bench.bed import Bed, Sidecar, request, value_of
+from postdate.tools.bench.figures import Figures, Lateness, percentiles
+from postdate.tools.bench.journal import Arrivals, Journal
+from postdate.tools.bench.limits import (
+    CASE_TIMEOUT_S,
+    IDLE_S,
+    MANY_PARTITIONS,
+    PARTITIONS,
+    TARGET_PARTITIONS,
+    WARM_UP_S,
+)
+
+_DELAY_MS = (1_000, 5_000)
+#: s. Requests are sent in groups of this time: the client library gathers for longer.
+_STEP_S = 0.005
+#: s. Between two looks of the reader; part of what it measures.
+_READ_PAUSE_S = 0.001
+_SEED = 20
+
+
+def steady(bed: Bed, rate: int, seconds: float) -> Figures:
+    """Lateness at the commit (by the dispatch log) and at a read_committed consumer, both minus due."""
+    requests, (target,) = bed.new_topics()
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
+    sender = _Sender(bed, requests, [target], rate, count, PARTITIONS)
+    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s")
+    cpu_s, began = sidecar.cpu_s(), time.monotonic()
+    sender.start()
+    try:
+        _read(arrivals, count, sidecar, sender)
+        used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
+        arrived = arrivals.lateness(warm_up)
+    finally:
+        sender.end()
+        arrivals.close()
+    journal = Journal(bed.kafka, requests)
+    try:
+        journal.follow(count, sidecar.check)
+        committed = journal.lateness()
+    finally:
+        journal.close()
+    sidecar.stop()
+    return {
+        **percentiles("arrival", arrived),
+        **percentiles("commit", committed),
+        "early": float((committed < 0).sum()),
+        "core_share": used,
+    }
+
+
+def _read(arrivals: Arrivals, count: int, sidecar: Sidecar, sender: _Sender) -> None:
+    deadline = time.monotonic() + CASE_TIMEOUT_S
+    while arrivals.count < count:
+        if not arrivals.take():
+            time.sleep(_READ_PAUSE_S)
+            sidecar.check()
+            sender.check()
+            if time.monotonic() > deadline:
+                raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")
+
+
+def many(bed: Bed, rate: int, seconds: float) -> Figures:
+    """The same with 64 shards in the one process, and what these cost while nothing is due."""
+    requests, (target,) = bed.new_topics(partitions=MANY_PARTITIONS)
+    sidecar = bed.sidecar(requests, MANY_PARTITIONS)
+    started_s = sidecar.start_and_wait()
+    time.sleep(WARM_UP_S)
+    cpu_s, began = sidecar.cpu_s(), time.monotonic()
+    time.sleep(IDLE_S)
+    idle = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
+    count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
+    sender = _Sender(bed, requests, [target], rate, count, MANY_PARTITIONS)
+    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s to {MANY_PARTITIONS} partitions")
+    sender.start()
+    try:
+        _read(arrivals, count, sidecar, sender)
+        arrived = arrivals.lateness(warm_up)
+    finally:
+        sender.end()
+        arrivals.close()
+    sidecar.stop()
+    return {"start_s": started_s, "idle_core_share": idle, **percentiles("arrival", arrived)}
+
+
+def bad_target(bed: Bed, rate: int, seconds: float) -> Figures:
+    """Ten targets, once all well and once with one of them missing: how late the other nine are."""
+    well, ill = (_others_late(bed, rate, seconds, missing) for missing in (False, True))
+    named = percentiles("undisturbed", well) | percentiles("disturbed", ill)
+    return named | {"disturbed_of_undisturbed_p99_share": named["disturbed_p99_ms"] / named["undisturbed_p99_ms"]}
+
+
+def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness:
+    """Lateness at the commit of the messages for nine targets; a tenth exists or not, and is not counted."""
+    requests, targets = bed.new_topics(10, target_partitions=1)
+    ninth = f"{targets[-1]}-missing" if missing else targets[-1]
+    sidecar = bed.sidecar(requests)
+    sidecar.start_and_wait()
+    count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
+    sender = _Sender(bed, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
+    bed.say(f"sending {rate:,} requests a second, the tenth target {'is missing' if missing else 'is well'}")
+    journal = Journal(bed.kafka, requests)
+    began_ms = time.time_ns() // 1_000_000
+    sender.start()
+    try:
+
+        def check() -> None:
+            sidecar.check()
+            sender.check()
+
+        journal.follow(count - count // 10 if missing else count, check)
+        late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + _DELAY_MS[1])
+    finally:
+        sender.end()
+        journal.close()
+    sidecar.stop()
+    return late
+
+
+class _Sender:
+    """A thread that sends `count` requests, `rate` a second, in turn for each target."""
+
+    def __init__(self, bed: Bed, requests: str, targets: list[str], rate: int, count: int, partitions: int) -> None:
+        self._producer: PlainProducer = bed.kafka.plain_producer()
+        self._requests, self._targets, self._rate, self._count = requests, targets, rate, count
+        self._partitions = partitions
+        self._ending = threading.Event()
+        self._fault: KafkaFault | TransientError | None = None
+        self._thread = threading.Thread(target=self._send, name="load", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def check(self) -> None:
+        """Raises KafkaFault or TransientError where sending failed: what was to be sent never comes."""
+        if self._fault is not None:
+            raise self._fault
+
+    def end(self) -> None:
+        """Stop sending, if it goes on still, and drop the client."""
+        self._ending.set()
+        self._thread.join()
+        self._producer.destroy()
+
+    def _delivered(self, fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
+        if fault is not None and self._fault is None:
+            self._fault = TransientError(f"{self._rate:,} requests a second are too many here, one was lost: {fault}")
+
+    def _send(self) -> None:
+        chance = random.Random(_SEED)  # noqa: S311  # not a secret: the same load every time
+        began, sent = time.monotonic(), 0
+        try:
+            while sent < self._count and not self._ending.is_set():
+                wanted = min(self._count, int((time.monotonic() - began) * self._rate) + 1)
+                now_ms = time.time_ns() // 1_000_000
+                for number in range(sent, wanted):
+                    target = self._targets[number % len(self._targets)]
+                    key, headers = request(number, target, now_ms + chance.randint(*_DELAY_MS))
+                    self._producer.produce(
+                        self._requests, value_of(number), key, headers, number % self._partitions, self._delivered
+                    )
+                sent = wanted
+                self._producer.flush(0)
+                self._ending.wait(_STEP_S)
+            self._producer.flush(CASE_TIMEOUT_S)
+        except KafkaFault as fault:
+            self._fault = fault

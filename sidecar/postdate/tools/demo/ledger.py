@@ -1,0 +1,131 @@
+"""The demo's own account: what was asked for, what arrived when, and whether anything is lost, repeated or early.
+
+It trusts nobody: the due time is computed from the request and the timestamp that the broker gave it, the arrival is
+this machine's clock at a read_committed reader. Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from postdate.tools.demo.plan import Message
+
+#: How many of the newest arrivals the live percentiles look at.
+RECENT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """One record at a read_committed reader; `at_ms` is when it was handed to us."""
+
+    target: str
+    key: bytes | None
+    value: bytes | None
+    origin: str
+    due_ms: int
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What is wrong with the deliveries; each list holds sentences or numbers of messages. Empty lists: all is well."""
+
+    lost: list[int]
+    repeated: list[int]
+    early: list[int]
+    altered: list[str]
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.repeated or self.early or self.altered)
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message whose request the broker has acknowledged."""
+
+    message: Message
+    origin: str
+    due_ms: int
+    arrivals: list[Arrival] = field(default_factory=list)
+
+
+class Ledger:
+    """What was sent, by origin, and what arrived; an arrival may come before the acknowledgement of its request."""
+
+    def __init__(self) -> None:
+        self._sent: dict[str, Sent] = {}
+        self._arrivals: dict[str, list[Arrival]] = {}
+        self._recent: list[int] = []
+        self.arrived = 0
+        self.last_due_ms = 0
+
+    @property
+    def sent(self) -> int:
+        """How many requests the broker has acknowledged."""
+        return len(self._sent)
+
+    @property
+    def distinct(self) -> int:
+        """How many different requests something arrived for."""
+        return len(self._arrivals)
+
+    def note_sent(self, message: Message, origin: str, due_ms: int) -> None:
+        """The broker has the request of `message`."""
+        self._sent[origin] = Sent(message, origin, due_ms, self._arrivals.get(origin, []))
+        self.last_due_ms = max(self.last_due_ms, due_ms)
+
+    def note_arrival(self, arrival: Arrival) -> None:
+        """A record was read from its target."""
+        arrivals = self._arrivals.setdefault(arrival.origin, [])
+        arrivals.append(arrival)
+        if arrival.origin in self._sent:
+            self._sent[arrival.origin].arrivals = arrivals
+        self.arrived += 1
+        self._recent.append(arrival.at_ms - arrival.due_ms)
+        if len(self._recent) > 2 * RECENT_MAX:
+            del self._recent[:RECENT_MAX]
+
+    def overdue(self, now_ms: int) -> int:
+        """How many requests are due at `now_ms` and have not arrived. O(requests)."""
+        return sum(1 for sent in self._sent.values() if sent.due_ms <= now_ms and not sent.arrivals)
+
+    def recent_lateness_ms(self) -> list[int]:
+        """Lateness of the newest arrivals, ascending."""
+        return sorted(self._recent[-RECENT_MAX:])
+
+    def lateness_ms(self) -> list[int]:
+        """Lateness of all arrivals, ascending, by the due time that was asked for."""
+        return sorted(sent.arrivals[0].at_ms - sent.due_ms for sent in self._sent.values() if sent.arrivals)
+
+    def account(self) -> Account:
+        """The verdict on what has arrived so far; requires that nothing more is on the way."""
+        account = Account([], [], [], [])
+        for sent in self._sent.values():
+            number = sent.message.number
+            if not sent.arrivals:
+                account.lost.append(number)
+            if len(sent.arrivals) > 1:
+                account.repeated.append(number)
+            if any(arrival.at_ms < sent.due_ms for arrival in sent.arrivals):
+                account.early.append(number)
+            account.altered.extend(wrong for arrival in sent.arrivals if (wrong := _difference(sent, arrival)))
+        strangers = self._arrivals.keys() - self._sent.keys()
+        account.altered.extend(f"{origin} arrived, but no such request was sent" for origin in sorted(strangers))
+        return account
+
+
+def percentile(ascending: Sequence[int], share: float) -> int:
+    """The nearest-rank percentile of values in ascending order; 0 of none. O(1)."""
+    return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0
+
+
+def _difference(sent: Sent, arrival: Arrival) -> str:
+    """How the record differs from what was asked for; empty where it does not."""
+    message = sent.message
+    if (arrival.target, arrival.key, arrival.value) != (message.target, message.key, message.value):
+        return f"message {message.number} arrived changed"
+    if arrival.due_ms != sent.due_ms:
+        return f"message {message.number} was held until {arrival.due_ms} instead of {sent.due_ms}"
+    return ""

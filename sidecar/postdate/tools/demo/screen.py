@@ -1,0 +1,83 @@
+"""What a person sees: a table that lives on a terminal with the events above it, plain lines elsewhere.
+
+Everything goes to stdout. Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+
+from postdate.tools.demo.ledger import Ledger, percentile
+from postdate.tools.demo.traffic import now_ms
+
+#: s. A terminal is redrawn this often; elsewhere a line a second is enough.
+_REDRAW_S = 0.2
+_LINE_S = 1.0
+
+
+class Screen:
+    """Shows a ledger as it fills. Within `with` on a terminal, the table stays at the bottom."""
+
+    def __init__(self, console: Console, messages: int) -> None:
+        self._console = console
+        self._messages = messages
+        self._live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+        self._began = time.monotonic()
+        self._shown = 0.0
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def event(self, text: str, style: str = "bold") -> None:
+        """Tell of something that happened; it stays."""
+        self._console.print(f"{self._elapsed_s():5.1f} s  {text}", style=style, markup=False, soft_wrap=True)
+
+    def show(self, ledger: Ledger, sidecars: str) -> None:
+        """Show the present state, at most as often as is of use."""
+        now = time.monotonic()
+        if now - self._shown < (_LINE_S if self._live is None else _REDRAW_S):
+            return
+        self._shown = now
+        if self._live is None:
+            self.event(self._line(ledger), style="dim")
+        else:
+            self._live.update(self._table(ledger, sidecars), refresh=True)
+
+    def _line(self, ledger: Ledger) -> str:
+        recent = ledger.recent_lateness_ms()
+        return (
+            f"sent {ledger.sent}, delivered {ledger.distinct} of {self._messages}, due and on the way"
+            f" {ledger.overdue(now_ms())}; lateness p50 {percentile(recent, 0.5)} ms, p99 {percentile(recent, 0.99)} ms"
+        )
+
+    def _table(self, ledger: Ledger, sidecars: str) -> Group:
+        recent = ledger.recent_lateness_ms()
+        table = Table.grid(padding=(0, 2))
+        table.add_row("time", f"{self._elapsed_s():.1f} s")
+        table.add_row("sidecars", sidecars)
+        table.add_row("sent", f"{ledger.sent:,}")
+        table.add_row("delivered", f"{ledger.distinct:,} of {self._messages:,}")
+        table.add_row("due, on the way", f"{ledger.overdue(now_ms()):,}")
+        shares = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+        lateness = "   ".join(f"{name} {percentile(recent, share):,} ms" for name, share in shares)
+        table.add_row("lateness now", lateness if recent else "")
+        return Group(ProgressBar(total=self._messages, completed=ledger.distinct, width=60), table)
+
+    def _elapsed_s(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,179 @@
+"""The order of events: topics, two sidecars, messages, a kill in mid-dispatch, a newcomer, the verdicts.
+
+Everything that is started is registered with the caller's ExitStack before it starts, so that it ends whatever happens.
+Thread rule: main thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+
+from postdate.kafka.seam import Kafka, NewTopic, Partition
+from postdate.sidecar.children import Child
+from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.errors import PostdateError
+from postdate.tools.demo.ledger import Ledger
+from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
+from postdate.tools.demo.screen import Screen
+from postdate.tools.demo.traffic import Readers, Sender, now_ms
+from postdate.tools.demo.verdict import audit_agrees, read_audit, tell_account, tell_audit
+
+#: s. A sidecar starts and takes its shards over in about 3 s; a slow machine gets longer.
+_START_TIMEOUT_S = 180.0
+#: s. How long after the last due time everything must have arrived, the takeover from the killed one included.
+_CATCH_UP_S = 180.0
+#: ms. How long the readers go on after the last arrival: a repeat would come when somebody takes over.
+_LISTEN_ON_MS = 1_500
+#: ms. How long after the burst is due the kill comes: its messages are in open transactions then.
+_KILL_AFTER_MS = 12
+#: s. How long one look at the arrivals lasts, which is how exactly the kill is timed.
+_LOOK_S = 0.005
+#: The shortest session that a broker accepts by default: the dead one is missed after 6 s instead of 15.
+_SETTINGS = '[kafka.consumer]\n"session.timeout.ms" = "6000"\n"heartbeat.interval.ms" = "500"\n'
+
+
+@dataclass
+class Show:
+    """One performance on a running broker. `directory` holds the timer indexes and everybody's words."""
+
+    console: Console
+    kafka: Kafka
+    bootstrap: str
+    directory: Path
+    stack: ExitStack
+    messages: int
+    seconds: float
+    ledger: Ledger = field(default_factory=Ledger)
+    sidecars: list[Child] = field(default_factory=list)
+
+    def perform(self) -> bool:
+        """True where nothing was lost, repeated, early or altered, by our own count and by the audit.
+
+        Raises PostdateError where the show could not go on.
+        """
+        with Screen(self.console, self.messages) as screen:
+            self._create_topics(screen)
+            for _ in range(2):
+                self._start_sidecar(screen)
+            self._wait(screen, self._all_serve, _START_TIMEOUT_S, "the two sidecars do not serve all shards")
+            screen.event(f"ready: {' and '.join(f'{one.name} has {one.shards()}' for one in self.sidecars)} shards")
+            self._send_and_watch(screen)
+        account = self.ledger.account()
+        tell_account(self.console, self.ledger, account)
+        agrees = self._audit()
+        return account.is_clean and agrees
+
+    def _create_topics(self, screen: Screen) -> None:
+        arguments = ["topics", "create", "-b", self.bootstrap, "--requests", REQUESTS]
+        arguments += ["--partitions", str(PARTITIONS), "--replication-factor", "1"]
+        creation = Child("topics", self.directory, arguments)
+        self.stack.callback(creation.stop)
+        creation.start()
+        with admin_of(self.kafka) as admin:
+            admin.create_topics([NewTopic(name, TARGET_PARTITIONS, 1, {}) for name in TARGETS])
+        if creation.exit_code(_START_TIMEOUT_S) != 0:
+            raise PostdateError(f"postdate topics create failed:\n{creation.last_words()}")
+        screen.event(f"topics created: {REQUESTS} with {PARTITIONS} partitions, and {', '.join(TARGETS)}")
+
+    def _start_sidecar(self, screen: Screen) -> None:
+        settings = self.directory / "postdate.toml"
+        settings.write_text(_SETTINGS)
+        name = f"sidecar-{len(self.sidecars) + 1}"
+        arguments = ["run", "-b", self.bootstrap, "--config", str(settings), "--requests", REQUESTS]
+        arguments += ["--data", str(self.directory / "data"), "--instance", name, "--http-port", "0"]
+        sidecar = Child(name, self.directory, arguments)
+        self.stack.callback(sidecar.stop)
+        sidecar.start()
+        self.sidecars.append(sidecar)
+        screen.event(f"{name} started as process {sidecar.pid}")
+
+    def _all_serve(self) -> bool:
+        shards = [sidecar.shards() for sidecar in self.sidecars]
+        return all(shards) and sum(shards) == PARTITIONS
+
+    def _send_and_watch(self, screen: Screen) -> None:
+        """Send, kill one sidecar while the burst is dispatched, start another, and wait for the rest."""
+        parts = [Partition(target, index) for target in TARGETS for index in range(TARGET_PARTITIONS)]
+        readers = Readers(self.kafka, parts)
+        self.stack.callback(readers.close)
+        begin_ms = now_ms()
+        burst_ms = begin_ms + round(self.seconds * 1000 * BURST_SHARE)
+        sender = Sender(self.kafka, plan(self.messages, self.seconds), self.ledger, begin_ms, burst_ms)
+        self.stack.callback(sender.close)
+
+        def at_burst() -> bool:
+            if not sender.is_done:
+                sender.send_until(now_ms())
+            readers.take(self.ledger, _LOOK_S)
+            return now_ms() >= burst_ms + _KILL_AFTER_MS and sender.is_done
+
+        def all_arrived() -> bool:
+            readers.take(self.ledger, _LOOK_S)
+            return self.ledger.distinct >= self.messages
+
+        screen.event(f"sending {self.messages:,} messages, due within {self.seconds:g} s")
+        self._wait(screen, at_burst, self.seconds + _CATCH_UP_S, "the requests were not sent in time")
+        self._kill_one(screen)
+        self._start_sidecar(screen)
+        patience_s = (self.ledger.last_due_ms - now_ms()) / 1000 + _CATCH_UP_S
+        try:
+            self._wait(screen, all_arrived, patience_s, "")
+            screen.event(f"all {self.messages:,} delivered", "bold green")
+        except _TooLate:
+            screen.event(f"only {self.ledger.distinct:,} of {self.messages:,} delivered in time", "bold red")
+        until_ms = now_ms() + _LISTEN_ON_MS
+        while now_ms() < until_ms:
+            readers.take(self.ledger, _LOOK_S)
+
+    def _kill_one(self, screen: Screen) -> None:
+        victim = self.sidecars[0]
+        shards = victim.shards()
+        victim.kill()
+        overdue = self.ledger.overdue(now_ms())
+        what = f"killed {victim.name} (SIGKILL, process {victim.pid}) with {shards} shards in mid-dispatch"
+        screen.event(f"{what}: {overdue:,} messages were due and on the way", "bold red")
+
+    def _wait(self, screen: Screen, condition: Callable[[], bool], timeout_s: float, otherwise: str) -> None:
+        """Show the ledger until the condition holds. Raises _TooLate, and PostdateError where a sidecar ended."""
+        deadline_ms = now_ms() + timeout_s * 1000
+        while not condition():
+            self._check_sidecars()
+            screen.show(self.ledger, self._sidecars_line())
+            if now_ms() > deadline_ms:
+                raise _TooLate(otherwise)
+            time.sleep(_LOOK_S)
+
+    def _check_sidecars(self) -> None:
+        for sidecar in self.sidecars:
+            if not sidecar.is_running() and not sidecar.was_killed:
+                raise PostdateError(f"{sidecar.name} ended by itself; its last words:\n{sidecar.last_words()}")
+
+    def _sidecars_line(self) -> str:
+        states = (f"{one.shards()} shards" if one.is_running() else "killed" for one in self.sidecars)
+        return "   ".join(f"{one.name}: {state}" for one, state in zip(self.sidecars, states, strict=True))
+
+    def _audit(self) -> bool:
+        """Whether Spark agrees. The audit's progress goes to stderr while it works."""
+        self.console.print("audit: Spark reads the topics and compares every request with what became of it")
+        arguments = ["audit", "-b", self.bootstrap, "--requests", REQUESTS, "--output", "json", "--slack", "1s"]
+        arguments += ["--spark-conf", f"spark.local.dir={self.directory}"]
+        audit = Child("audit", self.directory, arguments, show_stderr=True)
+        self.stack.callback(audit.kill_group)  # with its JVM; it only reads
+        audit.start()
+        exit_code = audit.exit_code()
+        outcome = read_audit(audit.stdout_file.read_text())
+        if outcome:
+            tell_audit(self.console, outcome)
+        else:
+            self.console.print(f"the audit could not judge (exit code {exit_code})", style="bold red")
+        return audit_agrees(outcome, exit_code, self.ledger.sent)
+
+
+class _TooLate(PostdateError):
+    """What was waited for did not come in time."""

@@ -1,0 +1,130 @@
+"""The demo's clients: a plain producer of requests, and read_committed readers of the targets.
+
+Neither knows anything of Postdate but the header names. Thread rule: a `Sender` belongs to one thread; each reader has
+a thread of its own and only puts into the queue of its `Readers`.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Sequence
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+from postdate.sidecar.errors import TransientError
+from postdate.tools.demo.ledger import Arrival, Ledger
+from postdate.tools.demo.plan import PARTITIONS, REQUESTS, Message
+from postdate.wire import headers as names
+from postdate.wire.murmur2 import partition_for
+
+#: s. How long a reader waits for a record before it looks whether it is to end.
+_READ_TIMEOUT_S = 0.2
+_READ_RECORDS_MAX = 500
+#: s. The broker is on this machine; what is not acknowledged by then never will be.
+_ACKNOWLEDGE_TIMEOUT_S = 30.0
+
+
+def now_ms() -> int:
+    """Epoch milliseconds, rounded down: an arrival is never dated later than it was."""
+    return time.time_ns() // 1_000_000
+
+
+class Sender:
+    """Sends the planned requests at their moments."""
+
+    def __init__(self, kafka: Kafka, planned: Sequence[Message], ledger: Ledger, begin_ms: int, burst_ms: int) -> None:
+        self._producer = kafka.plain_producer()
+        self._planned = planned
+        self._ledger = ledger
+        self._begin_ms = begin_ms
+        self._burst_ms = burst_ms
+        self._next = 0
+        self._fault: KafkaFault | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every request was sent and acknowledged."""
+        return self._next == len(self._planned) == self._ledger.sent
+
+    def send_until(self, at_ms: int) -> None:
+        """Send what is to be sent by `at_ms`, and take the acknowledgements that are there. Raises KafkaFault."""
+        while self._next < len(self._planned) and self._planned[self._next].send_after_ms + self._begin_ms <= at_ms:
+            self._send(self._planned[self._next])
+            self._next += 1
+        all_sent = self._next == len(self._planned) and not self.is_done
+        left = self._producer.flush(_ACKNOWLEDGE_TIMEOUT_S if all_sent else 0)
+        if self._fault is not None:
+            raise self._fault
+        if all_sent and left:
+            raise TransientError(f"the broker did not acknowledge {left} requests")
+
+    def close(self) -> None:
+        """Drop the client."""
+        self._producer.destroy()
+
+    def _send(self, message: Message) -> None:
+        partition = partition_for(message.key, PARTITIONS)
+
+        def acknowledged(fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+            if fault is not None:
+                self._fault = fault
+                return
+            due_ms = message.due_ms(timestamp_ms, self._burst_ms)
+            self._ledger.note_sent(message, f"{REQUESTS}/{partition}/{offset}", due_ms)
+
+        headers = message.headers(self._burst_ms)
+        self._producer.produce(REQUESTS, message.value, message.key, headers, partition, acknowledged)
+
+
+class Readers:
+    """Reads all partitions of the targets from their beginning, committed records only."""
+
+    def __init__(self, kafka: Kafka, parts: Sequence[Partition]) -> None:
+        self._arrivals: queue.SimpleQueue[Arrival | KafkaFault] = queue.SimpleQueue()
+        self._ending = threading.Event()
+        self._threads = []
+        for part in parts:
+            reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
+            name = f"read {part.topic}/{part.index}"
+            self._threads.append(threading.Thread(target=self._read, args=(part.topic, reader), name=name, daemon=True))
+        for thread in self._threads:
+            thread.start()
+
+    def take(self, ledger: Ledger, timeout_s: float) -> None:
+        """Note what has arrived; waits up to `timeout_s` for the first. Raises KafkaFault where a reader gave up."""
+        try:
+            item = self._arrivals.get(timeout=timeout_s)
+            while True:
+                if isinstance(item, KafkaFault):
+                    raise item
+                ledger.note_arrival(item)
+                item = self._arrivals.get_nowait()
+        except queue.Empty:
+            return
+
+    def close(self) -> None:
+        """End the threads."""
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _read(self, target: str, reader: LogReader) -> None:
+        try:
+            while not self._ending.is_set():
+                records = reader.read(_READ_RECORDS_MAX, _READ_TIMEOUT_S)
+                at_ms = now_ms()
+                for record in records:
+                    self._arrivals.put(_arrival(target, record, at_ms))
+        except KafkaFault as fault:
+            self._arrivals.put(fault)
+        finally:
+            reader.close()
+
+
+def _arrival(target: str, record: Record, at_ms: int) -> Arrival:
+    headers = dict(record.headers or [])
+    origin = (headers.get(names.ORIGIN) or b"?").decode(errors="replace")
+    due_ms = int(headers.get(names.DUE) or -1)
+    return Arrival(target, record.key, record.value, origin, due_ms, at_ms)

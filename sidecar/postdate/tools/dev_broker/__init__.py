@@ -1,0 +1,9 @@
+"""A real single-node Kafka on this machine, for development, tests and the demo; no Docker needed.
+
+`jars` fetches Apache Kafka's own jars once, `java` finds a Java, `local` runs the broker as a child process, `docker`
+runs the image instead, `readiness` tells when a transaction succeeds.
+"""
+
+from postdate.tools.dev_broker.local import LocalBroker
+
+__all__ = ["LocalBroker"]

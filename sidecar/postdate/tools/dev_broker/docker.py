@@ -1,0 +1,221 @@
+"""The same single node as a container of the image apache/kafka, by the docker command line: no Java, no PySpark.
+
+The container is named after its port and removed when it stops; its data goes with it. The engine must be on this
+machine, since clients come to 127.0.0.1. For one caller at a time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.jars import KAFKA_VERSION, Progress, quiet
+from postdate.tools.dev_broker.local import (
+    HEAP_MB,
+    LOG_LINES_SHOWN,
+    START_TIMEOUT_S,
+    STOP_TIMEOUT_S,
+    die_with_us,
+    free_port,
+    jvm_options,
+    new_cluster_id,
+    require_free,
+)
+from postdate.tools.dev_broker.properties import container_environment, node_settings
+from postdate.tools.dev_broker.readiness import wait_until_ready
+from postdate.tools.dev_broker.uninterrupted import uninterrupted
+
+#: The image that is started unless another is asked for, here or by POSTDATE_KAFKA_IMAGE.
+IMAGE = f"apache/kafka:{KAFKA_VERSION}"
+#: What scripts/container-image makes from Kafka's jars where that image cannot be fetched; configured the same way.
+LOCAL_IMAGE = f"postdate-kafka:{KAFKA_VERSION}"
+#: Inside of the container; nobody outside sees it. Two, since the broker's port may be one of them.
+_CONTROLLER_PORTS = (9093, 9094)
+_POLL_S = 0.1
+#: What `docker pull` says of a layer: its id and its state.
+_LAYER = re.compile(r"([0-9a-f]{12}): (.+)")
+_LAYER_IS_THERE = ("Pull complete", "Already exists")
+
+
+class DockerBroker:
+    """One broker in a container, reachable at 127.0.0.1:port (0: a free one). The surface of LocalBroker, as far as a
+    container has it."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, port: int, image: str | None = None, *, progress: Progress = quiet) -> None:
+        self.port = port or free_port()
+        self.image = image or os.environ.get("POSTDATE_KAFKA_IMAGE") or IMAGE
+        self.name = f"postdate-dev-{self.port}"
+        self._progress = progress
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_file: Path | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to."""
+        return f"{self.host}:{self.port}"
+
+    def is_running(self) -> bool:
+        """Whether the container started here still runs."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Returns when a transaction has succeeded; fetches the image first where it is missing.
+
+        Raises DevBrokerFailed, and leaves no container behind, where docker, its engine, the image or the port is not
+        to be had.
+        """
+        if self.is_running():
+            return
+        docker = find_docker()
+        require_free(self.host, self.port)
+        if not has_image(docker, self.image):
+            self._pull(docker)
+        # One that was left behind under this name cannot be running, for its port is free.
+        _succeeds([docker, "rm", self.name])
+        self._progress("starting the container", 0, 0)
+        try:
+            with uninterrupted():
+                self._spawn(docker)
+            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Kills and removes the container: nobody can read its data again. Nothing happens where none runs.
+
+        Waits for `timeout_s` at most for the docker command to notice, or to come as far as making the container.
+        """
+        if self._process is None:
+            return
+        docker = shutil.which("docker") or "docker"
+        deadline = time.monotonic() + timeout_s
+        # Asked again until the command has ended: it may be about to make the container, or to start it.
+        while self._process.poll() is None and time.monotonic() < deadline:
+            _succeeds([docker, "rm", "--force", self.name])
+            time.sleep(_POLL_S)
+        self._process.kill()
+        self._process.wait()
+        self._process = None
+        if self._log_file is not None:
+            self._log_file.unlink(missing_ok=True)
+
+    def last_words(self) -> str:
+        """The end of what the container said, for an error message; nothing after it was stopped from here."""
+        if self._log_file is None or not self._log_file.exists():
+            return ""
+        return "\n".join(self._log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _pull(self, docker: str) -> None:
+        what = f"fetching the image {self.image}"
+        self._progress(what, 0, 0)
+        layers: dict[str, str] = {}
+        last_lines: deque[str] = deque(maxlen=LOG_LINES_SHOWN)
+        command = [docker, "pull", self.image]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as pull:  # noqa: S603
+            try:
+                for line in pull.stdout or ():
+                    last_lines.append(line.rstrip())
+                    self._progress(what, *layers_done(layers, line))
+            except BaseException:
+                pull.terminate()
+                raise
+        if pull.returncode != 0:
+            raise DevBrokerFailed(
+                f"The image {self.image} could not be fetched. Name one that this machine has or can reach (--image, "
+                "POSTDATE_KAFKA_IMAGE), or run without --docker (needs Java 17). Docker's last words:\n"
+                + "\n".join(last_lines)
+            )
+
+    def _spawn(self, docker: str) -> None:
+        descriptor, path = tempfile.mkstemp(prefix=f"{self.name}-", suffix=".log")
+        self._log_file = Path(path)
+        with open(descriptor, "wb") as log:
+            self._process = subprocess.Popen(  # noqa: S603
+                die_with_us(run_command(docker, self.name, self.image, self.host, self.port)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the container
+            )
+
+    def _check_alive(self) -> None:
+        if not self.is_running():
+            raise DevBrokerFailed(
+                f"The container {self.name} of {self.image} ended while starting:\n{self.last_words()}"
+            )
+
+
+def find_docker() -> str:
+    """The path of the docker command; raises DevBrokerFailed where it is missing or its engine does not answer."""
+    docker = shutil.which("docker")
+    if docker is None:
+        raise DevBrokerFailed("There is no docker on PATH. Install Docker, or run without --docker (needs Java 17).")
+    if not _succeeds([docker, "version"]):
+        raise DevBrokerFailed("The Docker engine does not answer. Start it, or run without --docker (needs Java 17).")
+    return docker
+
+
+def has_image(docker: str, image: str) -> bool:
+    """Whether the engine has this image already; one call of the docker command."""
+    return _succeeds([docker, "image", "inspect", image])
+
+
+def layers_done(layers: dict[str, str], line: str) -> tuple[int, int]:
+    """How many layers of an image are there, and how many it has, after one more line of `docker pull`.
+
+    `layers` (id to state) is kept up to date. Lines that speak of no layer change nothing.
+    """
+    said = _LAYER.match(line)
+    if said is not None:
+        layers[said[1]] = said[2].strip()
+    return sum(state.startswith(_LAYER_IS_THERE) for state in layers.values()), len(layers)
+
+
+def node_environment(host: str, port: int) -> dict[str, str]:
+    """The environment that makes a container of the image a node of its own, which clients reach at host:port.
+
+    The port is the same inside and outside, so what the broker advertises is true in both places. Every container is a
+    new cluster, by a random id: the image's own is the same for all.
+    """
+    controller_port = next(each for each in _CONTROLLER_PORTS if each != port)
+    settings = node_settings(host, port, controller_port)
+    # The image formats its storage for a fixed quorum, not for one that is found by bootstrap servers.
+    del settings["controller.quorum.bootstrap.servers"]
+    settings["controller.quorum.voters"] = f"1@localhost:{controller_port}"
+    settings["listeners"] = f"PLAINTEXT://0.0.0.0:{port},CONTROLLER://localhost:{controller_port}"
+    heap = f"-Xmx{HEAP_MB}m -Xms{HEAP_MB // 2}m"
+    jvm = {"KAFKA_HEAP_OPTS": heap, "KAFKA_JVM_PERFORMANCE_OPTS": jvm_options()}
+    return {**container_environment(settings), "CLUSTER_ID": new_cluster_id(), **jvm}
+
+
+def run_command(docker: str, name: str, image: str, host: str, port: int) -> list[str]:
+    """The command that runs the node in the foreground and removes the container when it ends."""
+    command = [docker, "run", "--rm", "--name", name, "--publish", f"{host}:{port}:{port}"]
+    for variable, value in node_environment(host, port).items():
+        command += ["--env", f"{variable}={value}"]
+    return [*command, image]
+
+
+def _succeeds(command: list[str]) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603

@@ -1,0 +1,308 @@
+"""A single-node Apache Kafka as a child process: started, stopped, killed, paused and restarted by its process id.
+
+Everything lives below one directory: `kafka/` the logs of the topics, `server.properties`, `broker.log` what the JVM
+says, `broker.pid` its process id while it runs. The same directory started again is the same cluster with the same
+data. Not bound to a thread, but for one caller at a time.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from uuid import uuid4
+
+from postdate.kafka.errors import DevBrokerFailed
+from postdate.tools.dev_broker.jars import Progress, kafka_libs, quiet
+from postdate.tools.dev_broker.java import find_java
+from postdate.tools.dev_broker.properties import node_settings, write_properties
+from postdate.tools.dev_broker.readiness import wait_until_ready
+from postdate.tools.dev_broker.uninterrupted import uninterrupted
+
+#: Enough for a few hundred partitions; what makes Kafka fast is the page cache, which is not the heap.
+HEAP_MB = 512
+#: How the JVM works where KAFKA_JVM_PERFORMANCE_OPTS, the variable of Kafka's own scripts, does not say it. Its quick
+#: compiler alone: the other takes a third of a core for the first minutes, and such a broker seldom lives longer.
+JVM_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseG1GC -XX:MaxGCPauseMillis=20"
+#: A cold start on a slow machine; it takes about 3 s on a quick one.
+START_TIMEOUT_S = 90.0
+#: A clean stop takes about 1 s; after this it is killed, which Kafka survives.
+STOP_TIMEOUT_S = 20.0
+#: How much of the log an error message shows.
+LOG_LINES_SHOWN = 15
+
+
+def free_port() -> int:
+    """A TCP port of the loopback interface that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class LocalBroker:
+    """One broker on 127.0.0.1. Port 0 picks a free one, kept for the life of this object.
+
+    `properties` are further settings of server.properties, which win. Example::
+
+        with LocalBroker(0, Path("/tmp/broker")) as broker:
+            AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    With a `cluster_id` it is one node of a larger cluster, and `properties` are all its settings except `log.dirs`,
+    the voters of the quorum among them. Such a node is not ready alone: launch every node, then wait for the cluster.
+    """
+
+    host = "127.0.0.1"
+
+    def __init__(
+        self,
+        port: int,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, str] | None = None,
+        cluster_id: str = "",
+        heap_mb: int = HEAP_MB,
+        progress: Progress = quiet,
+    ) -> None:
+        self.port = port or free_port()
+        self.data_dir = data_dir.absolute()
+        self.log_file = self.data_dir / "broker.log"
+        self._properties = dict(properties or {})
+        self._cluster_id = cluster_id
+        self._heap_mb = heap_mb
+        self._progress = progress
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients connect to."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running broker; raises DevBrokerFailed where none was started here."""
+        if self._process is None:
+            raise DevBrokerFailed("The broker has not been started.")
+        return self._process.pid
+
+    def is_running(self) -> bool:
+        """Whether the process started here still lives (also while paused)."""
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Returns when a transaction has succeeded; fetches the jars first where they are missing.
+
+        Raises DevBrokerFailed, and leaves no process behind, where Java, PySpark or the port is not to be had or
+        the broker does not come up.
+        """
+        if self.is_running():
+            return
+        try:
+            self.launch()
+            wait_until_ready(self.host, self.port, timeout_s, self._check_alive)
+        except BaseException:
+            self.kill()
+            raise
+
+    def launch(self) -> None:
+        """Starts the process and returns at once, without waiting until it serves. Raises what `start` raises, except
+        for a broker that does not come up.
+
+        Requires that the broker does not run.
+        """
+        java = find_java()
+        libs = kafka_libs(self._progress)
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self._refuse_a_running_one()
+        require_free(self.host, self.port)
+        properties = self.data_dir / "server.properties"
+        write_properties(properties, self._settings())
+        if not (self.data_dir / "kafka" / "meta.properties").exists():
+            self._progress("formatting the data directory", 0, 0)
+            self._format(java, libs, properties)
+        self._progress("starting the broker", 0, 0)
+        with uninterrupted():
+            self._process = self._spawn(java, libs, properties)
+        (self.data_dir / "broker.pid").write_text(f"{self._process.pid}\n")
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Asks the broker to stop and waits; kills it after `timeout_s`. Nothing happens where none runs."""
+        if self._process is None:
+            return
+        if self.is_running():
+            self.resume()  # a paused process would not hear it
+            self._process.terminate()
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._forget()
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash; what it had written stays, since the page cache outlives the process."""
+        if self._process is None:
+            return
+        self._process.kill()
+        self._process.wait()
+        self._forget()
+
+    def restart(self, *, hard: bool = False, timeout_s: float = START_TIMEOUT_S) -> None:
+        """Stops (`hard`: kills) and starts again on the same port and data; returns when it is ready."""
+        if hard:
+            self.kill()
+        else:
+            self.stop()
+        self.start(timeout_s)
+
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open, nothing answers. Returns when every thread has stopped, which takes its time
+        on a busy machine."""
+        os.kill(self.pid, signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while not _is_stopped(self.pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Waits for the broker to end by itself; its exit status, or None where it still runs after `timeout_s`."""
+        if self._process is None:
+            return None
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def last_words(self) -> str:
+        """The end of the broker's log, for an error message."""
+        if not self.log_file.exists():
+            return ""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:])
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _settings(self) -> dict[str, str]:
+        if self._cluster_id:
+            return {"log.dirs": str(self.data_dir / "kafka"), **self._properties}
+        controller_port = free_port()
+        settings = node_settings(self.host, self.port, controller_port)
+        settings["listeners"] = f"PLAINTEXT://{self.host}:{self.port},CONTROLLER://localhost:{controller_port}"
+        settings["log.dirs"] = str(self.data_dir / "kafka")
+        return settings | self._properties
+
+    def _format(self, java: str, libs: Path, properties: Path) -> None:
+        command = [java, "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", f"{libs}/*", "kafka.tools.StorageTool"]
+        command += ["format", "-t", self._cluster_id or new_cluster_id(), "-c", str(properties)]
+        command += [] if self._cluster_id else ["--standalone"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        if done.returncode != 0:
+            raise DevBrokerFailed(f"{self.data_dir} could not be formatted for Kafka:\n{done.stdout}{done.stderr}")
+
+    def _spawn(self, java: str, libs: Path, properties: Path) -> subprocess.Popen[bytes]:
+        command = [java, f"-Xmx{self._heap_mb}m", f"-Xms{self._heap_mb // 2}m", "-Djava.awt.headless=true"]
+        command += jvm_options().split()
+        command += ["-Dorg.slf4j.simpleLogger.showDateTime=true", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        command += ["-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]
+        command += ["-cp", f"{libs}/*", "kafka.Kafka", str(properties)]
+        with self.log_file.open("ab") as log:
+            return subprocess.Popen(  # noqa: S603
+                die_with_us(command),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C in the terminal is for us; we stop the broker
+            )
+
+    def _check_alive(self) -> None:
+        if not self.is_running():
+            raise DevBrokerFailed(
+                f"The broker ended while starting; the end of its log ({self.log_file}):\n{self.last_words()}"
+            )
+
+    def _refuse_a_running_one(self) -> None:
+        """Two brokers on one directory would fight over its lock; the second is told whom to stop."""
+        try:
+            pid = int((self.data_dir / "broker.pid").read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+        except (OSError, ValueError):
+            return
+        if str(self.data_dir / "server.properties") in command:
+            raise DevBrokerFailed(
+                f"A broker with the data directory {self.data_dir} is already running as process {pid}; "
+                f"use it, or end it with: kill {pid}"
+            )
+
+    def _forget(self) -> None:
+        self._process = None
+        (self.data_dir / "broker.pid").unlink(missing_ok=True)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of a process are stopped; True where the system does not tell (it has no /proc)."""
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] not in "Tt":
+                return False
+        except FileNotFoundError:  # this thread has just ended
+            continue
+    return True
+
+
+def jvm_options() -> str:
+    """The options of a broker's JVM beside the size of its heap."""
+    return os.environ.get("KAFKA_JVM_PERFORMANCE_OPTS", JVM_OPTIONS)
+
+
+def new_cluster_id() -> str:
+    """A random cluster id in Kafka's form: 16 bytes in URL-safe base64 without padding, no leading dash."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):
+            return text
+
+
+def die_with_us(command: list[str]) -> list[str]:
+    """The command, made to end when this process dies, however it dies, where the system has `setpriv`.
+
+    The kernel counts the death of the *thread* that started it, so only the main thread may ask for this.
+    """
+    setpriv = shutil.which("setpriv")
+    if setpriv is None or threading.current_thread() is not threading.main_thread():
+        return command
+    return [setpriv, "--pdeathsig", "TERM", *command]
+
+
+def require_free(host: str, port: int) -> None:
+    """Raises DevBrokerFailed where something listens on the port; waits a moment for one that is just closing."""
+    deadline = time.monotonic() + 2
+    while True:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                return
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    raise DevBrokerFailed(
+                        f"Port {port} cannot be used on {host} ({error.strerror}): another program, perhaps another "
+                        "broker, has it. Stop that program, or choose another port with --port."
+                    ) from error
+        time.sleep(0.1)

@@ -1,0 +1,195 @@
+"""The brokers of the simulated cluster: who leads which log, whose clock stamps it, and what a deposed leader believes.
+
+A cluster has one broker unless more are asked for. Of several, each log has one leader; the others replicate it. A
+broker may
+
+- be killed: its connections break, and its logs have no leader until its session ends;
+- freeze, as by SIGSTOP: it keeps its connections and answers nobody. While its session lasts, nothing is replicated, so
+  no log's high watermark rises and nothing is acknowledged. Then it is deposed: the others lead its logs. When it goes
+  on, it believes for a while that it still leads them, and answers with the ends that it knew;
+- hand over its logs in good order.
+
+One broker at a time is unwell, so nothing that was acknowledged is lost.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from postdate.kafka.seam import Partition
+from support.kafka_simulator.faults import Faults
+from support.kafka_simulator.log import PartitionLog
+from support.kafka_simulator.time import SimTime
+
+#: ms. A broker that is silent for this long is deposed (broker.session.timeout.ms).
+SESSION_MS = 9_000.0
+#: ms. How long a deposed leader that goes on may believe that it leads: until it has read the metadata log.
+BELIEF_MS_MIN, BELIEF_MS_MAX = 200.0, 4_000.0
+
+#: All logs of the cluster.
+Logs = Callable[[], Iterable[tuple[Partition, PartitionLog]]]
+
+
+class Tail(NamedTuple):
+    """The ends of a log as a leader knew them when it froze."""
+
+    end: int
+    stable_end: int
+
+
+@dataclass
+class Node:
+    """One broker. `believes` holds the logs that it led when it froze; `spell` counts its times of being unwell."""
+
+    number: int
+    skew_ms: float = 0.0
+    drift: float = 0.0
+    is_frozen: bool = False
+    is_down: bool = False
+    is_deposed: bool = False
+    spell: int = 0
+    believes: dict[Partition, Tail] = field(default_factory=dict)
+
+    @property
+    def answers(self) -> bool:
+        """True while it runs."""
+        return not (self.is_frozen or self.is_down)
+
+
+class Brokers:
+    """All brokers and their faults. `coordinators_away` is called with the time for which no coordinator answers."""
+
+    def __init__(self, time: SimTime, faults: Faults, logs: Logs, coordinators_away: Callable[[float], None]) -> None:
+        self.nodes = [Node(0)]
+        self._time = time
+        self._faults = faults
+        self._logs = logs
+        self._coordinators_away = coordinators_away
+        self._began_ms = time.now_ms
+        self._placed = 0
+
+    def grow(self, count: int) -> None:
+        """Have that many brokers. REQUIRES: no topic exists yet."""
+        self.nodes += [Node(number) for number in range(len(self.nodes), count)]
+
+    def place(self, log: PartitionLog) -> None:
+        """Give a new log its leader: each broker in turn."""
+        log.leader = self._placed % len(self.nodes)
+        self._placed += 1
+
+    def leader(self, log: PartitionLog) -> Node:
+        """The broker that leads a log."""
+        return self.nodes[log.leader]
+
+    def error_ms(self, log: PartitionLog) -> float:
+        """How far the clock of a log's leader is from that of the cluster."""
+        return self._error_ms(self.leader(log))
+
+    def apart_ms(self) -> float:
+        """The largest difference between the clocks of two brokers."""
+        errors = [self._error_ms(node) for node in self.nodes]
+        return max(errors) - min(errors)
+
+    def _error_ms(self, node: Node) -> float:
+        return node.skew_ms + node.drift * (self._time.now_ms - self._began_ms)
+
+    def all_well(self) -> bool:
+        """True where every broker runs, and none believes what is no longer so."""
+        return all(node.answers and not node.believes for node in self.nodes)
+
+    def move(self, log: PartitionLog, number: int) -> bool:
+        """Hand a log over in good order; False where that cannot be now."""
+        if not self.all_well() or log.leader == number:
+            return False
+        log.leader = number
+        return True
+
+    def freeze(self, number: int) -> bool:
+        """SIGSTOP; False where another broker is unwell."""
+        if not self._strike(number):
+            return False
+        node = self.nodes[number]
+        node.is_frozen = True
+        node.believes = {
+            part: Tail(log.high_watermark, min(log.stable_end, log.high_watermark))
+            for part, log in self._logs()
+            if log.leader == number
+        }
+        return True
+
+    def resume(self, number: int) -> None:
+        """SIGCONT. Where the broker was deposed meanwhile, it learns so only after a while."""
+        node = self.nodes[number]
+        if not node.is_frozen:
+            return
+        node.is_frozen = False
+        if not node.is_deposed:  # it goes on as if nothing had been
+            self._recover(node)
+            return
+        spell = node.spell
+
+        def learn() -> None:
+            if node.spell == spell:
+                node.believes.clear()
+
+        self._time.at(self._time.now_ms + self._faults.between(BELIEF_MS_MIN, BELIEF_MS_MAX), learn)
+
+    def kill(self, number: int) -> bool:
+        """SIGKILL; False where another broker is unwell."""
+        if not self._strike(number):
+            return False
+        self.nodes[number].is_down = True
+        return True
+
+    def restart(self, number: int) -> None:
+        """The broker is started again; others lead its logs by then."""
+        node = self.nodes[number]
+        if node.is_down:
+            self._depose(node, node.spell)
+            node.is_down = False
+            node.spell += 1
+
+    def recover(self) -> None:
+        """Every broker runs and knows who leads."""
+        for node in self.nodes:
+            if node.is_frozen or node.is_down or node.believes:
+                self._recover(node)
+
+    def _strike(self, number: int) -> bool:
+        if len(self.nodes) < 2 or not self.all_well():
+            return False
+        node = self.nodes[number]
+        node.is_deposed = False
+        node.spell += 1
+        spell = node.spell
+        for _, log in self._logs():
+            log.hold()
+        self._coordinators_away(SESSION_MS)
+        self._time.at(self._time.now_ms + SESSION_MS, lambda: self._depose(node, spell))
+        return True
+
+    def _depose(self, node: Node, spell: int) -> None:
+        """The session of a broker that does not answer has ended: the next one leads its logs, and the in-sync sets
+        shrink to those that replicate."""
+        if node.spell != spell or node.is_deposed:
+            return
+        node.is_deposed = True
+        for _, log in self._logs():
+            if log.leader == node.number:
+                log.leader = (node.number + 1) % len(self.nodes)
+        self._release()
+
+    def _recover(self, node: Node) -> None:
+        node.is_frozen = node.is_down = False
+        node.believes.clear()
+        node.spell += 1
+        self._release()
+
+    def _release(self) -> None:
+        for _, log in self._logs():
+            log.release()
+        self._coordinators_away(0.0)

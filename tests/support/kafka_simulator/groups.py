@@ -1,0 +1,180 @@
+"""The group coordinator: members, who shall have which partition, who has it still, and committed offsets.
+
+Hand-over is cooperative, in two steps: a partition that is meant for another is first given back by the one who has it
+and only then taken. A member that is not heard of for the session time-out is thrown out, and what it had is free.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from postdate.kafka import limits
+from postdate.kafka.seam import GroupMember, Partition
+from support.kafka_simulator.answers import refusal
+from support.kafka_simulator.time import SimTime
+
+#: Says how many partitions a topic has; 0 where it does not exist.
+Partitions = Callable[[str], int]
+
+
+@dataclass
+class _Member:
+    member_id: str
+    instance_id: str
+    client_id: str
+    topics: tuple[str, ...]
+    seen_ms: float
+
+
+@dataclass
+class _Group:
+    members: dict[str, _Member] = field(default_factory=dict)
+    meant: dict[Partition, str] = field(default_factory=dict)
+    held: dict[Partition, str] = field(default_factory=dict)
+    offsets: dict[Partition, int] = field(default_factory=dict)
+    notes: dict[Partition, str] = field(default_factory=dict)
+    generation: int = 0
+    balanced: tuple[object, ...] = ()  # members and partitions for which `meant` is
+
+
+class GroupCoordinator:
+    """All consumer groups of the cluster."""
+
+    def __init__(self, time: SimTime, partitions: Partitions) -> None:
+        self._time = time
+        self._partitions = partitions
+        self._groups: dict[str, _Group] = {}
+        self._numbers = itertools.count(1)
+        self._fenced: set[str] = set()
+        self.session_timeout_ms = float(limits.SESSION_TIMEOUT_MS)
+
+    def join(self, group_id: str, topics: Sequence[str], instance_id: str, client_id: str = "simulated") -> str:
+        """A new member id. A static member takes over from its namesake, partitions included, and fences it."""
+        group = self._groups.setdefault(group_id, _Group())
+        member_id = f"{group_id}-member-{next(self._numbers)}"
+        for old in [member for member in group.members.values() if instance_id and member.instance_id == instance_id]:
+            del group.members[old.member_id]
+            self._fenced.add(old.member_id)
+            group.meant = {p: member_id if owner == old.member_id else owner for p, owner in group.meant.items()}
+            group.held = {p: owner for p, owner in group.held.items() if owner != old.member_id}
+        group.members[member_id] = _Member(member_id, instance_id, client_id, tuple(topics), self._time.now_ms)
+        self._balance(group)
+        return member_id
+
+    def beat(self, group_id: str, member_id: str) -> frozenset[Partition]:
+        """A heartbeat: the partitions that this member shall have.
+
+        Raises UNKNOWN_MEMBER_ID (thrown out: join anew) and FENCED_INSTANCE_ID.
+        """
+        group = self._groups.setdefault(group_id, _Group())
+        self._expire(group)
+        if member_id in self._fenced:
+            raise refusal(KafkaError.FENCED_INSTANCE_ID, "another member has the same group.instance.id")
+        if member_id not in group.members:
+            raise refusal(KafkaError.UNKNOWN_MEMBER_ID, "the group does not know this member")
+        group.members[member_id].seen_ms = self._time.now_ms
+        self._balance(group)
+        return frozenset(part for part, owner in group.meant.items() if owner == member_id)
+
+    def take(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> list[Partition]:
+        """Those of the partitions that nobody else has still; they are held by this member from now on. None for who
+        was thrown out meanwhile."""
+        group = self._groups[group_id]
+        if member_id not in group.members:
+            return []
+        return [part for part in sorted(parts) if group.held.setdefault(part, member_id) == member_id]
+
+    def give(self, group_id: str, member_id: str, parts: Iterable[Partition]) -> None:
+        """Give partitions back."""
+        group = self._groups.get(group_id, _Group())
+        for part in parts:
+            if group.held.get(part) == member_id:
+                del group.held[part]
+
+    def leave(self, group_id: str, member_id: str, for_good: bool = False) -> None:
+        """Leave the group; a static member stays until its session is over, unless it leaves `for_good`."""
+        group = self._groups.get(group_id, _Group())
+        member = group.members.get(member_id)
+        if member is not None and (for_good or not member.instance_id):
+            self._remove(group, member_id)
+            self._balance(group)
+
+    def holds(self, group_id: str, member_id: str, part: Partition) -> bool:
+        """True where the member is one still and has the partition."""
+        group = self._groups.get(group_id, _Group())
+        self._expire(group)
+        return member_id in group.members and group.held.get(part) == member_id
+
+    def commit(self, group_id: str, part: Partition, offset: int, note: str = "") -> None:
+        """Store the group's offset, and a note in place of the one before."""
+        group = self._groups.setdefault(group_id, _Group())
+        group.offsets[part], group.notes[part] = offset, note
+
+    def note(self, group_id: str, part: Partition) -> str:
+        """The note beside the committed offset."""
+        return self._groups.get(group_id, _Group()).notes.get(part, "")
+
+    def offset(self, group_id: str, part: Partition) -> int | None:
+        """The group's committed offset."""
+        return self._groups.get(group_id, _Group()).offsets.get(part)
+
+    def described(self, group_id: str) -> list[GroupMember]:
+        """The members and what they have."""
+        group = self._groups.get(group_id, _Group())
+        self._expire(group)
+        return [
+            GroupMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                "/simulated",
+                tuple(sorted(part for part, owner in group.held.items() if owner == member.member_id)),
+            )
+            for member in group.members.values()
+        ]
+
+    def _expire(self, group: _Group) -> None:
+        oldest = self._time.now_ms - self.session_timeout_ms
+        gone = [member.member_id for member in group.members.values() if member.seen_ms < oldest]
+        for member_id in gone:
+            self._remove(group, member_id)
+        if gone:
+            self._balance(group)
+
+    def _remove(self, group: _Group, member_id: str) -> None:
+        del group.members[member_id]
+        group.held = {part: owner for part, owner in group.held.items() if owner != member_id}
+
+    def _balance(self, group: _Group) -> None:
+        """Mean every partition for a member: evenly, and for the one who has it already where that is fair."""
+        topics = {topic for member in group.members.values() for topic in member.topics}
+        present = (*group.members, *sorted((topic, self._partitions(topic)) for topic in topics))
+        if present == group.balanced:
+            return
+        group.balanced = present
+        parts = sorted(Partition(topic, index) for topic in topics for index in range(self._partitions(topic)))
+        if not group.members:
+            group.meant = {}
+            return
+        quota, extra = divmod(len(parts), len(group.members))
+        counts = {member_id: 0 for member_id in group.members}
+        meant: dict[Partition, str] = {}
+        for part in parts:  # what stays where it is, within a fair share
+            owner = group.meant.get(part, "")
+            if owner in counts and (counts[owner] < quota or (counts[owner] == quota and extra)):
+                extra -= counts[owner] == quota
+                counts[owner] += 1
+                meant[part] = owner
+        for part in parts:
+            if part not in meant:
+                meant[part] = min(counts, key=lambda member_id: counts[member_id])
+                counts[meant[part]] += 1
+        if meant != group.meant:
+            group.meant = meant
+            group.generation += 1

@@ -1,0 +1,91 @@
+"""What lies between one process and the cluster: every request and every answer goes through it.
+
+A process may be cut off here, slowed down, or stopped between the moment at which its request was carried out and the
+moment at which it learns of it: `at_step` is called with the name of the request and where it is, and may raise to end
+the process there, or let others run first.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from support.kafka_simulator.answers import no_answer, refusal
+from support.kafka_simulator.brokers import Node
+from support.kafka_simulator.faults import Faults
+from support.kafka_simulator.time import SimTime
+
+T = TypeVar("T")
+
+#: ms. One way through a calm network.
+LATENCY_MS = 0.3
+#: ms. The longest that a slow answer takes: beyond the second after which an end of a transaction is suspicious.
+SLOW_MS_MAX = 3_000.0
+#: ms. How long it takes to notice that a connection is gone, and to have another.
+RECONNECT_MS = 50.0
+#: ms. How often a request that a frozen broker has not answered is looked at.
+_FROZEN_LOOK_MS = 100.0
+
+
+def _nothing(_step: str) -> None:
+    return
+
+
+class Link:
+    """The connection of one process; `cut_until_ms` and `cut_answers` cut it off, both ways or only the way back."""
+
+    def __init__(
+        self,
+        time: SimTime,
+        faults: Faults | None = None,
+        wait: Callable[[float], None] | None = None,
+        at_step: Callable[[str], None] = _nothing,
+    ) -> None:
+        self.time = time
+        self.faults = faults or Faults()
+        self.wait = wait or time.wait
+        self.at_step = at_step
+        self.cut_until_ms = 0.0
+        self.cut_answers = False
+
+    def ask(self, what: str, request: Callable[[], T], node: Node | None = None, patience_ms: float = 0.0) -> T:
+        """Have the cluster carry out `request`, and return or raise its answer. `node`: the broker that is asked; where
+        it is frozen, it carries the request out when it goes on, and the client waits for `patience_ms`.
+
+        Raises KafkaException: a refusal, or that there was no answer, which says nothing about what was done.
+        """
+        self.at_step(f"{what}.sent")
+        if (self._is_cut() and not self.cut_answers) or self.faults.strikes("request-lost"):
+            self.wait(RECONNECT_MS)
+            raise no_answer()
+        self.wait(LATENCY_MS)
+        if node is not None and node.is_frozen:
+            self._await(node, patience_ms)
+        refused: KafkaException | None = None
+        answer: T | None = None
+        try:
+            answer = request()
+        except KafkaException as error:
+            refused = error
+        self.at_step(f"{what}.done")
+        self.wait(self.faults.between(0.0, SLOW_MS_MAX) if self.faults.strikes("slow") else LATENCY_MS)
+        if self._is_cut() or self.faults.strikes("answer-lost"):
+            self.wait(RECONNECT_MS)
+            raise no_answer()
+        if refused is not None:
+            raise refused
+        return answer  # type: ignore[return-value]  # T may itself admit None
+
+    def _await(self, node: Node, patience_ms: float) -> None:
+        give_up_ms = self.time.now_ms + patience_ms
+        while node.is_frozen:
+            if self.time.now_ms >= give_up_ms:
+                raise refusal(KafkaError._TIMED_OUT, f"broker {node.number} does not answer")
+            self.wait(min(_FROZEN_LOOK_MS, give_up_ms - self.time.now_ms))
+
+    def _is_cut(self) -> bool:
+        return self.time.now_ms < self.cut_until_ms

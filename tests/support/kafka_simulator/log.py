@@ -1,0 +1,200 @@
+"""One partition's log: records and control markers at their offsets, open transactions, what each isolation sees.
+
+As in Kafka: a transaction's markers occupy an offset in every log it wrote to; the last stable offset is the first
+offset of the earliest open transaction; a record is committed or aborted by the first marker of its producer behind it;
+what compaction takes away leaves its offset empty.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from confluent_kafka import KafkaError
+
+from postdate.kafka.seam import Isolation, Record
+from support.kafka_simulator.answers import refusal
+
+#: The producer of a record that belongs to no transaction.
+NO_PRODUCER = -1
+
+
+class Status(IntEnum):
+    """What has become of what lies at an offset."""
+
+    PLAIN = 0
+    OPEN = 1
+    COMMITTED = 2
+    ABORTED = 3
+    MARKER = 4
+    GONE = 5
+
+
+_VISIBLE = {
+    Isolation.READ_COMMITTED: frozenset({Status.PLAIN, Status.COMMITTED}),
+    Isolation.READ_UNCOMMITTED: frozenset({Status.PLAIN, Status.OPEN, Status.COMMITTED, Status.ABORTED}),
+}
+
+
+_KEPT = frozenset({Status.PLAIN, Status.COMMITTED})
+
+
+class _Slot:
+    __slots__ = ("gone_from_ms", "producer", "record", "status")
+
+    def __init__(self, record: Record, producer: int, status: Status) -> None:
+        self.record = record
+        self.producer = producer
+        self.status = status
+        self.gone_from_ms = -1  # of a tombstone that compaction has met: when the next one may take it away
+
+
+class PartitionLog:
+    """Offsets `start` to `end`; `epochs` holds the newest epoch seen of each producer. `leader` is the number of the
+    broker that leads it; where it has none at all, `has_leader` is False."""
+
+    def __init__(self) -> None:
+        self.start = 0
+        self.epochs: dict[int, int] = {}
+        self.leader = 0
+        self.has_leader = True
+        self._held_at: int | None = None  # the high watermark, while nothing is replicated
+        self._slots: list[_Slot] = []
+        self._open: dict[int, int] = {}  # producer -> first offset of its open transaction
+
+    @property
+    def end(self) -> int:
+        """The offset that the next record gets."""
+        return self.start + len(self._slots)
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below this is replicated: what readers see ends here, and nothing behind it is acknowledged."""
+        return self.end if self._held_at is None else self._held_at
+
+    @property
+    def is_held(self) -> bool:
+        """True while nothing is replicated."""
+        return self._held_at is not None
+
+    def hold(self) -> None:
+        """From here on nothing is replicated."""
+        self._held_at = self.high_watermark
+
+    def release(self) -> None:
+        """The in-sync set replicates again, and has everything at once."""
+        self._held_at = None
+
+    @property
+    def stable_end(self) -> int:
+        """The last stable offset: everything below it is decided."""
+        return min(self._open.values(), default=self.end)
+
+    def end_for(self, isolation: Isolation) -> int:
+        """The end that a reader of this isolation can reach."""
+        end = self.high_watermark
+        return min(self.stable_end, end) if isolation is Isolation.READ_COMMITTED else end
+
+    def append(self, record: Record, producer: int = NO_PRODUCER, epoch: int = 0) -> int:
+        """Write a record behind the last one and return its offset; with a producer, as part of its transaction."""
+        offset = self.end
+        placed = Record(offset, record.timestamp_ms, record.log_append, record.key, record.value, record.headers)
+        if producer == NO_PRODUCER:
+            self._slots.append(_Slot(placed, producer, Status.PLAIN))
+            return offset
+        if epoch < self.epochs.get(producer, 0):
+            raise refusal(KafkaError.INVALID_PRODUCER_EPOCH, "a newer producer has written to this log")
+        self.epochs[producer] = epoch
+        self._open.setdefault(producer, offset)
+        self._slots.append(_Slot(placed, producer, Status.OPEN))
+        return offset
+
+    def mark(self, producer: int, epoch: int, commit: bool, timestamp_ms: int) -> None:
+        """Decide the producer's open transaction here; the marker is written also where nothing was."""
+        self.epochs[producer] = max(epoch, self.epochs.get(producer, 0))
+        first = self._open.pop(producer, None)
+        if first is not None:
+            for slot in self._slots[max(first - self.start, 0) :]:
+                if slot.producer == producer and slot.status is Status.OPEN:
+                    slot.status = Status.COMMITTED if commit else Status.ABORTED
+        marker = Record(self.end, timestamp_ms, True, None, None, [])
+        self._slots.append(_Slot(marker, producer, Status.MARKER))
+
+    def read(
+        self, offset: int, isolation: Isolation, records_max: int, limit: int | None = None
+    ) -> tuple[list[Record], int]:
+        """The visible records from `offset` on, and the position behind what was looked at. O(offsets passed). `limit`:
+        the end to stop at, that of this isolation where it is None.
+
+        Raises OFFSET_OUT_OF_RANGE where the log does not reach.
+        """
+        if not self.start <= offset <= self.end:
+            raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is not in [{self.start}, {self.end}]")
+        found: list[Record] = []
+        visible, limit = _VISIBLE[isolation], self.end_for(isolation) if limit is None else limit
+        position = offset
+        while position < limit and len(found) < records_max:
+            slot = self._slots[position - self.start]
+            if slot.status in visible:
+                found.append(slot.record)
+            position += 1
+        return found, position
+
+    def committed(self) -> list[Record]:
+        """Every committed record, also those that the last stable offset hides: what nobody but an observer sees."""
+        return [slot.record for slot in self._slots if slot.status in _KEPT]
+
+    def undecided(self) -> dict[int, int]:
+        """The producers with an open transaction here, and its first offset."""
+        return dict(self._open)
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset stamped at or after a time, markers included, as Kafka does."""
+        for slot in self._slots:
+            if slot.record.timestamp_ms >= timestamp_ms and slot.status is not Status.GONE:
+                return slot.record.offset
+        return None
+
+    def first_since(self, timestamp_ms: int) -> int:
+        """The offset before which everything is older than a time."""
+        found = self.offset_for_time(timestamp_ms)
+        return self.end if found is None else found
+
+    def delete_before(self, offset: int) -> None:
+        """Move the start up to an offset. Raises OFFSET_OUT_OF_RANGE above the end."""
+        if offset > self.end:
+            raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self.end}")
+        if offset > self.start:
+            del self._slots[: offset - self.start]
+            self.start = offset
+            self._open = {producer: max(first, offset) for producer, first in self._open.items()}
+
+    def compact(self, before: int, now_ms: int, tombstones_ms: int) -> int:
+        """Compact what is decided below an offset, where the active segment begins; returns how many records went.
+
+        Of each key the last committed record stays. A tombstone that is the last stays for `tombstones_ms` after the
+        first compaction that meets it, so that whoever reads the whole log within that time sees it. What was aborted
+        goes. Offsets stay as they are.
+        """
+        slots = self._slots[: max(min(before, self.stable_end) - self.start, 0)]
+        last = {slot.record.key: slot for slot in slots if slot.status in _KEPT}
+        gone = 0
+        for slot in slots:
+            if slot.status in _KEPT:
+                keeps = last[slot.record.key] is slot
+                if keeps and slot.record.value is None:
+                    if slot.gone_from_ms < 0:
+                        slot.gone_from_ms = now_ms + tombstones_ms
+                    keeps = now_ms < slot.gone_from_ms
+            else:
+                keeps = slot.status is not Status.ABORTED
+            if not keeps:
+                slot.status = Status.GONE
+                gone += 1
+        return gone
+
+    def truncate(self, end: int) -> None:
+        """Lose everything from an offset on, as an unclean leader election does."""
+        del self._slots[max(end - self.start, 0) :]
+        self._open = {producer: first for producer, first in self._open.items() if first < self.end}

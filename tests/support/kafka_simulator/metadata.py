@@ -1,0 +1,139 @@
+"""What one client knows of the cluster: who leads which log, and which topics exist. It may be old.
+
+As in librdkafka, a client asks the leader that it knows, and looks again only when that one refuses or does not answer.
+So it may ask a broker that was deposed. Where such a broker believes to lead still, it answers with what it knew.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaError
+
+from postdate.kafka.seam import Isolation, Partition, Record
+from support.kafka_simulator.answers import no_answer, refusal
+from support.kafka_simulator.brokers import Node, Tail
+from support.kafka_simulator.log import PartitionLog
+
+if TYPE_CHECKING:
+    from support.kafka_simulator.broker import SimBroker
+
+#: ms. A client looks at its topics again this often (topic.metadata.refresh.interval.ms).
+TOPIC_AGE_MS_MAX = 300_000.0
+#: ms. How long a fetch waits for a leader that does not answer: the library's default of socket.timeout.ms, six times
+#: that of the product's consumers, so that schedules are harder than the product needs.
+FETCH_TIMEOUT_MS = 60_000.0
+#: How often a client that looks again asks the deposed leader, who names itself: one broker of three.
+_ASKS_DEPOSED = 1 / 3
+
+
+class StaleLog:
+    """A log as a deposed leader knows it: it ends where it ended when that one froze."""
+
+    def __init__(self, log: PartitionLog, tail: Tail) -> None:
+        self._log = log
+        self._tail = tail
+
+    @property
+    def start(self) -> int:
+        """Its first offset."""
+        return self._log.start
+
+    def end_for(self, isolation: Isolation) -> int:
+        """The end that a reader of this isolation can reach."""
+        return self._tail.stable_end if isolation is Isolation.READ_COMMITTED else self._tail.end
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset stamped at or after a time."""
+        found = self._log.offset_for_time(timestamp_ms)
+        return found if found is not None and found < self._tail.end else None
+
+    def read(self, offset: int, isolation: Isolation, records_max: int) -> tuple[list[Record], int]:
+        """As `PartitionLog.read`; OFFSET_OUT_OF_RANGE behind the end that is known here."""
+        if offset > self._tail.end:
+            raise refusal(KafkaError.OFFSET_OUT_OF_RANGE, f"offset {offset} is above the end {self._tail.end}")
+        return self._log.read(offset, isolation, records_max, max(self.end_for(isolation), offset))
+
+
+class Metadata:
+    """The cache of one client."""
+
+    def __init__(self, broker: SimBroker) -> None:
+        self._broker = broker
+        self._leaders: dict[Partition, Node] = {}
+        self._silent_from_ms: dict[Partition, float] = {}
+        self._topics: dict[str, tuple[int, float]] = {}  # partitions, and until when that is believed
+
+    def leader(self, part: Partition) -> Node:
+        """The broker to ask about a partition, the first one where nothing is known of it."""
+        node = self._leaders.get(part)
+        if node is None:
+            node = self._leaders[part] = self._look(part)
+        return node
+
+    def by_leader(self, parts: Iterable[Partition]) -> dict[int, tuple[Node, list[Partition]]]:
+        """The partitions by the broker to ask about them."""
+        found: dict[int, tuple[Node, list[Partition]]] = {}
+        for part in parts:
+            node = self.leader(part)
+            found.setdefault(node.number, (node, []))[1].append(part)
+        return found
+
+    def log(self, part: Partition, node: Node) -> PartitionLog | StaleLog:
+        """At a broker: the log as it knows it. Raises what `SimBroker.log` raises, NOT_LEADER_FOR_PARTITION, and that
+        there is no answer."""
+        log = self._broker.log(part)
+        if node.is_down:
+            self.forget(part)
+            raise no_answer()
+        if log.leader == node.number:
+            return log
+        tail = node.believes.get(part)
+        if tail is None:
+            self.forget(part)
+            raise refusal(KafkaError.NOT_LEADER_FOR_PARTITION, f"{part.topic}/{part.index} is led by another broker")
+        self._broker.stale_answers += 1
+        return StaleLog(log, tail)
+
+    def is_silent(self, part: Partition) -> bool:
+        """True while a fetch waits for a leader that is frozen: until that goes on, or the fetch times out."""
+        if not self.leader(part).is_frozen:
+            self._silent_from_ms.pop(part, None)
+            return False
+        now_ms = self._broker.time.now_ms
+        if now_ms - self._silent_from_ms.setdefault(part, now_ms) > FETCH_TIMEOUT_MS:
+            self.forget(part)
+        return True
+
+    def forget(self, part: Partition) -> None:
+        """Look again who leads, when that is next asked."""
+        self._leaders.pop(part, None)
+        self._silent_from_ms.pop(part, None)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic is believed to have; 0 where it is believed to be missing."""
+        now_ms, known = self._broker.time.now_ms, self._broker.topics.get(topic)
+        if known is not None:
+            self._topics[topic] = (len(known.logs), now_ms + TOPIC_AGE_MS_MAX)
+        count, until_ms = self._topics.get(topic, (0, 0.0))
+        return count if now_ms < until_ms else 0
+
+    def forget_topic(self, topic: str) -> None:
+        """The cluster says that there is no such topic."""
+        if topic not in self._broker.topics:
+            self._topics.pop(topic, None)
+
+    def _look(self, part: Partition) -> Node:
+        broker = self._broker
+        topic = broker.topics.get(part.topic)
+        nodes = broker.brokers.nodes
+        if topic is None or not 0 <= part.index < len(topic.logs):
+            return nodes[0]
+        for node in nodes:
+            deposed = part in node.believes and not node.is_frozen and topic.logs[part.index].leader != node.number
+            if deposed and broker.faults.between(0.0, 1.0) < _ASKS_DEPOSED:
+                return node
+        return broker.brokers.leader(topic.logs[part.index])

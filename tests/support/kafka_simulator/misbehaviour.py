@@ -1,0 +1,40 @@
+"""Topics that misbehave while the cluster is well: they refuse records by content, or take few of them a second.
+
+Thread rule: one thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from support.kafka_simulator.time import SimTime
+
+
+class Misbehaviour:
+    """The fault of one topic. `refuses` decides by the value of a record; `per_second` is the number of records that it
+    takes in a second, without a bound if 0."""
+
+    def __init__(
+        self, time: SimTime, refuses: Callable[[bytes | None], bool] | None = None, per_second: float = 0.0
+    ) -> None:
+        self._time = time
+        self._refuses = refuses
+        self._per_second = per_second
+        self._free = per_second
+        self._free_at_ms = time.now_ms
+
+    def refuses(self, value: bytes | None) -> bool:
+        """True where the record is refused, however often it is sent."""
+        return self._refuses is not None and self._refuses(value)
+
+    def takes(self) -> bool:
+        """True where one more record is taken now, and then it counts; the others wait."""
+        if not self._per_second:
+            return True
+        now_ms = self._time.now_ms
+        self._free = min(self._free + (now_ms - self._free_at_ms) * self._per_second / 1000, self._per_second)
+        self._free_at_ms = now_ms
+        if self._free < 1:
+            return False
+        self._free -= 1
+        return True
