@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from postdate.kafka.settings import refuse
-from postdate.sidecar.config_schema import REQUEST_TOPICS, leaves
-from postdate.sidecar.rate_rules import RateRules
+from postdate.sidecar.config.rate_rules import RateRules
+from postdate.sidecar.config.schema import REQUEST_TOPICS, leaves
 from support import tidy_docs
 from support.chart_documents import (
     CHART,

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import pytest
 
 from postdate.kafka.seam import Kafka, OnDelivery, Partition
-from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
 from postdate.sidecar.clock import Clock, SystemClock
+from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
 from support.patience import PATIENCE_S
 

@@ -23,9 +23,9 @@ from click.testing import CliRunner, Result
 from postdate.cli import postdate
 from postdate.kafka.seam import Admin, Isolation, Partition, Record
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar import cluster
-from postdate.sidecar.cluster import admin_of, kafka_of
-from postdate.sidecar.config import Config, KafkaConfig
+from postdate.sidecar.cluster import cluster
+from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+from postdate.sidecar.config.settings import Config, KafkaConfig
 from postdate.sidecar.errors import Exit
 from postdate.tools.dev_broker.local import free_port
 from postdate.wire.murmur2 import partition_for

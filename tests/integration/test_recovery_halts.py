@@ -24,7 +24,7 @@ from confluent_kafka import Producer
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.seam import Admin, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.shard_directories import find_shards
+from postdate.sidecar.operation.shard_directories import find_shards
 from postdate.sidecar.states import State
 from postdate.wheel.changes import Changes
 from postdate.wheel.identity import Identity

@@ -17,19 +17,20 @@ from pathlib import Path
 
 import pytest
 
+from postdate.cli import config_docs
 from postdate.kafka import limits
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.seam import Admin, Isolation, Operation, Partition
 from postdate.kafka.secrets import SecretFile
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar import config_docs, rights
-from postdate.sidecar.cluster import kafka_of
-from postdate.sidecar.config import Config, RequestTopicConfig
-from postdate.sidecar.config_load import Flags, load
-from postdate.sidecar.producing import Draft, produce
-from postdate.sidecar.rights import Right
-from postdate.sidecar.topics import Rule
+from postdate.sidecar.cluster import rights
+from postdate.sidecar.cluster.cluster import kafka_of
+from postdate.sidecar.cluster.producing import Draft, produce
+from postdate.sidecar.cluster.rights import Right
+from postdate.sidecar.cluster.topics import Rule
+from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.wire.headers import ACTION, AT, DEAD_DETAIL, DEAD_REASON, DELAY, ID, KEY, TOPIC, Headers
 from support.bed import Bed
 from support.certificates import KEY_PASSWORD

@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 
 from postdate.cli import postdate
 from postdate.kafka.seam import Headers, Isolation, LogReader, Partition, Record
-from postdate.sidecar import cluster
-from postdate.sidecar.config import Config, TopicsConfig
-from postdate.sidecar.topics import own_topics, request_topic
+from postdate.sidecar.cluster import cluster
+from postdate.sidecar.cluster.topics import own_topics, request_topic
+from postdate.sidecar.config.settings import Config, TopicsConfig
 from postdate.wire.delivered import dead_letter_headers
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics

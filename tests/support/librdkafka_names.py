@@ -15,7 +15,7 @@ import confluent_kafka
 
 from postdate.kafka.errors import SettingRefused
 from postdate.kafka.settings import refuse
-from postdate.sidecar.config_values import is_secret
+from postdate.sidecar.config.values import is_secret
 
 _ROW = re.compile(r"^([a-z][a-z0-9._]*) +\|.*\*Type: ([^*]+)\*$", re.MULTILINE)
 _LIBRARY = re.compile(r"/\S*librdkafka[^/\s]*$", re.MULTILINE)

@@ -10,18 +10,18 @@ import json
 from pathlib import Path
 
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar.answers import Answers
-from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.batch import BatchBuilder, finish
-from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.config import Verdicts
-from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.fault_attribution import FaultAttribution
-from postdate.sidecar.holds import Held
-from postdate.sidecar.ingest import ingest
-from postdate.sidecar.store_reading import take_stored
-from postdate.sidecar.targets import Target
+from postdate.sidecar.config.settings import Verdicts
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.takeover.store_reading import take_stored
+from postdate.sidecar.transaction.answers import Answers
 from postdate.wheel.database import FAMILIES
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
 from postdate.wheel.identity import Identity

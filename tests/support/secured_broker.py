@@ -26,7 +26,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
     UserScramCredentialUpsertion,
 )
 
-from postdate.sidecar.rights import GROUP, TRANSACTIONAL_ID, Right
+from postdate.sidecar.cluster.rights import GROUP, TRANSACTIONAL_ID, Right
 from postdate.tools.dev_broker.local import LocalBroker, free_port
 from support.certificates import KEY_PASSWORD, Authority
 from support.patience import PATIENCE_S

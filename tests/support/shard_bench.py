@@ -12,12 +12,12 @@ from confluent_kafka import KafkaError
 from postdate.kafka import limits
 from postdate.kafka.errors import OffsetOutOfRange
 from postdate.kafka.seam import Isolation, NewTopic, Partition, Record
-from postdate.sidecar.config import Config, DispatchConfig, RequestTopicConfig
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
-from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_context import ShardContext
+from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopicConfig
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.requests import Headers

@@ -19,13 +19,34 @@ FUNCTION_LINES_MAX = 70
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "core", "misc", "wheel"})
 """Module names that say nothing; and `wheel`, which beside an importable root would shadow PyPA's package."""
 
+SIDECAR_LAYERS = (
+    *("config", "index", "context", "operation", "transaction", "ingest", "takeover", "dispatch", "shard", "group"),
+    *("cluster", "http", "process"),
+)
+"""The packages of the sidecar: each may import those before it."""
+
+SIDECAR_VOCABULARY = ("clock", "counts", "errors", "failpoints", "limits", "logs", "privacy", "states")
+"""The sidecar's flat modules, which every package may import, and which import none."""
+
+_BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
+_WORDS = tuple(f"postdate.sidecar.{name}" for name in SIDECAR_VOCABULARY)
+
 ARROWS: dict[str, tuple[str, ...]] = {
+    **{word: (*_BELOW_SIDECAR, *_WORDS) for word in _WORDS},
+    **{
+        f"postdate.sidecar.{name}": (
+            *_BELOW_SIDECAR,
+            *_WORDS,
+            *(f"postdate.sidecar.{lower}" for lower in SIDECAR_LAYERS[:number]),
+        )
+        for number, name in enumerate(SIDECAR_LAYERS)
+    },
     "postdate.wheel": (),
     "postdate.client": ("postdate.wire",),
     "postdate.wire": (),
     "postdate.kafka": (),
     "postdate.spark": ("postdate.wire",),
-    "postdate.sidecar": ("postdate.kafka", "postdate.wire", "postdate.wheel"),
+    "postdate.sidecar": _BELOW_SIDECAR,
     "postdate.tools": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar"),
     "postdate.cli": ("postdate.kafka", "postdate.wire", "postdate.wheel", "postdate.sidecar", "postdate.tools"),
     "postdate.testing": ("postdate.client", "postdate.kafka", "postdate.wire", "postdate.sidecar", "postdate.tools"),

@@ -17,11 +17,11 @@ from postdate.cli import postdate
 from postdate.cli.commands import Commands
 from postdate.cli.send import draft_of
 from postdate.kafka import errors as kafka_errors
-from postdate.sidecar import cluster
-from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.cluster import cluster
+from postdate.sidecar.cluster.producing import accepted, partition_of
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError, Exit, Fenced, Halted, HaltReason, PostdateError, TransientError
-from postdate.sidecar.producing import accepted, partition_of
-from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.murmur2 import partition_for

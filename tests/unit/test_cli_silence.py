@@ -15,8 +15,8 @@ import pytest
 
 from postdate.kafka.complaints import complaint
 from postdate.kafka.settings import KafkaSettings
+from postdate.sidecar.cluster.silence import told_of_silence
 from postdate.sidecar.errors import Exit
-from postdate.sidecar.silence import told_of_silence
 from support.command_bed import SimBed
 from support.patience import PATIENCE_S
 

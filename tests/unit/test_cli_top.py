@@ -18,7 +18,7 @@ from rich.console import Console
 
 from postdate.cli import postdate
 from postdate.cli.top import Look, Row, screen
-from postdate.sidecar.shard_status import ShardStatus, write_status
+from postdate.sidecar.operation.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State
 from postdate.wheel.options import IndexOptions
 from support.timer_indexes import finish_wheel, open_index, put_entries

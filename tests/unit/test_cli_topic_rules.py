@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.seam import NewTopic, TopicInfo
-from postdate.sidecar import topics as rules
-from postdate.sidecar.config import DAY_MS, HOUR_MS, TopicsConfig
-from postdate.sidecar.topics import Rule, Violation
+from postdate.sidecar.cluster import topics as rules
+from postdate.sidecar.cluster.topics import Rule, Violation
+from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, TopicsConfig
 from postdate.wire.topics import OwnTopics
 
 OWN = OwnTopics.of("r")

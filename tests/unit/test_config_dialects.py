@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.config_load import Flags, Loaded, load
+from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire.dialects import DIALECTS
 
 

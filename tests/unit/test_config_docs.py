@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
-from postdate.sidecar.config_load import Flags, load
-from postdate.sidecar.config_schema import environment_name, leaves, topic_leaves
-from postdate.sidecar.config_values import is_secret
+from postdate.cli.config_docs import BOUNDED, as_json_tree, as_markdown, as_toml, bounds_of
+from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.schema import environment_name, leaves, topic_leaves
+from postdate.sidecar.config.values import is_secret
 from postdate.sidecar.errors import ConfigError
 from support.librdkafka_names import librdkafka_names
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from postdate.kafka.seam import GroupMember
-from postdate.sidecar.advertised import advertised_address
-from postdate.sidecar.config import Config, HttpConfig, KafkaConfig
-from postdate.sidecar.config_load import Flags, load
+from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.settings import Config, HttpConfig, KafkaConfig
 from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.http.advertised import advertised_address
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104
 

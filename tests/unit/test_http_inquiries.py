@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.inquiries import Inquiries, Unanswered
+from postdate.sidecar.context.inquiries import Inquiries, Unanswered
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex

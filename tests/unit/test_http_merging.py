@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from postdate.kafka.seam import GroupMember, Partition
-from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
 from postdate.sidecar.http.client import NotKnown

@@ -23,10 +23,12 @@ import pytest
 
 from postdate.kafka.seam import Partition
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.config import Config, HttpConfig
+from postdate.sidecar.config.settings import Config, HttpConfig
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.inquiries import Inquiries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.holds import Held
+from postdate.sidecar.group.poller import ClientFailure, Poller
 from postdate.sidecar.http import server
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
@@ -34,10 +36,8 @@ from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server import HttpServer
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.inquiries import Inquiries
 from postdate.sidecar.logs import OneLine
-from postdate.sidecar.poller import ClientFailure, Poller
+from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
 from support.http_steps import Client, free_port
 from support.kafka_simulator import SimBroker, SimKafka

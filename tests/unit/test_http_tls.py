@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import GroupMember, Partition
-from postdate.sidecar.config import HttpConfig
-from postdate.sidecar.config_load import Flags, load
+from postdate.sidecar.config.load import Flags, load
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import connections, serving
 from postdate.sidecar.http.deployment import Deployment, peers_of

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import Record
-from postdate.sidecar.draft import Draft
-from postdate.sidecar.ingest import ingest
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.ingest.ingest import ingest
 from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex

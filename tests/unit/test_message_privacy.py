@@ -28,18 +28,18 @@ from typing import Any, NamedTuple, cast
 import pytest
 
 from postdate.kafka.seam import NewTopic, Partition
-from postdate.sidecar import shard as shard_module
-from postdate.sidecar.config import HttpConfig, RequestTopicConfig
+from postdate.sidecar.config.settings import HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import HaltReason
-from postdate.sidecar.holds import HoldRequests
+from postdate.sidecar.group.hold_requests import HoldRequests
+from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http import limits, local
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.logs import configure_logging
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard import shard as shard_module
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.dispatch_log import BEAT, DispatchRecord, encode_record

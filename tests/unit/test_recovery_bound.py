@@ -15,10 +15,10 @@ import pytest
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.seam import Admin, Isolation, Partition
-from postdate.sidecar.bound_check import BoundCheck, UnverifiedBound
-from postdate.sidecar.config import RequestTopicConfig
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
+from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY, stored_offset
 from support.kafka_simulator.admin import SimAdmin

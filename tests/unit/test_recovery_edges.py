@@ -15,13 +15,13 @@ import pytest
 
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.seam import Isolation, NewTopic, Partition
-from postdate.sidecar import takeover
-from postdate.sidecar.config import RequestTopicConfig
-from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
-from postdate.sidecar.long_delays import Sweep
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.dispatch.sweep import Sweep
+from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
+from postdate.sidecar.takeover import takeover
 from postdate.wheel.errors import Corrupt, DiskFull
 from support.shard_bench import OWN, Bench, R
 

@@ -16,10 +16,10 @@ import pytest
 from postdate.kafka import limits as kafka_limits
 from postdate.kafka.seam import Isolation, Partition
 from postdate.sidecar import failpoints
-from postdate.sidecar.config import RequestTopicConfig
-from postdate.sidecar.instructions import RESUME, Instruction, instruct
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, encode_record
 from support.shard_bench import OWN, Bench, R

@@ -15,10 +15,10 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar import takeover
-from postdate.sidecar.checking import Checked
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
-from postdate.sidecar.losses import Acceptance
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover.checking import Checked
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import Partition
-from postdate.sidecar import takeover
-from postdate.sidecar.instructions import Instruction, instruct
-from postdate.sidecar.shard_status import read_status
+from postdate.sidecar.operation.instructions import Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.states import State
+from postdate.sidecar.takeover import takeover
 from postdate.wheel.changes import Changes
 from postdate.wheel.errors import StorageError
 from postdate.wheel.index import TimerIndex

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import Record
-from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.ingest import ingest
+from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest.ingest import ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import NewTopic
-from postdate.sidecar import look_ahead
-from postdate.sidecar.batch_limit import FIRST_SHARE, BatchLimit
-from postdate.sidecar.config import DispatchConfig
-from postdate.sidecar.dispatcher import Dispatcher
+from postdate.sidecar.config.settings import DispatchConfig
+from postdate.sidecar.dispatch import look_ahead
+from postdate.sidecar.dispatch.batch_limit import FIRST_SHARE, BatchLimit
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.limits import (
     CONTROL_ENTRIES_MAX,
     HELD_BACK_MS_MAX,

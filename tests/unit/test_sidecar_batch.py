@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import Record
-from postdate.sidecar.answers import Answers
-from postdate.sidecar.apply import apply_fate
-from postdate.sidecar.batch import BatchBuilder, finish
-from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.config import RequestTopicConfig, Verdicts
-from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.fault_attribution import FaultAttribution
-from postdate.sidecar.holds import Held
-from postdate.sidecar.ingest import ingest
-from postdate.sidecar.quota import Quota
-from postdate.sidecar.targets import Target
+from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.quota import Quota
+from postdate.sidecar.transaction.answers import Answers
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions

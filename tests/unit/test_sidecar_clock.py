@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError
 from postdate.kafka.seam import Partition, Record
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_SAMPLE_AGE_MS_MAX
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard.shard import Shard
 from postdate.wire.dispatch_log import DELIVERED, decode_record
 from support.kafka_simulator import SimBroker, SimClock
 from support.kafka_simulator.answers import refusal

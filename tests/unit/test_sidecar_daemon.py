@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar import logs
-from postdate.sidecar.config import Config, HttpConfig, RequestTopicConfig
-from postdate.sidecar.daemon import check_topics
+from postdate.sidecar.config.settings import Config, HttpConfig, RequestTopicConfig
 from postdate.sidecar.http import serving
 from postdate.sidecar.limits import LOG_REPEAT_S
+from postdate.sidecar.process.daemon import check_topics
 from support.command import run_postdate
 from support.command_bed import SimBed
 from support.http_steps import free_port

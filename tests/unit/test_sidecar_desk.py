@@ -21,14 +21,14 @@ from postdate.cli import postdate
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.seam import Isolation, NewTopic, Partition
 from postdate.sidecar.clock import SystemClock
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
 from postdate.sidecar.errors import HaltReason, Loss
-from postdate.sidecar.halts import ADVICE
-from postdate.sidecar.instructions import Instruction, instruct
 from postdate.sidecar.limits import RECLAIM_QUIET_MS
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_status import read_status, write_status
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.operation.halts import ADVICE
+from postdate.sidecar.operation.instructions import Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status, write_status
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel import limits as wheel_limits
 from postdate.wire.dispatch_log import decode_record

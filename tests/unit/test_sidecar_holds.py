@@ -18,12 +18,13 @@ import pytest
 
 from postdate.kafka.errors import KafkaFault, Unreachable
 from postdate.kafka.seam import GroupConsumer, NewTopic, Partition
-from postdate.sidecar.batch_content import Batch
-from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, HoldRequests, Holds
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.pacing import LargeTurns
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, Holds
+from postdate.sidecar.context.pacing import LargeTurns
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.group.hold_requests import HoldRequests
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from postdate.wheel.index import TimerIndex
 from support.shard_bench import BUDGET_MS, Bench, R

@@ -15,10 +15,10 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.seam import LookedUp, NewTopic
-from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
-from postdate.sidecar.housekeeping import Housekeeping
+from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard.housekeeping import Housekeeping
+from postdate.sidecar.shard.shard import Shard
 from support.kafka_simulator.admin import SimAdmin
 from support.shard_bench import OWN, Bench, R, refuse, slow_down
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.seam import Record
-from postdate.sidecar.apply import apply_fate, check_causes
-from postdate.sidecar.config import RequestTopicConfig
-from postdate.sidecar.dispatcher import Dispatcher
-from postdate.sidecar.draft import Draft, read_up_to
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Contradicted
-from postdate.sidecar.ingest import ingest
+from postdate.sidecar.index.apply import apply_fate, check_causes
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.states import State
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.identity import Identity

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
+from postdate.sidecar.context.pacing import LargeTurns, TransactionBudget, TransactionPace
 from postdate.sidecar.limits import (
     LARGE_TRANSACTION_FATES,
     MADE_TO_WAIT_MS,
@@ -20,7 +21,6 @@ from postdate.sidecar.limits import (
     WINDOW_MAX,
     WINDOW_MIN,
 )
-from postdate.sidecar.pacing import LargeTurns, TransactionBudget, TransactionPace
 from support.patience import PATIENCE_S
 
 _QUICK_MS = 4.0

@@ -14,12 +14,12 @@ from typing import cast
 import pytest
 
 from postdate.kafka.seam import Partition
-from postdate.sidecar import poller as poller_module
+from postdate.sidecar.context.holds import Held
 from postdate.sidecar.counts import ShardCounts
-from postdate.sidecar.holds import Held
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.group import poller as poller_module
+from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer

@@ -15,11 +15,11 @@ import pytest
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.kafka.seam import NewTopic
-from postdate.sidecar.config import DispatchConfig, RequestTopicConfig
-from postdate.sidecar.holds import NOTHING, Holds
+from postdate.sidecar.config.rate_rules import RateRules, shadowed
+from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
+from postdate.sidecar.context.holds import NOTHING, Holds
 from postdate.sidecar.limits import RATE_SAVED_S
-from postdate.sidecar.rate_rules import RateRules, shadowed
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.shard.shard import Shard
 from postdate.wheel import changes
 from postdate.wheel.timer_log import TimerLog
 from support.kafka_simulator.producer import SimTransactionalProducer

@@ -14,14 +14,14 @@ import pytest
 
 from postdate.kafka.errors import FatalClient, Fenced, SettingRefused
 from postdate.kafka.seam import GroupConsumer, Partition
-from postdate.sidecar import poller as poller_module
+from postdate.sidecar.context.holds import Held
 from postdate.sidecar.errors import ClientFailed, Exit
-from postdate.sidecar.holds import Held
-from postdate.sidecar.inbox import Inbox
+from postdate.sidecar.group import poller as poller_module
+from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.group.rejoining import Rejoining
 from postdate.sidecar.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_STABLE_S
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.rejoining import Rejoining
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State
 from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import new_topic

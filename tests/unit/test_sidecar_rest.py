@@ -15,14 +15,14 @@ from typing import cast
 
 import pytest
 
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, LAG_AGE_MS_MAX, REST_INTERVAL_MS, STATUS_AGE_MS_MAX
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_status import read_status
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.shard.shard_thread import ShardThread
+from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots
 from postdate.sidecar.states import State
-from postdate.sidecar.takeover_slots import Slot, TakeoverSlots
 from support.patience import PATIENCE_S
 from support.shard_bench import Bench
 

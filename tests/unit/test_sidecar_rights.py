@@ -16,10 +16,10 @@ from click.testing import CliRunner
 
 from postdate.cli import postdate
 from postdate.kafka.seam import NewTopic, Operation
-from postdate.sidecar import rights
-from postdate.sidecar.config import Config, KafkaConfig, RequestTopicConfig, TopicsConfig
-from postdate.sidecar.rights import Right
-from postdate.sidecar.topics import Rule, own_topics, request_topic
+from postdate.sidecar.cluster import rights
+from postdate.sidecar.cluster.rights import Right
+from postdate.sidecar.cluster.topics import Rule, own_topics, request_topic
+from postdate.sidecar.config.settings import Config, KafkaConfig, RequestTopicConfig, TopicsConfig
 from support.kafka_simulator import SimBroker, SimKafka
 
 

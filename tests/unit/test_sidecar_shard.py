@@ -15,9 +15,9 @@ import pytest
 
 from postdate.kafka.errors import Retriable
 from postdate.kafka.seam import NewTopic, Partition
-from postdate.sidecar import store_reading
-from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.states import State
+from postdate.sidecar.takeover import store_reading
 from postdate.wheel.errors import Corrupt
 from postdate.wire.stored import BOUND_KEY
 from postdate.wire.verdicts import decode_verdict

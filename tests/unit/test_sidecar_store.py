@@ -14,12 +14,13 @@ import msgspec
 import pytest
 
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar.config import RequestTopicConfig
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.sidecar.context.long_delays import LongDelays
+from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.ingest import ingest
+from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.limits import CONTROL_SIZE_BYTES_MAX
-from postdate.sidecar.long_delays import LongDelays, Sweep
-from postdate.sidecar.store_reading import take_stored
+from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Kind
 from postdate.wire.dispatch_log import (

@@ -15,16 +15,16 @@ from typing import cast
 import pytest
 
 from postdate.kafka.seam import Isolation, Partition
-from postdate.sidecar import shard_thread, takeover_slots
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
-from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.shard import shard_thread, takeover_slots
+from postdate.sidecar.shard.shard_thread import ShardThread
+from postdate.sidecar.shard.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 from postdate.sidecar.states import State
-from postdate.sidecar.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 from postdate.wire.topics import OwnTopics
 from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import append, new_topic

@@ -15,12 +15,12 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
 from postdate.kafka.seam import OnDelivery, Partition
-from postdate.sidecar import transaction
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatcher import Dispatcher
-from postdate.sidecar.shard import Shard
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
-from postdate.sidecar.transaction import Message, Tenure
+from postdate.sidecar.transaction import transaction
+from postdate.sidecar.transaction.transaction import Message, Tenure
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.answers import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer

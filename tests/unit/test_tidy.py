@@ -54,6 +54,7 @@ def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
 CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
+INDEX, LIMITS = "sidecar/postdate/sidecar/index/x.py", "sidecar/postdate/sidecar/limits.py"
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,8 @@ SIDECAR = "sidecar/postdate/sidecar/x.py"
         pytest.param(tidy.import_complaints, KAFKA, "from postdate import wire", id="arrow-by-parent"),
         pytest.param(tidy.import_complaints, CLIENT, "from postdate.kafka import seam", id="client-arrow"),
         pytest.param(tidy.import_complaints, SIDECAR, "import postdate.spark", id="spark-at-load"),
+        pytest.param(tidy.import_complaints, INDEX, "from postdate.sidecar.takeover import takeover", id="upwards"),
+        pytest.param(tidy.import_complaints, LIMITS, "from postdate.sidecar.config import settings", id="vocabulary"),
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
         pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),

@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from postdate.sidecar.errors import Exit
-from postdate.sidecar.workers import Workers
+from postdate.sidecar.process.workers import Workers
 from postdate.tools.dev_broker.local import free_port
 from support.sidecars import wait_until
 

@@ -18,9 +18,9 @@ import click
 from postdate.cli.commands import fail, warn
 from postdate.kafka.seam import Admin, Isolation, Kafka, Partition
 from postdate.sidecar import limits
-from postdate.sidecar.config import Config
+from postdate.sidecar.cluster.producing import Draft, Receipt, produce
+from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.producing import Draft, Receipt, produce
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin

@@ -11,8 +11,8 @@ import click
 
 from postdate.cli.options import Loader, configured, output_option
 from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
-from postdate.sidecar.config import Config
-from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.instants import parse_instant_ms

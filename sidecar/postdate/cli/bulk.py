@@ -19,7 +19,7 @@ from postdate.cli.spark_jobs import (
     sent_to,
     spark_options,
 )
-from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.config.load import require_bootstrap
 
 
 @click.command(short_help="Schedule every row of a table (Parquet, CSV, JSON, …).")

@@ -6,8 +6,8 @@ import json
 
 import click
 
+from postdate.cli import config_docs
 from postdate.cli.options import Loader, configured, output_option
-from postdate.sidecar import config_docs
 
 
 @click.group()

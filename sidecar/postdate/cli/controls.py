@@ -16,8 +16,8 @@ from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_a
 from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, output_option
 from postdate.kafka.seam import Partition
+from postdate.sidecar.cluster.producing import Draft, Receipt, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.producing import Draft, Receipt, accepted, look_up, partition_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import parse_origin
@@ -138,8 +138,8 @@ def reschedule(
 
 
 def _control(loader: Loader, action: bytes, named: Named, headers: Headers, waiting: Waiting, output: str) -> None:
-    from postdate.sidecar.cluster import admin_of, kafka_of
-    from postdate.sidecar.request_rules import rules_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
 
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     requests = the_request_topic(config)

@@ -27,9 +27,9 @@ from postdate.cli.options import Loader, configured, output_option
 from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
 from postdate.kafka.seam import Admin, Kafka, Partition
 from postdate.sidecar import limits
-from postdate.sidecar.config import Config
+from postdate.sidecar.cluster.producing import Draft, LiveTopic, look_up
+from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit
-from postdate.sidecar.producing import Draft, LiveTopic, look_up
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.origins import parse_origin
@@ -106,8 +106,8 @@ def dead_letters() -> None:
 @output_option
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
     """Print the dead letters of a request topic, those that are there now, by partition and age."""
-    from postdate.sidecar.cluster import admin_of, kafka_of
-    from postdate.sidecar.request_rules import rules_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
 
     filters = _filters(asked)
     config = loader({"request_topics": (requests,) if requests else ()}).config
@@ -144,8 +144,8 @@ def requeue(
     \b
       postdate dead-letters requeue -b localhost:9092 --reason unknown-target --since 2h --execute
     """
-    from postdate.sidecar.cluster import admin_of, kafka_of
-    from postdate.sidecar.request_rules import rules_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
 
     filters, when = _filters(asked), time_headers(asked)
     config = loader({"request_topics": (requests,) if requests else ()}).config

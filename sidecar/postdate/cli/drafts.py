@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.options import as_bytes
-from postdate.sidecar.config import Config
+from postdate.sidecar.cluster.producing import Draft
+from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.sidecar.producing import Draft
 from postdate.wire import headers as names
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.kafka.errors import Unreachable
-from postdate.sidecar.config_load import Flags, Loaded, load
+from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
 
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -15,9 +15,9 @@ import click
 
 from postdate.cli.commands import warn
 from postdate.cli.options import Loader, configured
-from postdate.sidecar.cluster import admin_of, kafka_of
-from postdate.sidecar.config import Config
-from postdate.sidecar.config_sources import read_secret
+from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.config.sources import read_secret
 from postdate.sidecar.errors import TransientError
 
 if TYPE_CHECKING:

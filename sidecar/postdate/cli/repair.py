@@ -18,7 +18,7 @@ from postdate.cli.spark_jobs import (
     sent_to,
     spark_options,
 )
-from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.config.load import require_bootstrap
 
 
 @click.command(short_help="Ask anew for what an audit calls missing.")

@@ -11,7 +11,7 @@ import click
 from postdate.cli.audit import common_to, instant_ms
 from postdate.cli.options import Loader, configured, output_option
 from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
-from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.config.load import require_bootstrap
 
 
 @click.command(short_help="Tell what falls due when, and how late messages were.")

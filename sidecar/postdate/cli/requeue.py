@@ -18,7 +18,7 @@ from postdate.cli.letters import Letter, records_of
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, PlainProducer
 from postdate.sidecar import limits
-from postdate.sidecar.producing import Draft, Receipt
+from postdate.sidecar.cluster.producing import Draft, Receipt
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ORIGIN, TIMES, Headers, is_dropped

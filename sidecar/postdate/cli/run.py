@@ -7,7 +7,7 @@ import sys
 import click
 
 from postdate.cli.options import Loader, configured
-from postdate.sidecar.config_load import require_bootstrap
+from postdate.sidecar.config.load import require_bootstrap
 
 
 @click.command(short_help="Hold requests and deliver them when due.")
@@ -31,9 +31,9 @@ def run(loader: Loader, requests: tuple[str, ...], http_port: int | None, **valu
     loaded = loader({"request_topics": requests, "http.port": http_port, **values})
     require_bootstrap(loaded.config)
     if loaded.config.workers > 1:
-        from postdate.sidecar.workers import run_workers
+        from postdate.sidecar.process.workers import run_workers
 
         sys.exit(run_workers(loaded.config))
-    from postdate.sidecar.daemon import run as run_daemon
+    from postdate.sidecar.process.daemon import run as run_daemon
 
     sys.exit(run_daemon(loaded.config))

@@ -17,7 +17,7 @@ from postdate.cli.commands import warn
 from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, output_option
 from postdate.kafka.seam import Partition
-from postdate.sidecar.producing import Draft, Receipt, accepted, look_up, partition_of
+from postdate.sidecar.cluster.producing import Draft, Receipt, accepted, look_up, partition_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
@@ -73,8 +73,8 @@ def send(
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s
     """
     from postdate.cli.ends import EndWatch
-    from postdate.sidecar.cluster import admin_of, kafka_of
-    from postdate.sidecar.request_rules import rules_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
+    from postdate.sidecar.ingest.request_rules import rules_of
 
     if wait_verdict and wait_delivery:
         raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")

@@ -18,13 +18,13 @@ import msgspec
 from postdate.cli.commands import listed, say
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
-from postdate.sidecar.halts import ADVICE, DISK_FULL
-from postdate.sidecar.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
+from postdate.sidecar.operation.halts import ADVICE, DISK_FULL
+from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.states import State
 
 if TYPE_CHECKING:
-    from postdate.sidecar.shard_directories import FoundShard
+    from postdate.sidecar.operation.shard_directories import FoundShard
 
 _STOPPED = (State.HALTED, State.FENCED)
 _TAKING_OVER = (State.OPENING, State.FENCING, State.RECOVERING)
@@ -57,7 +57,7 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
     Works while the sidecar runs, and when it does not. R is the next request to read, D the next record of the
     dispatch log. Exit code 0, also where a shard has halted.
     """
-    from postdate.sidecar.shard_directories import find_shards, require_directory
+    from postdate.sidecar.operation.shard_directories import find_shards, require_directory
 
     path = require_directory(_data_path(loader, data_dir))
     now_ms = time.time_ns() // 1_000_000
@@ -172,7 +172,7 @@ def _data_path(loader: Loader, data_dir: str | None) -> Path:
 
 def _find(data: Path, name: str, cluster: str | None) -> FoundShard:
     """The shard that is meant. Raises ConfigError: there is none, or several."""
-    from postdate.sidecar.shard_directories import find_shards
+    from postdate.sidecar.operation.shard_directories import find_shards
 
     found = [each for each in find_shards(data) if each.name == name and cluster in (None, each.cluster_id)]
     if not found:

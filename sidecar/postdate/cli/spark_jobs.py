@@ -15,7 +15,7 @@ import click
 from postdate.cli.commands import listed
 from postdate.cli.options import name_value
 from postdate.kafka.errors import SettingRefused
-from postdate.sidecar.config import Config, RequestTopicConfig
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
 
 
@@ -80,7 +80,7 @@ def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> Non
 def _require_request_topics(config: Config) -> None:
     """A mistyped name or address is told before Spark is started, which takes its time. Where the properties are such
     that only Spark's own clients know them, these find out."""
-    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     names = config.request_topic_names
     try:

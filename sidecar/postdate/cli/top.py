@@ -22,7 +22,7 @@ from rich.text import Text
 from postdate.cli.commands import listed
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.limits import STATUS_SILENT_MS_MAX
-from postdate.sidecar.shard_directories import FoundShard, find_shards, require_directory
+from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
 from postdate.wheel.hand import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED

@@ -15,8 +15,8 @@ from postdate.cli.commands import listed, say, warn
 from postdate.cli.options import Loader, configured, output_option
 from postdate.kafka.errors import Retriable, SettingRefused
 from postdate.kafka.seam import Admin, NewTopic, TopicInfo
-from postdate.sidecar import rights
-from postdate.sidecar import topics as rules
+from postdate.sidecar.cluster import rights
+from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.errors import Exit, PostdateError
 from postdate.sidecar.limits import COMMAND_TIMEOUT_S
 from postdate.wire.topics import OwnTopics
@@ -52,7 +52,7 @@ def create(
     Prints the name of each topic created. With --allow-existing it may be repeated: existing topics keep their
     settings, own topics get as many partitions as their request topic, and what breaks a rule is told (exit code 4).
     """
-    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     values: dict[str, object] = {"request_topics": requests, "topics.partitions": partitions}
     if replication_factor is not None:
@@ -92,7 +92,7 @@ def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
     Run it with the sidecar's own credentials and group. Exit code 4 when a violation forbids to start; warnings alone
     leave it 0.
     """
-    from postdate.sidecar.cluster import admin_of, kafka_of
+    from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
     config = loader({"request_topics": requests}).config
     kafka, refused = kafka_of(config), False

@@ -19,7 +19,7 @@ from typing import Final, Self
 from uuid import uuid4
 
 from postdate.client import RequestTopic
-from postdate.sidecar.children import Child
+from postdate.sidecar.process.children import Child
 from postdate.testing.observing import NotDelivered, Observed
 from postdate.tools.dev_broker.jars import Progress, quiet
 from postdate.tools.dev_broker.local import LocalBroker

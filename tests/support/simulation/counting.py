@@ -11,18 +11,19 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.errors import UnknownOutcome
-from postdate.sidecar import apply, empty_start, takeover
-from postdate.sidecar.answers import Answers
-from postdate.sidecar.batch_content import Batch
-from postdate.sidecar.draft import Draft
-from postdate.sidecar.due_reader import DueReader
-from postdate.sidecar.fault_attribution import FaultAttribution, Isolated
-from postdate.sidecar.gate import Gate
-from postdate.sidecar.look_ahead import Ahead, LookAhead
-from postdate.sidecar.parking import Parking
-from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.target_rates import TargetRates
-from postdate.sidecar.transaction import Message
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.due_reader import DueReader
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
+from postdate.sidecar.dispatch.look_ahead import Ahead, LookAhead
+from postdate.sidecar.dispatch.parking import Parking
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.index import apply
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.takeover import empty_start, takeover
+from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key

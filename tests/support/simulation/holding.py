@@ -18,7 +18,8 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from postdate.kafka.seam import Partition
-from postdate.sidecar.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds, _Asked
+from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds
+from postdate.sidecar.group.hold_requests import _Asked
 from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record
 from postdate.wire.errors import FormatError
 from support.simulation.judge import Outcome, committed

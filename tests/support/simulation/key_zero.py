@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from postdate.sidecar.due_reader import Due, DueReader
-from postdate.sidecar.fault_attribution import OWN
+from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.fault_attribution import OWN
 from postdate.wheel.index import TimerIndex
 from support.simulation.traffic import REQUESTS
 from support.simulation.world import World

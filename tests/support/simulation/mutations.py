@@ -14,18 +14,21 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import AbortRequired, UnknownOutcome
 from postdate.kafka.seam import Isolation, Record
-from postdate.sidecar import apply, due_reader, ingest, takeover
-from postdate.sidecar.answers import Answers
-from postdate.sidecar.batch import BatchBuilder, finish
-from postdate.sidecar.batch_content import Batch, Choice
-from postdate.sidecar.bound_check import BoundCheck
-from postdate.sidecar.dispatcher import Dispatcher
-from postdate.sidecar.draft import Draft, read_up_to
-from postdate.sidecar.due_reader import Due, DueReader
-from postdate.sidecar.holds import Holds
-from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.target_rates import TargetRates
-from postdate.sidecar.transaction import Tenure
+from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch import due_reader
+from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.index import apply
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.takeover import takeover
+from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.bound_check import BoundCheck
+from postdate.sidecar.transaction.transaction import Tenure
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile

@@ -11,14 +11,16 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar import apply, ingest, store_reading, takeover
-from postdate.sidecar.batch import BatchBuilder
-from postdate.sidecar.batch_content import Batch
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.draft import NO_FIRST_DUE, Draft
-from postdate.sidecar.gate import Gate
-from postdate.sidecar.holds import Held
-from postdate.sidecar.transaction import Tenure
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.index import apply
+from postdate.sidecar.index.draft import NO_FIRST_DUE, Draft
+from postdate.sidecar.ingest import ingest
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.takeover import store_reading, takeover
+from postdate.sidecar.transaction.transaction import Tenure
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate

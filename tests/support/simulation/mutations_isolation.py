@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.sidecar.batch import BatchBuilder
-from postdate.sidecar.batch_content import Batch, Refusal
-from postdate.sidecar.draft import Draft
-from postdate.sidecar.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch, Refusal
+from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.index.draft import Draft
 from postdate.wheel.entry import Entry
 from support.simulation.themes import BAD_TARGET
 from support.simulation.world import World

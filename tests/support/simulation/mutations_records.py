@@ -13,10 +13,11 @@ from unittest.mock import patch
 import msgspec
 
 from postdate.kafka.seam import Headers
-from postdate.sidecar import apply, batch
-from postdate.sidecar.batch import BatchBuilder
-from postdate.sidecar.batch_content import Batch
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.dispatch import batch
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.index import apply
+from postdate.sidecar.index.draft import Draft
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wire.delivered import delivered_headers

@@ -12,10 +12,10 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import Retriable
 from postdate.kafka.seam import Record
-from postdate.sidecar import dispatch_tail
-from postdate.sidecar.bound_check import BoundCheck
-from postdate.sidecar.confirmation import Confirmation
 from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.takeover import dispatch_tail
+from postdate.sidecar.takeover.confirmation import Confirmation
+from postdate.sidecar.transaction.bound_check import BoundCheck
 from support.simulation.themes import BROKERS, STALLS
 from support.simulation.world import World
 

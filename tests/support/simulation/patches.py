@@ -14,14 +14,16 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import Fenced
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar import dispatch_tail, failpoints, opening, poller, store_reading, takeover
+from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatcher import Dispatcher
-from postdate.sidecar.draft import Draft
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Halted
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.transaction import Tenure
+from postdate.sidecar.group import poller
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.takeover import dispatch_tail, opening, store_reading, takeover
+from postdate.sidecar.transaction.transaction import Tenure
 from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex

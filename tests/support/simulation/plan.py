@@ -14,7 +14,7 @@ from math import inf
 from random import Random
 
 from postdate.kafka.seam import NewTopic
-from postdate.sidecar.config import Config, DispatchConfig, IndexConfig, RequestTopicConfig
+from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events

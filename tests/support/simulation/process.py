@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, cast
 
 from postdate.kafka.errors import FatalClient, Fenced
 from postdate.kafka.seam import Partition, Record
-from postdate.sidecar.config import Config
-from postdate.sidecar.inbox import Inbox
-from postdate.sidecar.pacing import TransactionBudget, TransactionPace
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.request_rules import rules_of
-from postdate.sidecar.shard import Shard
-from postdate.sidecar.shard_context import ShardContext
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.host import PretendHost
 from postdate.wire.topics import OwnTopics

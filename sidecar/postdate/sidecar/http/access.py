@@ -23,7 +23,7 @@ from pathlib import Path
 
 from starlette.requests import Request
 
-from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.limits import TOKEN_CHARS_MIN, TOKEN_FILE_BYTES_MAX
 from postdate.sidecar.http.signing import BadSignature, NoncesFull, Signatures, is_signed

@@ -22,10 +22,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.kafka.errors import KafkaFault
-from postdate.sidecar.advertised import advertised_address
+from postdate.sidecar.context.inquiries import Unanswered
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http import controls, holding, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
+from postdate.sidecar.http.advertised import advertised_address
 from postdate.sidecar.http.client import NotKnown
 from postdate.sidecar.http.collector import ProcessCollector
 from postdate.sidecar.http.openapi import describe
@@ -35,7 +36,6 @@ from postdate.sidecar.http.peers import PeerBook
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process, not_alive, not_ready, remarks
 from postdate.sidecar.http.signing import is_signed
-from postdate.sidecar.inquiries import Unanswered
 from postdate.wheel.errors import WheelError
 
 log = logging.getLogger(__name__)

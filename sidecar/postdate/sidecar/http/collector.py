@@ -18,14 +18,14 @@ from prometheus_client.registry import Collector
 
 from postdate.kafka.seam import Partition
 from postdate.kafka.statistics import BrokerStatistics
+from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
+from postdate.sidecar.context.inquiries import Figures
 from postdate.sidecar.counts import Histogram, ShardCounts
-from postdate.sidecar.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
 from postdate.sidecar.http.process import Process, not_ready
-from postdate.sidecar.inquiries import Figures
-from postdate.sidecar.shard_status import read_status
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
 from postdate.wheel.hand import OVERDUE

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.kafka.seam import Partition
+from postdate.sidecar.cluster.producing import Draft, accepted, look_up, partition_of, produce
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.producing import Draft, accepted, look_up, partition_of, produce
-from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin, parse_origin

@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from postdate.kafka.seam import GroupMember, Partition
-from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.client import Api, NotKnown, Query
 from postdate.sidecar.http.limits import (

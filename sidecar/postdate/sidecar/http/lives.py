@@ -17,7 +17,7 @@ from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.request_rules import rules_of
+from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire.dispatch_log import FINAL, MOVED, decode_record
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.requests import Action, Request, parse_request

@@ -14,8 +14,8 @@ from typing import Any
 from postdate.kafka.seam import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.shard_status import read_status
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.operation.shard_status import read_status
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wheel.errors import WheelError
 from postdate.wheel.hand import CONTROL, OVERDUE, PARKED
 from postdate.wheel.wheel_view import WheelSnapshot, WheelView

@@ -12,7 +12,7 @@ import errno
 import logging
 import socket
 
-from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from postdate.kafka.seam import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.config import Config
+from postdate.sidecar.config.settings import Config
 from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.http.limits import CLIENT_DEAD_S_MAX, POLL_SILENCE_S_MAX, TAKEOVER_MS_MAX
-from postdate.sidecar.poller import Poller
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 
 

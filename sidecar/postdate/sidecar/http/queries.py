@@ -16,7 +16,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.deployment import PROCESS, SCOPE
 from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
 from postdate.sidecar.http.process import Process
-from postdate.sidecar.shard_thread import ShardThread
+from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX

@@ -15,7 +15,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from postdate.sidecar.config import HttpConfig
+from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.bed import Bed, Request, Sidecar, cancel_of, request, with_id
 from postdate.tools.bench.figures import Figures, percentiles

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.bed import Bed, Sidecar, request
 from postdate.tools.bench.figures import Figures

@@ -15,9 +15,9 @@ from pathlib import Path
 from rich.console import Console
 
 from postdate.kafka.seam import Kafka, NewTopic, Partition
-from postdate.sidecar.children import Child
-from postdate.sidecar.cluster import admin_of
+from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import PostdateError
+from postdate.sidecar.process.children import Child
 from postdate.tools.demo.ledger import Ledger
 from postdate.tools.demo.plan import BURST_SHARE, PARTITIONS, REQUESTS, TARGET_PARTITIONS, TARGETS, plan
 from postdate.tools.demo.screen import Screen

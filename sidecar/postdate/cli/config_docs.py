@@ -1,0 +1,194 @@
+"""The configuration as text: the effective values (`config show`) and the reference of all options (`config docs`).
+
+Secrets show as `***`. `config show` prints TOML that can be read back, except for the secrets. Pure functions over
+`config_load.Loaded` and the schema.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from postdate.kafka import limits as kafka_limits
+from postdate.kafka.secrets import MASK
+from postdate.sidecar import limits as sidecar_limits
+from postdate.sidecar.config.load import Loaded
+from postdate.sidecar.config.schema import (
+    REQUEST_TOPICS,
+    Leaf,
+    environment_name,
+    leaves,
+    sections,
+    topic_leaves,
+)
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
+from postdate.sidecar.config.values import is_secret, without_user_info
+from postdate.sidecar.http import limits as http_limits
+from postdate.wheel import limits as wheel_limits
+from postdate.wire import limits as wire_limits
+
+BOUNDED: dict[str, ModuleType] = {
+    "sidecar": sidecar_limits,
+    "sidecar.http": http_limits,
+    "wheel": wheel_limits,
+    "wire": wire_limits,
+    "kafka": kafka_limits,
+}
+"""The module of bounds of each package."""
+
+
+def bounds_of(module: ModuleType) -> dict[str, int | float]:
+    """The bounds that a `limits` module declares, by name."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name.isupper() and not name.startswith("_") and isinstance(value, (int, float))
+    }
+
+
+def _value(config: Config, path: str) -> Any:
+    value: Any = config
+    for name in path.split("."):
+        value = getattr(value, name)
+    return value
+
+
+def _masked(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: MASK if is_secret(name) else without_user_info(str(value)) for name, value in properties.items()}
+
+
+def _plain(leaf: Leaf, value: Any) -> Any:
+    """The value as JSON and TOML can hold it, with secrets masked."""
+    if leaf.is_properties:
+        return _masked(value)
+    if isinstance(value, tuple):
+        return list(value)
+    if leaf.hint is Path:
+        return "" if value is None else str(value)
+    return without_user_info(value) if isinstance(value, str) else value
+
+
+def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:
+    return {name: _plain(leaf, getattr(topic, name)) for name, leaf in topic_leaves().items()}
+
+
+def as_json_tree(config: Config) -> dict[str, Any]:
+    """The configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir) filled
+    in."""
+    tree: dict[str, Any] = {}
+    for path, leaf in leaves().items():
+        if path == REQUEST_TOPICS:
+            tree[path] = [_topic_table(topic) for topic in config.request_topics]
+            continue
+        node = tree.setdefault(leaf.section, {}) if leaf.section else tree
+        node[leaf.name] = _plain(leaf, _value(config, path))
+    tree["instance"] = config.instance_name
+    tree["data_dir"] = str(config.data_path)
+    tree["limits"] = {package: bounds_of(module) for package, module in BOUNDED.items()}
+    return tree
+
+
+def as_toml(loaded: Loaded) -> str:
+    """The effective configuration as TOML, each line with its source; the bounds follow as comments."""
+    return "\n".join(_toml_lines(loaded)) + "\n"
+
+
+def _toml_lines(loaded: Loaded) -> Iterator[str]:
+    config = loaded.config
+    derived = {"instance": config.instance_name, "data_dir": str(config.data_path)}
+    plain = {section: [leaf for leaf in leaves().values() if leaf.section == section] for section in sections()}
+    for leaf in plain[""]:
+        if leaf.path != REQUEST_TOPICS:
+            yield _line(leaf.name, derived.get(leaf.path, _plain(leaf, _value(config, leaf.path))), loaded, leaf.path)
+    for section in [name for name in sections() if name]:
+        yield from ("", f"[{section}]")
+        for leaf in plain[section]:
+            if not leaf.is_properties:
+                yield _line(leaf.name, _plain(leaf, _value(config, leaf.path)), loaded, leaf.path)
+        for leaf in plain[section]:
+            properties = _value(config, leaf.path) if leaf.is_properties else {}
+            if properties:
+                yield from ("", f"[{leaf.path}]")
+            for name, value in _masked(properties).items():
+                yield _line(json.dumps(name), value, loaded, f"{leaf.path}/{name}")
+    for topic in config.request_topics:
+        yield from ("", f"[[{REQUEST_TOPICS}]]  # {loaded.source(REQUEST_TOPICS)}")
+        yield from (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in _topic_table(topic).items())
+    for package, module in BOUNDED.items():
+        yield from ("", f"# Bounds of {package}: not settable; each with its reason in the code.")
+        yield from (f"# {name} = {value}" for name, value in bounds_of(module).items())
+
+
+def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}  # {loaded.source(path)}"
+
+
+def as_markdown() -> str:
+    """The reference of every option: key, environment variable, default, range, meaning."""
+    lines = [
+        "# Configuration",
+        "",
+        "One TOML file (`--config FILE` or `POSTDATE_CONFIG`) < librdkafka properties file (`-F FILE`) < environment <",
+        "flags. `postdate config show` prints what is in force and where each value came from. An unknown key is an",
+        "error. Options that end in `_ms` take milliseconds or a duration such as `90s`, `2h30m`, `7d`; sizes take",
+        "bytes or `512KiB`, `16MiB`.",
+    ]
+    for section, owner in sections().items():
+        shown = [leaf for leaf in leaves().values() if leaf.section == section and leaf.path != REQUEST_TOPICS]
+        title = f"`[{section}]`" if section else "Top level"
+        lines += ["", f"## {title}", "", _sentence(owner) if section else "Before the first section of the file.", ""]
+        lines += _table(shown, with_environment=True)
+    lines += ["", f"## `[[{REQUEST_TOPICS}]]`", "", _sentence(RequestTopicConfig)]
+    lines += [
+        f"One table for each topic. `{environment_name(REQUEST_TOPICS)}` and `--requests` take names alone: they",
+        "choose among the tables of the file, or add a topic with the defaults.",
+        "",
+        *_table(list(topic_leaves().values()), with_environment=False),
+    ]
+    lines += ["", *_SECRETS_TEXT]
+    lines += ["", "## Bounds", "", "Not settable; the reason of each stands beside it in the code."]
+    for package, module in BOUNDED.items():
+        lines += ["", f"### {package}", "", "| bound | value |", "| --- | --- |"]
+        lines += [f"| `{name}` | {value:,} |" for name, value in bounds_of(module).items()]
+    return "\n".join(lines) + "\n"
+
+
+_SECRETS_TEXT = (
+    "## librdkafka properties and secrets",
+    "",
+    "A property such as `security.protocol` is a key of `[kafka.common]` (or `consumer`, `producer`, `admin`), the",
+    "variable `POSTDATE_KAFKA_COMMON_SECURITY_PROTOCOL`, a line of the `-F` file, or `-X security.protocol=SSL`.",
+    "Secrets (`sasl.password`, `ssl.key.password`, ...) are refused after `-X`, where every user of the machine could",
+    "read them; `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file that holds",
+    "the secret. They are shown as `***` everywhere. Properties that would break the protocol, such as",
+    "`transactional.id`, `isolation.level` or `partitioner`, are refused with the reason.",
+)
+
+
+def _sentence(owner: type) -> str:
+    return (owner.__doc__ or "").strip().splitlines()[0]
+
+
+def _table(shown: list[Leaf], *, with_environment: bool) -> list[str]:
+    head = ["key", *(["environment"] if with_environment else []), "default", "range", "meaning"]
+    lines = [f"| {' | '.join(head)} |", f"| {' | '.join('---' for _ in head)} |"]
+    for leaf in shown:
+        variable = environment_name(leaf.path) + ("_<PROPERTY>" if leaf.is_properties else "")
+        default = (
+            "" if leaf.default in (None, "") or leaf.is_properties else f"`{json.dumps(_plain(leaf, leaf.default))}`"
+        )
+        cells = [f"`{leaf.name}`", *([f"`{variable}`"] if with_environment else []), default, _range(leaf)]
+        lines.append(f"| {' | '.join([*cells, leaf.option.doc])} |")
+    return lines
+
+
+def _range(leaf: Leaf) -> str:
+    if leaf.choices:
+        return ", ".join(f"`{choice}`" for choice in leaf.choices)
+    low, high = leaf.option.low, leaf.option.high
+    if high is None:
+        return "" if low is None else f"≥ {low:,}"
+    return f"{low or 0:,}-{high:,}"

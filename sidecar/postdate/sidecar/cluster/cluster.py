@@ -1,0 +1,58 @@
+"""Creates the Kafka client for a configuration; the only module of the sidecar that chooses an implementation."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from postdate.kafka.client import ConfluentKafka
+from postdate.kafka.errors import SettingRefused
+from postdate.kafka.seam import Admin, Kafka
+from postdate.kafka.settings import KafkaSettings
+from postdate.sidecar.cluster.silence import told_of_silence
+from postdate.sidecar.config.load import require_bootstrap
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.errors import ConfigError
+
+
+def kafka_of(config: Config) -> Kafka:
+    """The cluster that `config` names; makes no connection yet. Raises ConfigError: no broker given, or a refused
+    property."""
+    require_bootstrap(config)
+    kafka = config.kafka
+    try:
+        return ConfluentKafka(
+            KafkaSettings(
+                bootstrap_servers=kafka.bootstrap_servers,
+                common=dict(kafka.common),
+                consumer=dict(kafka.consumer),
+                producer=dict(kafka.producer),
+                admin=dict(kafka.admin),
+                reader_group_id=config.group_id,
+            )
+        )
+    except SettingRefused as error:
+        raise ConfigError(str(error)) from error
+
+
+def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
+    """Returns when the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
+
+    def why(over: Callable[[], bool]) -> str:
+        return str(kafka.complaint(over) or "")
+
+    with told_of_silence(why, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
+        admin.cluster_id()
+
+
+@contextmanager
+def admin_of(kafka: Kafka) -> Iterator[Admin]:
+    """A context with an admin client, entered once the cluster has answered. Raises KafkaFault if it does not answer;
+    causes that its addresses reveal are printed on stderr."""
+    admin = kafka.admin()
+    try:
+        wait_for_answer(kafka, admin)
+        yield admin
+    finally:
+        admin.close()

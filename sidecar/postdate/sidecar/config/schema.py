@@ -1,0 +1,101 @@
+"""The options of `config`, as a flat table for the loader, `config show` and `config docs`.
+
+An option's path is its place in the TOML file (`dispatch.pace_ms`); its environment variable follows from the path
+(`POSTDATE_DISPATCH_PACE_MS`). Options of a request topic have paths relative to their table. Thread rule: immutable
+after import.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from postdate.sidecar.config.settings import Config, Option, RequestTopicConfig
+
+ENVIRONMENT_PREFIX = "POSTDATE_"
+REQUEST_TOPICS = "request_topics"
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """One option: `path` in the file, `hint` its bare type, `option` its text and bounds, `default` its value."""
+
+    path: str
+    hint: Any
+    option: Option
+    default: Any
+
+    @property
+    def name(self) -> str:
+        """The last part of the path: the field's name."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def section(self) -> str:
+        """The path of the table that holds it; empty for the top."""
+        return self.path.rpartition(".")[0]
+
+    @property
+    def is_properties(self) -> bool:
+        """True for a table of librdkafka properties, whose keys are not ours."""
+        return get_origin(self.hint) is Mapping
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The closed set of values of the option; empty if it accepts others."""
+        return get_args(self.hint) if get_origin(self.hint) is Literal else ()
+
+
+def bare(hint: Any) -> Any:
+    """The type without None: `Path | None` gives Path."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next(part for part in get_args(hint) if part is not type(None))
+    return hint
+
+
+def _leaves_of(owner: type[Any], prefix: str) -> list[Leaf]:
+    found: list[Leaf] = []
+    hints = get_type_hints(owner, include_extras=True)
+    blank = owner()
+    for field in dataclasses.fields(owner):
+        hint = hints[field.name]
+        path = f"{prefix}{field.name}"
+        if isinstance(hint, type):
+            found += _leaves_of(hint, f"{path}.")
+            continue
+        if get_origin(hint) is not Annotated:
+            raise TypeError(f"{owner.__name__}.{field.name} has no Option")
+        inner, option = get_args(hint)[:2]
+        found.append(Leaf(path, bare(inner), option, getattr(blank, field.name)))
+    return found
+
+
+@cache
+def leaves() -> dict[str, Leaf]:
+    """Every option but those of request topics, by path, in the order of the tree; `request_topics` itself included."""
+    return {leaf.path: leaf for leaf in _leaves_of(Config, "")}
+
+
+@cache
+def topic_leaves() -> dict[str, Leaf]:
+    """The options of one request topic, by name."""
+    return {leaf.path: leaf for leaf in _leaves_of(RequestTopicConfig, "")}
+
+
+@cache
+def sections() -> dict[str, type[Any]]:
+    """The dataclass of each section by its name; the top is the empty name."""
+    found: dict[str, type[Any]] = {"": Config}
+    for name, hint in get_type_hints(Config).items():
+        if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+            found[name] = hint
+    return found
+
+
+def environment_name(path: str) -> str:
+    """The environment variable of an option: `kafka.common` gives `POSTDATE_KAFKA_COMMON`, properties follow it."""
+    return ENVIRONMENT_PREFIX + path.upper().replace(".", "_")

@@ -1,0 +1,118 @@
+"""Converts a setting from a file, the environment or a flag into the value of an option, and back into text.
+
+Pure functions. A value may be typed (TOML) or text (environment, flags). Every option accepts both forms, so a setting
+can be moved between sources unchanged. Durations (`..._ms`) are integers or `90s`, `2h30m`, `P1DT12H`; sizes
+(`..._bytes...`) are integers or `512KiB`, `16MiB`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+from postdate.kafka.secrets import MASK, Secret, SecretFile
+from postdate.sidecar.config.schema import Leaf
+from postdate.wire.durations import parse_duration_ms
+
+_SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
+_SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
+_SECRET = re.compile(r"(password|passphrase|secret|key\.pem|jaas\.config|oauthbearer\.config)$")
+_SECRET_WORDS = ("password", "passphrase", "passwd", "secret", "token", "jaas", "apikey")
+_NO_SECRETS = re.compile(r"sasl\.oauthbearer\.token\.endpoint\.url|.*\.(location|file|file\.name)")
+_LIKE = 0.75  # the likeness of two words, of 1, from which one may be the other misspelt: `passwrd`, `secert`
+_USER_INFO = re.compile(r"(?<=://)[^/\s,]+@|[^/\s,:@]+:[^/\s,@]+@")
+
+
+def is_secret(name: str) -> bool:
+    """True if the librdkafka property `name` holds a secret, or may hold one: a misspelt name is known only to the
+    client library, which refuses it when a client is created."""
+    if _SECRET.search(name) is not None:
+        return True
+    if _NO_SECRETS.fullmatch(name):
+        return False
+    words = re.split(r"[._-]", name.lower())
+    return any(difflib.get_close_matches(word, _SECRET_WORDS, 1, _LIKE) for word in words)
+
+
+def without_user_info(text: str) -> str:
+    """A text with the user and the password of each URL in it masked."""
+    return _USER_INFO.sub(f"{MASK}@", text)
+
+
+def property_text(name: str, raw: object) -> str:
+    """The text that librdkafka expects for a property; a `Secret` if it is one. Raises ValueError: not a simple
+    type."""
+    if isinstance(raw, SecretFile):
+        return raw
+    if isinstance(raw, bool):
+        text = "true" if raw else "false"
+    elif isinstance(raw, (int, float, str)):
+        text = str(raw)
+    else:
+        raise ValueError("takes a text, a number, true or false")
+    return Secret(text) if is_secret(name) else text
+
+
+def convert(leaf: Leaf, raw: object) -> Any:
+    """The value of option `leaf` for `raw`, within its bounds. Raises ValueError: names the accepted values."""
+    if leaf.choices:
+        if raw not in leaf.choices:
+            raise ValueError(f"takes one of {', '.join(leaf.choices)}")
+        return raw
+    if get_origin(leaf.hint) is tuple:
+        items = _items(raw)
+        if get_args(leaf.hint)[0] is int:
+            return tuple(_number(leaf, item) for item in items)
+        if not all(isinstance(item, str) for item in items):
+            raise ValueError("takes a list of texts")
+        return tuple(items)
+    if leaf.hint is int:
+        return _number(leaf, raw)
+    if not isinstance(raw, str):
+        raise ValueError("takes a text")
+    if leaf.hint is Path:
+        return Path(raw).expanduser() if raw else None
+    return raw
+
+
+def _items(raw: object) -> list[Any]:
+    """The members of a list, or of a text that separates them by commas or spaces."""
+    if isinstance(raw, str):
+        return [item for item in re.split(r"[,\s]+", raw) if item]
+    if isinstance(raw, (list, tuple)):
+        return list(raw)
+    raise ValueError("takes a list, or a text with commas")
+
+
+def _number(leaf: Leaf, raw: object) -> int:
+    number = _parse_number(leaf.name, raw)
+    low, high = leaf.option.low, leaf.option.high
+    if low is not None and number < low:
+        raise ValueError(f"must be at least {low}")
+    if high is not None and number > high:
+        raise ValueError(f"must be at most {high}")
+    return number
+
+
+def _parse_number(name: str, raw: object) -> int:
+    if isinstance(raw, int) and not isinstance(raw, bool):
+        return raw
+    if not isinstance(raw, str):
+        raise ValueError("takes a whole number")
+    text = raw.strip()
+    if name.endswith("_ms"):
+        try:
+            return parse_duration_ms(text)
+        except ValueError:
+            raise ValueError("takes milliseconds, or a duration such as 90s, 2h30m, 7d") from None
+    if "_bytes" in name:
+        match = _SIZE.fullmatch(text)
+        if match is None:
+            raise ValueError("takes bytes, or a size such as 512KiB, 16MiB")
+        return int(match[1]) * _SIZE_UNIT[(match[2] or "B").lower()]
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError("takes a whole number") from None

@@ -1,0 +1,5 @@
+"""What every part of a shard is given: its clients, clocks and settings, its holds, and what others ask of it.
+
+Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`.
+Thread rule: as each class says; most belong to the shard's thread.
+"""

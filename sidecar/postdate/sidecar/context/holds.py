@@ -1,0 +1,92 @@
+"""Holds: what operators have paused on a shard (all delivery, delivery to some targets, or intake).
+
+A hold belongs to a shard, not to a process or a disk. So it is stored in the metadata of the group's committed offset,
+where Kafka keeps a string for each partition of a group. Every takeover reads it before it delivers. Only the member
+that owns the partition can write it, and every commit of R repeats it.
+
+Held messages are never lost, early or duplicated. A held shard continues to read, to end cancelled entries and to write
+its beats, but its wheel stands still. Entries for a held target are parked, without a retry budget.
+
+Thread rule: `Held.now` is replaced as a whole, by the shard's thread before its first takeover and after that only by
+the poll thread; all may read it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, Literal
+
+import msgspec
+
+from postdate.kafka.seam import Admin, Partition
+
+log = logging.getLogger(__name__)
+
+DELIVERY: Final = "delivery"
+INTAKE: Final = "intake"
+TARGET: Final = "target"
+
+
+class Holds(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """The holds of one shard. Unknown fields are ignored, missing ones have their defaults."""
+
+    delivery: bool = False
+    intake: bool = False
+    targets: frozenset[str] = frozenset()
+
+    def words(self) -> list[str]:
+        """The holds in the words of the command line; empty if there are none."""
+        words = [word for word, held in ((DELIVERY, self.delivery), (INTAKE, self.intake)) if held]
+        return words + [f"{TARGET} {name}" for name in sorted(self.targets)]
+
+    def encode(self) -> str:
+        """The metadata for the group's offset; empty if nothing is held."""
+        return "" if self == NOTHING else msgspec.json.encode(_Note(holds=self)).decode()
+
+    def before_ms(self, before_ms: int) -> int:
+        """Entries due before the result may leave; `before_ms` is the limit without holds. Entries with due time 0,
+        which end without a delivery, always may leave."""
+        return min(before_ms, 1) if self.delivery else before_ms
+
+    def changed(self, what: str, is_held: bool, target: str = "") -> Holds:
+        """A copy with one thing held or released."""
+        if what == DELIVERY:
+            return msgspec.structs.replace(self, delivery=is_held)
+        if what == INTAKE:
+            return msgspec.structs.replace(self, intake=is_held)
+        targets = self.targets | {target} if is_held else self.targets - {target}
+        return msgspec.structs.replace(self, targets=targets)
+
+
+class _Note(msgspec.Struct, kw_only=True, frozen=True):
+    """The metadata as stored in Kafka."""
+
+    v: Literal[1] = 1
+    holds: Holds
+
+
+NOTHING: Final = Holds()
+_decoder = msgspec.json.Decoder(_Note)
+
+
+class Held:
+    """The present holds of one shard."""
+
+    def __init__(self) -> None:
+        self.now = NOTHING
+        self._recalled = False
+
+    def recall(self, admin: Admin, group_id: str, part: Partition) -> None:
+        """Read the holds from the group, once; later changes come from this process. One request to Kafka. Raises
+        KafkaFault: the holds are unknown, try again."""
+        if self._recalled:
+            return
+        note = admin.group_note(group_id, part)
+        try:
+            self.now = _decoder.decode(note).holds if note else NOTHING
+        except msgspec.MsgspecError as error:
+            log.error("shard %s/%d: the note at its group offset is not Postdate's: %s", part.topic, part.index, error)
+            self.now = NOTHING
+        self._recalled = True
+        if self.now != NOTHING:
+            log.warning("shard %s/%d: held by a person: %s", part.topic, part.index, ", ".join(self.now.words()))

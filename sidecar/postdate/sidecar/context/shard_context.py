@@ -1,0 +1,74 @@
+"""The context of a shard: its configuration, its names on Kafka, and its clients. Shared by its parts. Immutable,
+except for counters, queries and holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.config.settings import Config, RequestTopicConfig
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.context.inquiries import Inquiries
+from postdate.sidecar.context.long_delays import LongDelays
+from postdate.sidecar.context.pacing import LargeTurns
+from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics
+
+
+@dataclass(frozen=True, slots=True)
+class ShardContext:
+    """One request partition and all that its shard needs. `stopping` returns True when the shard should be released."""
+
+    config: Config
+    topic: RequestTopicConfig
+    own: OwnTopics
+    rules: RequestRules
+    partition: int
+    cluster_id: str
+    directory: Path
+    kafka: Kafka
+    admin: Admin
+    clock: Clock
+    instance: str
+    stopping: Callable[[], bool]
+    beat_interval_ms: int = BEAT_INTERVAL_MS_MAX
+    retention_ms: int = -1  # of the request topic; -1: for ever
+    counts: ShardCounts = field(default_factory=ShardCounts)
+    inquiries: Inquiries = field(default_factory=Inquiries)
+    held: Held = field(default_factory=Held)
+    turns: LargeTurns = field(default_factory=LargeTurns)  # one for all shards of a process
+
+    @property
+    def long_delays(self) -> LongDelays:
+        """When an entry is stored."""
+        return LongDelays.of(self.topic, self.retention_ms)
+
+    @property
+    def requests(self) -> Partition:
+        """The shard's partition of the request topic (REQ)."""
+        return Partition(self.own.requests, self.partition)
+
+    @property
+    def log(self) -> Partition:
+        """The shard's partition of the dispatch log (DL)."""
+        return Partition(self.own.dispatch_log, self.partition)
+
+    @property
+    def store(self) -> Partition:
+        """The shard's partition of the store topic (STORE)."""
+        return Partition(self.own.store, self.partition)
+
+    @property
+    def transactional_id(self) -> str:
+        """Names the shard, not the deployment: two deployments on one request topic fence each other."""
+        return f"postdate/{self.own.requests}/{self.partition}"
+
+    @property
+    def name(self) -> str:
+        """The name of the shard in logs and messages."""
+        return f"{self.own.requests}/{self.partition}"

@@ -1,0 +1,386 @@
+"""Builds a transaction from due entries: which entries end now, the records to produce for each, and their fates.
+
+This is a pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, in offset
+order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so that the
+end of an entry and every pending control on it are in one transaction (rule 1). The effect of a control is decided
+here, from the present state of the entry, not from its state at ingest (rule 2).
+
+Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
+one look-up per target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from heapq import merge
+from typing import Final
+
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.batch_content import Batch, Choice, Refusal
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Target
+from postdate.sidecar.index.apply import mark_stored
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.limits import (
+    CLIENT_BATCH_BYTES,
+    DELIVERED_HEADERS_SIZE_BYTES_MAX,
+    TARGET_PARTITIONS_PER_TRANSACTION_MAX,
+)
+from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.store import StoreRecords
+from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
+from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    SENT,
+    STORED,
+)
+from postdate.wire.reasons import Reason
+from postdate.wire.requests import restore_headers
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict
+
+#: Not a refusal: the entry is left where it is for now.
+STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
+
+#: Not a refusal either: the target is sent to at a limited rate, and the entry is parked until its turn.
+OVER: Refusal = (Reason.TARGET_UNAVAILABLE, "over its rate")
+
+
+_DELIVER: Final = int(Kind.DELIVER)  # a member of an enumeration is slow to look up
+
+
+class BatchBuilder:
+    """Builds the transactions of one shard."""
+
+    def __init__(
+        self,
+        own: OwnTopics,
+        partition: int,
+        target_of: Callable[[str], Target | None],
+        forbidden: Callable[[str], Refusal | None],
+        faults: FaultAttribution,
+        retry_budget_ms: int,
+        answers: Answers,
+        held: Held,
+        rates: TargetRates | None = None,
+    ) -> None:
+        self._own = own
+        self._partition = partition
+        self._target_of = target_of
+        self._forbidden = forbidden
+        self._faults = faults
+        self._budget_ms = retry_budget_ms
+        self._answers = answers
+        self._held = held
+        self._rates = rates
+        self._store = StoreRecords(own, partition)
+        self._origin_prefix = f"{own.requests}/{partition}/".encode()
+
+    def build(
+        self,
+        draft: Draft,
+        keys: list[bytes],
+        values: list[bytes],
+        now_ms: int,
+        steady_ms: float,
+        apart: Collection[bytes] = (),
+        waiting: Sequence[tuple[bytes, bytes]] = (),
+        trial: str | None = None,
+        choice: Choice | None = None,
+    ) -> Batch:
+        """Build the transaction that ends as many of the scanned entries as may end now.
+
+        `apart`: keys before which unread entries were skipped; those entries stay. `waiting`: parked keys and values,
+        ascending; they are merged by due time and offset. `trial`: the isolated target of these messages. `choice`:
+        selects the messages that may leave; None: all. `park` of the result lists entries whose target fails or is
+        isolated, and `unknown` those of new targets: the caller then looks these up and builds again.
+        """
+        batch, rates = Batch(), None if trial is not None else self._rates
+        condemned = self._faults.condemned
+        for key, raw in _rows(keys, values, waiting):
+            if apart and key in apart:
+                batch.cut()
+            entry, offset = decode_entry(raw), split_key(key)[1]
+            if deliver := entry.kind == _DELIVER:
+                refusal = condemned.get(offset) if condemned else None
+                ready = batch.ready.get(entry.target)
+                if refusal is None:
+                    if ready is None or _is_special(entry, len(raw), ready):
+                        refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms, trial)
+                    if refusal is None and rates is not None and not rates.admits(entry.target, key, batch.rated):
+                        refusal = OVER
+                    if refusal is STAYS or refusal is OVER:
+                        batch.set_aside(key, raw, entry, is_over=refusal is OVER)
+                        continue
+                if choice is not None and not choice.takes(offset, self._needs_own(entry, refusal, choice.topics)):
+                    batch.skip()
+                    continue
+                if refusal is None:
+                    if ready is None and not self._fits(batch, entry.target):
+                        break
+                    if ready is None and not self._fills(batch, entry):
+                        batch.skip()
+                        continue
+                    self._deliver(batch, entry, offset)
+                else:
+                    self._bury(batch, entry, offset, refusal)
+            elif entry.kind == Kind.DEAD:
+                self._bury(batch, entry, offset, (Reason(entry.reason), entry.detail))
+            elif entry.kind == Kind.APPLIED:
+                self._apply(batch, draft, entry, offset)
+            elif entry.kind == Kind.STORE:
+                if self._keep(batch, entry, offset):
+                    batch.stored.append((key, entry))
+                    batch.cut()
+                    continue
+            else:
+                batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
+                batch.messages += self._answers.to_ended(entry, offset)
+                draft.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
+            was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
+            if was_parked:
+                batch.unparked.append((key, len(raw)))
+            else:
+                batch.runs[-1].append(key)
+                batch.sizes[-1].append(len(raw))
+            if was_parked or entry.id or entry.stored or entry.first_due != (entry.due if deliver else 0):
+                self._unlink(batch, key, entry, offset)
+        return batch
+
+    def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
+        """Remove the other references to an entry that ends: its STORE record, its id, its place."""
+        if entry.stored:
+            batch.kept.add(key)
+            batch.messages.append(self._store.tombstone(offset))
+        fate = batch.fates[-1][2]
+        if fate != APPLIED:  # the id of a control is that of another
+            batch.linked.append((key, entry, fate))
+
+    def _judge(
+        self,
+        batch: Batch,
+        entry: Entry,
+        key: bytes,
+        size_bytes: int,
+        now_ms: int,
+        steady_ms: float,
+        trial: str | None,
+    ) -> Refusal | None:
+        """None: deliver. A refusal: dead letter. STAYS: the entry stays for now (parked, or its target must be looked
+        up)."""
+        refusal = self._forbidden(entry.target)
+        if refusal is not None:
+            return refusal
+        is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
+        if entry.target in self._held.now.targets:
+            if not is_parked:
+                batch.park.append((key, entry))
+            return STAYS
+        target = self._target_of(entry.target)
+        if target is None:
+            rows = batch.unknown.setdefault(entry.target, [])
+            if not is_parked:
+                rows.append((key, entry))
+            return STAYS
+        if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
+            return Reason.EXPIRED, f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
+        if not target.works:
+            waited = steady_ms - target.failing_since
+            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
+                return target.reason, target.detail
+            if not is_parked:
+                batch.park.append((key, entry))
+            return STAYS
+        if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
+            if refusal := self._faults.spent(entry.target, entry.due, now_ms):
+                return refusal
+            if not is_parked:
+                batch.park.append((key, entry))
+            return STAYS
+        if entry.partition >= target.partitions:
+            detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
+            return Reason.BAD_PARTITION, detail
+        if entry.key is None and target.compacted:
+            return Reason.BAD_KEY, f"topic {entry.target} is compacted and takes no message without a key"
+        if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
+            return self._oversize(entry, target)
+        return None
+
+    def _needs_own(self, entry: Entry, refusal: Refusal | None, topics: Collection[str]) -> bool:
+        """True if the end of a message writes to one of these topics of Postdate's own."""
+        return (
+            (refusal is not None and self._own.dead_letters in topics)
+            or (entry.stored and self._own.store in topics)
+            or (self._answers.all and self._own.verdicts in topics)
+        )
+
+    def _fits(self, batch: Batch, name: str) -> bool:
+        """True if this target still fits into the transaction, which first has to add each of its partitions."""
+        if name not in batch.targets:
+            target = self._target_of(name)
+            count = target.partitions if target is not None else 0
+            if batch.targets and sum(batch.targets.values()) + count > TARGET_PARTITIONS_PER_TRANSACTION_MAX:
+                return False
+            batch.targets[name] = count
+        return True
+
+    def _fills(self, batch: Batch, entry: Entry) -> bool:
+        """True if the message still fits into one batch of a target whose limit is below the client's batch size.
+
+        A topic limits the size of batches, and the client does not split a refused batch. A message that does not fit
+        waits for the next transaction, with all later messages of that target, so that their order is kept.
+        """
+        target = self._target_of(entry.target)
+        if target is None or target.size_bytes_max >= CLIENT_BATCH_BYTES:
+            if target is not None:
+                batch.ready[entry.target] = target
+            return True
+        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
+        filled = batch.filled.get(entry.target, 0)
+        size = filled + record_size_bytes(entry.key, entry.value, headers)
+        fits = filled == 0 or size <= target.size_bytes_max
+        batch.filled[entry.target] = size if fits else target.size_bytes_max
+        return fits
+
+    def _oversize(self, entry: Entry, target: Target) -> Refusal | None:
+        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
+        size = record_size_bytes(entry.key, entry.value, headers)
+        if size <= target.size_bytes_max:
+            return None
+        return Reason.TOO_LARGE, f"{size} bytes are more than the {target.size_bytes_max} that {entry.target} takes"
+
+    def _deliver(self, batch: Batch, entry: Entry, offset: int) -> None:
+        origin = self._origin_prefix + b"%d" % offset
+        headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
+        batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
+        batch.fates.append((offset, entry.first_due, DELIVERED))
+        if self._rates is not None and self._rates.limits(entry.target):
+            batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
+        due_ms, accepted_ms = entry.due, entry.accepted_ms
+        batch.dues_ms.append(due_ms if due_ms > accepted_ms else accepted_ms)
+        if due_ms > batch.due_max_ms:
+            batch.due_max_ms = due_ms
+        if self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
+
+    def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
+        reason, detail = refusal
+        if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
+            batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
+        origin = self._origin_prefix + b"%d" % offset
+        original = restore_headers(entry.headers, control_of(entry))
+        key = entry.own_key[0] if entry.own_key else entry.key
+        value, headers = entry.value, dead_letter_headers(original, reason, detail, origin)
+        size_max = self._size_max(batch, self._own.dead_letters)
+        if record_size_bytes(key, value, headers) > size_max:
+            value, without = None, f"{VALUE_LEFT_OUT}, it is at {origin.decode()}; {detail}"
+            headers = dead_letter_headers(original, reason, without, origin)
+            if record_size_bytes(key, value, headers) > size_max:
+                headers = dead_letter_headers([], reason, f"headers and {without}", origin)
+        batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
+        batch.fates.append((offset, entry.first_due, DEAD))
+        batch.dead.append(reason)
+        if entry.kind == Kind.DEAD:
+            batch.messages += self._answers.to_refused(entry, offset)
+        elif self._answers.all:
+            batch.messages.append(self._answers.message(Verdict.DEAD, offset, entry.id))
+
+    def _keep(self, batch: Batch, entry: Entry, offset: int) -> bool:
+        """Write an entry to STORE. Returns False if that topic does not accept it; then the entry has become a dead
+        letter."""
+        record = self._store.record(entry, offset)
+        size = record_size_bytes(*record[3:])
+        size_max = self._size_max(batch, self._own.store)
+        if size > size_max:
+            detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
+            self._bury(batch, entry, offset, (Reason.TOO_LARGE, detail))
+            return False
+        batch.messages.append(record)
+        batch.fates.append((offset, entry.first_due, STORED))
+        if self._answers.all and not entry.stored:
+            batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
+        return True
+
+    def _size_max(self, batch: Batch, own_topic: str) -> int:
+        """The largest record that one of our topics accepts. If the topic is unknown, the caller looks it up and builds
+        again.
+
+        An unknown limit does not exclude a record: if it is too large, it is refused, and the batch is built again.
+        """
+        topic = self._target_of(own_topic)
+        if topic is None:
+            batch.unknown.setdefault(own_topic, [])
+            return SIZE_UNKNOWN_BYTES
+        return topic.size_bytes_max
+
+    def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
+        key = draft.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
+        if key is not None:
+            other = draft.entry(key)
+            if other.kind in PENDING:
+                batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
+            if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
+                # A successor stored it before it read the control, which had moved it here already.
+                batch.rewritten.add(entry.acts_on)
+                batch.messages.append(self._store.rewritten(other, entry.acts_on))
+        batch.fates.append((offset, 0, APPLIED))
+        batch.messages += self._answers.to_control(draft, entry, offset)
+
+
+def finish(draft: Draft, batch: Batch) -> None:
+    """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
+    possible.
+
+    REQUIRES: `draft` is the one that the batch was built with.
+
+    `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
+    their target are parked in the same write.
+    """
+    for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
+        if keys:
+            draft.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.kept)
+    for key, size_bytes in batch.unparked:
+        draft.changes.delete_parked(key, size_bytes, stored=key in batch.kept)
+    for key, raw, entry in batch.over:
+        due_ms, offset = split_key(key)
+        draft.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
+        draft.changes.insert_parked(place, raw, stored=entry.stored)
+    for key, entry in batch.stored:
+        mark_stored(draft, key, entry)
+    for key, entry, fate in batch.linked:
+        offset = split_key(key)[1]
+        draft.changes.places[offset] = None
+        if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
+            draft.drop_id(entry.id, offset)
+            draft.note_end(offset, entry.id, sent=True)
+
+
+def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
+    """True if delivering a message depends on more than whether its target accepts messages."""
+    return (
+        entry.grace_ms >= 0
+        or entry.partition >= target.partitions
+        or (entry.key is None and target.compacted)
+        or size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max
+    )
+
+
+def _rows(
+    keys: list[bytes], values: list[bytes], waiting: Sequence[tuple[bytes, bytes]]
+) -> Iterable[tuple[bytes, bytes]]:
+    """Keys and values merged in delivery order; both inputs are ascending."""
+    rows = zip(keys, values, strict=True)
+    return merge(rows, waiting, key=_place) if waiting else rows
+
+
+def _place(row: tuple[bytes, bytes]) -> bytes:
+    """The sort key of an entry in delivery order, whether or not it is parked."""
+    return row[0][-ENTRY_KEY_SIZE_BYTES:]

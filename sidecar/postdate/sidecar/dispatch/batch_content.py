@@ -1,0 +1,99 @@
+"""The content of one transaction while `batch` builds it: plain lists, without rules.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from postdate.sidecar.dispatch.targets import Target
+from postdate.sidecar.transaction.transaction import Message
+from postdate.wheel.entry import Entry
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
+from postdate.wire.dispatch_log import Fate
+from postdate.wire.reasons import Reason
+
+#: Why an entry ends as a dead letter: the reason, and a sentence for a person.
+Refusal = tuple[Reason, str]
+
+
+@dataclass(slots=True)
+class Choice:
+    """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. With `of_own` it takes
+    only messages that write to one of these topics, at most `left` of them; otherwise only messages that write to none.
+    `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
+    True once a message was skipped that writes to one of these topics."""
+
+    topics: Collection[str]
+    of_own: bool
+    left: int
+    acted_on: Collection[int] = ()
+    passed: bool = False
+
+    def takes(self, offset: int, needs_own: bool) -> bool:
+        """True if the message of a request may leave with this transaction."""
+        if offset in self.acted_on:
+            return False
+        if not needs_own:
+            return not self.of_own
+        if self.of_own and self.left > 0:
+            self.left -= 1
+            return True
+        self.passed = True
+        return False
+
+
+@dataclass(slots=True)
+class Batch:
+    """A transaction under construction. `runs`: the keys of entries that end or are parked, in key order; a new run
+    begins after each entry that stays. `unparked`: parked keys that end, with the sizes of their values."""
+
+    messages: list[Message] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    runs: list[list[bytes]] = field(default_factory=lambda: [[]])
+    sizes: list[list[int]] = field(default_factory=lambda: [[]])
+    linked: list[tuple[bytes, Entry, str]] = field(default_factory=list)  # ended entries with an id or a place, and how
+    stored: list[tuple[bytes, Entry]] = field(default_factory=list)  # entries that are in STORE from now on, and go on
+    unparked: list[tuple[bytes, int]] = field(default_factory=list)
+    kept: set[bytes] = field(default_factory=set)  # those of the keys in runs and unparked whose truth is STORE
+    rewritten: set[int] = field(default_factory=set)  # requests that moved where they are stored already
+    park: list[tuple[bytes, Entry]] = field(default_factory=list)  # their target fails or is held
+    over: list[tuple[bytes, bytes, Entry]] = field(default_factory=list)  # key, value: over the rate of their target
+    rated: dict[str, int] = field(default_factory=dict)  # messages for each target that has a rate
+    unknown: dict[str, list[tuple[bytes, Entry]]] = field(default_factory=dict)
+    """Topics that must be looked up first, with what waits for them and is not parked."""
+    due_max_ms: int = 0
+    dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
+    dead: list[str] = field(default_factory=list)  # the reason of each dead letter
+    stayed: int = 0
+    targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
+    ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
+    filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
+
+    def gone(self) -> set[bytes]:
+        """The keys of all entries that end or become parked, except those that were parked before. O(entries)."""
+        return {key for run in self.runs for key in run}
+
+    def skip(self) -> None:
+        """An entry between the ended ones stays where it is for now."""
+        self.stayed += 1
+        self.cut()
+
+    def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
+        """Keep an entry that does not end now. If it exceeds the rate of its target and is not parked yet, park it."""
+        if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
+            self.skip()
+            return
+        self.over.append((key, raw, entry))
+        self.runs[-1].append(key)
+        self.sizes[-1].append(len(raw))
+        if entry.stored:
+            self.kept.add(key)
+
+    def cut(self) -> None:
+        """End the current run, because an entry stays."""
+        if self.runs[-1]:
+            self.runs.append([])
+            self.sizes.append([])

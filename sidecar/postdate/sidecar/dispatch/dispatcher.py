@@ -1,0 +1,284 @@
+"""Dispatch: turns due entries of the timer index into committed transactions, one at a time.
+
+Steps 1 to 3 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `fault_attribution` finds
+the cause of an abort, and `parking` moves waiting entries aside. Steps 4 and 5 (unknown outcome, fenced) are exceptions
+that `dispatch` raises: the shard drops the tenure and takes over again.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from math import inf
+
+from postdate.kafka.classification import Blame, blame
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.sidecar import failpoints
+from postdate.sidecar.config.rate_rules import RateRules
+from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.batch import BatchBuilder, finish
+from postdate.sidecar.dispatch.batch_content import Batch, Refusal
+from postdate.sidecar.dispatch.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.parking import Parking
+from postdate.sidecar.dispatch.sweep import Sweep
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
+from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.transaction import GivenUp, Tenure
+from postdate.wheel.index import TimerIndex
+from postdate.wire.delivered import record_size_bytes
+from postdate.wire.dispatch_log import BEAT, FATES
+from postdate.wire.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+#: What was not looked up is first a target, and if that refuses, the dead letters.
+_LOOKS = 2
+
+
+class Dispatcher:
+    """Dispatches for one shard. The tenure is passed to each call; all other state lives as long as the shard."""
+
+    def __init__(self, ctx: ShardContext, targets: Targets) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
+        budget_ms = ctx.config.dispatch.retry_budget_ms
+        answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        rules = RateRules.of(ctx.topic.messages_per_second_max)
+        self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
+        self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())
+        self._parking = Parking(ctx, targets, self._faults, self._rates)
+        outlook = (targets.get, self._forbidden, self._faults, budget_ms)
+        self._builder = BatchBuilder(ctx.own, ctx.partition, *outlook, answers, ctx.held, self._rates)
+        self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
+        self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
+        self._retry_at = 0.0
+        self._retry_delay_ms = 0.0
+
+    def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
+        """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
+
+        Raises UnknownOutcome, Fenced, FatalClient: drop the tenure. Raises Unreachable: nothing was begun; try later.
+        """
+        steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
+        if steady < self._retry_at:
+            return 0, False
+        self._targets.poll()
+        if self._rates is not None:
+            self._rates.begin(index, steady)
+        due = self._reader.read(index, steady, before_ms)
+        due.now_ms = before_ms - 1
+        if not due.keys and not due.waiting:
+            return 0, False
+        draft, batch = self._build(index, due)
+        for _ in range(_LOOKS):
+            if batch.unknown:
+                self._targets.learn(batch.unknown)
+                draft, batch = self._build(index, due)
+        for rows in batch.unknown.values():  # the look-up is late: only these wait for it
+            batch.park += rows
+        if batch.park:
+            self._parking.park(index, batch)
+            return 0, True
+        if due.trial is None and due.choice is not None and due.choice.passed:
+            self._faults.parked((OWN,))
+        if not batch.fates and not batch.over:
+            if due.trial is not None:
+                self._faults.nothing_waits(due.trial)
+            return 0, due.trial is not None
+        if not batch.fates:
+            finish(draft, batch)
+            index.write(draft.changes)
+        elif not self._commit(index, tenure, draft, batch, due, held):
+            return 0, True
+        elif due.trial is None:
+            self._limit.committed(due.full and not due.short, tenure.took_ms)
+        if self._rates is not None:
+            self._note_rates(self._rates, index, batch)
+        self._reader.ended(index, due, batch.gone(), before_ms)
+        return len(batch.fates), due.goes_on or batch.stayed > 0 or not batch.fates or due.trial is not None
+
+    def _note_rates(self, rates: TargetRates, index: TimerIndex, batch: Batch) -> None:
+        """Update the rates after a write: messages that were sent, and messages that were parked."""
+        rates.spend(batch.rated)
+        for key, _, entry in batch.over:
+            rates.parked(entry.target, key)
+        self._ctx.counts.rated += len(batch.over)
+        rates.begin(index, self._ctx.clock.steady_ms())
+
+    @property
+    def controls_max(self) -> int:
+        """The most entries that may wait under key 0; all of them must fit into one transaction (rule 1)."""
+        return self._limit.controls
+
+    def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
+        """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
+        it was aborted, or must wait after another abort. Raises as `dispatch`."""
+        if self._ctx.clock.steady_ms() < self._retry_at:
+            return False
+        try:
+            with self._ctx.counts.transaction(self._ctx.clock):
+                offset = tenure.run([], [], BEAT, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
+        except AbortRequired as fault:
+            self._back_off(fault)
+            return False
+        self._write(index, tenure, Draft(index), offset)
+        self._retry_delay_ms = 0.0
+        return True
+
+    def tend(self, index: TimerIndex, now_ms: int) -> bool:
+        """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
+        have waited for long. True if entries moved. Waits for Kafka no longer than a first look-up may take."""
+        moved = self._sweep.step(index, now_ms) > 0
+        self._targets.refresh()
+        if self._rates is not None:
+            self._rates.begin(index, self._ctx.clock.steady_ms())
+        return self._parking.tend(index, now_ms) or moved
+
+    def must_tend(self, index: TimerIndex) -> bool:
+        """True if `tend` must run at its interval: something is parked, or a target fails or is isolated."""
+        return index.parked_count > 0 or self._faults.any or not self._targets.all_work()
+
+    # ---- one batch -------------------------------------------------------------------------------------------------
+
+    def _build(self, index: TimerIndex, due: Due) -> tuple[Draft, Batch]:
+        """A transaction, and the draft that contains its changes. Each attempt needs a new draft."""
+        draft = Draft(index, self._ctx.clock.wall_ms())
+        trial = due.trial.name or None if due.trial is not None else None
+        choice = replace(due.choice) if due.choice is not None else None
+        batch = self._builder.build(
+            draft, due.keys, due.values, due.now_ms, self._ctx.clock.steady_ms(), due.apart, due.waiting, trial, choice
+        )
+        if choice is not None and due.choice is not None:
+            due.choice.passed = choice.passed
+        return draft, batch
+
+    def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, held: Holds) -> bool:
+        """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
+        from `held` while the batch waited for its turn, or if the shard is being released."""
+        low_water = tenure.low_water_of(index)
+        said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
+        report_all = self._faults.must_report(due.trial, len(batch.fates))
+        try:
+            with self._ctx.turns.turn(len(batch.fates)):
+                if self._ctx.held.now is not held or self._ctx.stopping():
+                    return False
+                with self._ctx.counts.transaction(self._ctx.clock):
+                    offset = tenure.run(*said, report_all=report_all, must_give_up=self._missing_target(batch))
+        except AbortRequired as fault:
+            self._aborted(tenure, batch, due, fault)
+            return False
+        except KafkaFault:
+            self._targets.look_again(batch.targets)  # a deleted one can end the producer, and would end the next one
+            if self._rates is not None:  # it may be committed all the same
+                self._rates.spend(batch.rated)
+            raise
+        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
+        finish(draft, batch)
+        self._write(index, tenure, draft, offset)
+        self._retry_delay_ms = 0.0
+        self._faults.committed(_attempt(tenure, batch, due), tenure.first_wait_ms, tenure.log_waited_ms)
+        self._faults.ended([fate[0] for fate in batch.fates] if self._faults.condemned else ())
+        return True
+
+    def _write(self, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
+        """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
+        draft.changes.seq, draft.changes.next_dispatch = tenure.seq, log_offset + 1
+        index.write(draft.changes)
+        failpoints.reached("dispatch.written")
+
+    # ---- aborts ----------------------------------------------------------------------------------------------------
+
+    def _missing_target(self, batch: Batch) -> Callable[[], bool]:
+        """A function that returns True once a target of the transaction is gone; its first call requests their
+        metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
+        is_asked = False
+
+        def is_missing() -> bool:
+            nonlocal is_asked
+            if not is_asked:
+                self._targets.look_again(batch.targets)
+                is_asked = True
+            self._targets.poll()
+            return any((target := self._targets.get(name)) is not None and not target.works for name in batch.targets)
+
+        return is_missing
+
+    def _aborted(self, tenure: Tenure, batch: Batch, due: Due, fault: AbortRequired) -> None:
+        """Step 3. Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
+        if isinstance(fault, GivenUp):  # its target counts as failing from now on
+            log.info("shard %s: %s", self._ctx.name, fault)
+            return
+        attempt = _attempt(tenure, batch, due)
+        attempt.took_ms = self._ctx.clock.steady_ms() - tenure.began_at
+        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), tenure.log_failed
+        self._limit_own(attempt, batch)
+        if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
+            log.log(
+                logging.INFO if due.trial is None else logging.DEBUG,
+                "shard %s: a transaction was aborted: %s",
+                self._ctx.name,
+                fault,
+            )
+            return
+        self._targets.look_again(batch.targets)
+        if due.trial is None:
+            self._limit.failed()
+        self._back_off(fault)
+
+    def _limit_own(self, attempt: Attempt, batch: Batch) -> None:
+        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
+        transaction: size limits apply to batches."""
+        for _, topic, _, key, value, headers in batch.messages if attempt.outcomes else ():
+            if topic not in self._ctx.own.names() or attempt.counts[topic] > 1:
+                continue
+            outcome = attempt.outcomes.get(topic)
+            if outcome is not None and any(blame(why) is Blame.TOO_LARGE for why in outcome.faults.values()):
+                self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
+
+    def _back_off(self, fault: KafkaFault) -> None:
+        log.warning(
+            "shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._retry_delay_ms, fault
+        )
+        self._retry_at = self._ctx.clock.steady_ms() + self._retry_delay_ms
+        self._retry_delay_ms = min(max(self._retry_delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
+
+    def retry_at(self) -> float | None:
+        """The steady time in ms of the next retry; None if no retry is pending."""
+        steady = self._ctx.clock.steady_ms()
+        if self._retry_at > steady:
+            return self._retry_at
+        return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
+
+    def parked_in_ms(self) -> float:
+        """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite if none
+        may."""
+        if self._ctx.held.now.delivery:
+            return inf
+        rated_at = self._rates.next_at() if self._rates is not None else None
+        at = min(inf if rated_at is None else rated_at, self._faults.next_at())
+        return max(at - self._ctx.clock.steady_ms(), 0.0)
+
+    def _forbidden(self, target: str) -> Refusal | None:
+        """Check the allow-list at dispatch: it may have been narrowed since the request was accepted."""
+        if self._ctx.rules.permits(target):
+            return None
+        return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
+
+
+def _attempt(tenure: Tenure, batch: Batch, due: Due) -> Attempt:
+    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
+    trial, outcomes, took_ms = due.trial, tenure.outcomes, tenure.took_ms
+    counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
+    size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]
+    return Attempt(trial, size, counts, outcomes, took_ms, due_ms={} if trial is None else due.due_ms())

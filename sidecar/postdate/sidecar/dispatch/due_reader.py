@@ -1,0 +1,280 @@
+"""Reads the entries of a shard's next transaction from its timer index: for a common transaction, or for a trial.
+
+A common transaction contains the entries that are due first. In a backlog it also contains messages for targets that
+are not part of the backlog. It also contains parked messages that the rate of their target now admits, and condemned
+entries, from where they are parked. A trial contains parked messages of one isolated target, or a piece of the work
+under key 0. While Postdate's own topics are isolated, common transactions contain only messages.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import partial
+
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.batch_content import Choice
+from postdate.sidecar.dispatch.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
+from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
+from postdate.sidecar.dispatch.look_ahead import LookAhead
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.limits import (
+    CONTROL_SIZE_BYTES_MAX,
+    RATE_RETRY_MS,
+    TEND_INTERVAL_MS,
+)
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
+
+#: What part of a full transaction leaves while others wait for the second cursor to find them.
+_SHORT = 4
+
+#: Everything under key 0 is due before this.
+_BEFORE_MESSAGES_MS = 1
+
+
+@dataclass(slots=True)
+class Due:
+    """The input of one transaction: keys and values, ascending. `apart`: keys that follow an unread one. `read_to`:
+    everything due up to this key was read. `full`: the scan of the first cursor reached its limit; `short`: that limit
+    was reduced. `goes_on`: more may be due. `ordered`: an ordinary scan that contains only messages. `waiting`: parked
+    keys and values. `trial`: the isolated target of a trial. `choice`: selects the messages that may leave; None: all.
+    `now_ms`: the broker's time."""
+
+    keys: list[bytes]
+    values: list[bytes]
+    apart: Collection[bytes] = ()
+    read_to: bytes = b""
+    full: bool = False
+    goes_on: bool = False
+    short: bool = False
+    ordered: bool = False
+    waiting: list[tuple[bytes, bytes]] = field(default_factory=list)
+    now_ms: int = 0
+    trial: Isolated | None = None
+    choice: Choice | None = None
+
+    def due_ms(self) -> dict[int, int]:
+        """The due times of what was read, by request offset. O(entries)."""
+        return {offset: due_ms for due_ms, offset in map(split_key, [*self.keys, *(key for key, _ in self.waiting)])}
+
+
+class DueReader:
+    """Reads for one shard, and keeps the position of the second cursor between transactions."""
+
+    def __init__(
+        self,
+        ctx: ShardContext,
+        targets: Targets,
+        faults: FaultAttribution,
+        limit: BatchLimit,
+        rates: TargetRates | None,
+    ) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._faults = faults
+        self._limit = limit
+        self._rates = rates
+        self._ahead = LookAhead()
+        self._is_behind = False  # more was due than the last transaction took
+
+    def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
+        """The input of the next transaction; empty if nothing may leave now."""
+        for isolated in self._faults.turns(steady_ms):
+            due = (
+                self._own(index, isolated, before_ms)
+                if isolated.name == OWN
+                else self._trial(index, isolated, steady_ms, before_ms)
+            )
+            if due is not None:
+                due.trial = isolated
+                own = self._faults.get(OWN)
+                if own is not None and own is not isolated:
+                    due.choice = Choice(own.topics, of_own=False, left=0)
+                return due
+        due = self._common(index, before_ms)
+        if self._faults.condemned:
+            due.waiting += self._condemned(index, before_ms)
+            due.waiting.sort(key=lambda row: row[0][-ENTRY_KEY_SIZE_BYTES:])
+        if (own := self._faults.get(OWN)) is not None:
+            self._leave_own(index, due, own)
+        return due
+
+    def ended(self, index: TimerIndex, due: Due, gone: set[bytes], before_ms: int) -> None:
+        """After a transaction: `gone` are the keys that have ended. Decides whether the second cursor goes ahead of the
+        rest."""
+        if due.trial is not None:
+            return
+        self._is_behind = due.goes_on
+        if not due.ordered:
+            return
+        if not due.goes_on:
+            self._ahead.end()
+        elif self._ahead.active:
+            self._ahead.committed(due.keys, due.values, gone)
+        else:
+            full = len(due.keys) * (_SHORT if due.short else 1)
+            if LookAhead.wanted(index, before_ms, full):
+                self._ahead.begin(index, due.keys, due.values, gone, full)
+
+    # ---- a common transaction --------------------------------------------------------------------------------------
+
+    def _common(self, index: TimerIndex, before_ms: int) -> Due:
+        limit, size_max = self._limits(index)
+        if self._rates is None or not self._rates.is_ready:
+            return self._scan(index, before_ms, limit, size_max)
+        room = max(limit - index.control_count, 1) // 2 or int(not index.control_count)
+        due = self._scan(index, before_ms, max(limit - room, 1), max(size_max // 2, 1))
+        due.waiting = self._rates.take(index, before_ms, room, max(size_max // 2, 1), partial(self._may_go, due))
+        return due
+
+    def _scan(self, index: TimerIndex, before_ms: int, limit: int, size_max: int) -> Due:
+        """The entries of both cursors."""
+        ordered = not (index.control_count or self._faults.is_attributing or self._faults.get(OWN) is not None)
+        if ordered:
+            ahead = self._ahead.take(index, before_ms, max(1, limit // 2), max(1, size_max // 2))
+            if ahead is not None:
+                limit = max(1, limit // _SHORT if self._ahead.searching else limit - len(ahead.keys))
+                size_max = max(1, size_max - ahead.size_bytes)
+                due = Due(*index.scan_due(before_ms, limit, size_max, until=ahead.until), ordered=True)
+                due.short = self._ahead.searching
+                due.full = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+                due.read_to = due.keys[-1] if due.full else ahead.until
+                due.goes_on = due.full or self._ahead.searching or bool(ahead.keys)
+                due.keys += ahead.keys
+                due.values += ahead.values
+                due.apart = ahead.apart
+                return due
+        # Whoever is behind a backlog that has just fallen due waits for the first transaction and for the search.
+        short = ordered and not self._is_behind and LookAhead.wanted(index, before_ms, limit)
+        limit = max(1, limit // _SHORT) if short else limit
+        due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
+        due.short = short or self._faults.is_attributing
+        due.full = due.goes_on = len(due.keys) >= limit or sum(map(len, due.values)) >= size_max
+        due.read_to = due.keys[-1] if due.full else LAST_KEY
+        return due
+
+    def _may_go(self, due: Due, target: str) -> bytes | None:
+        """The highest key up to which parked messages of a target may leave; None if the target is held, fails or is
+        isolated. Below that key there is no unread message of the target outside of the parked ones, which would be
+        overtaken."""
+        known = self._targets.get(target)
+        if target in self._ctx.held.now.targets or not (known is None or known.works):
+            return None
+        if self._faults.get(target) is not None:
+            return None
+        return max(due.read_to, self._ahead.passed(target) if due.ordered else b"")
+
+    def _limits(self, index: TimerIndex) -> tuple[int, int]:
+        """Entries and bytes of the next scan. It must contain everything under key 0 (rule 1)."""
+        limit, size_max = self._faults.entries_max(self._limit.entries), self._limit.size_bytes
+        if index.control_count:
+            most = max(index.control_count, limit // 2)
+            is_own_isolated = self._faults.get(OWN) is not None
+            return most + (limit if is_own_isolated else 0), max(size_max, 4 * CONTROL_SIZE_BYTES_MAX)
+        return limit, size_max
+
+    def _leave_own(self, index: TimerIndex, due: Due, own: Isolated) -> None:
+        """Restrict the input to messages that write to no isolated topic of Postdate's own, and on which nothing under
+        key 0 acts."""
+        count = min(index.control_count, len(due.keys))
+        _, acts_on = acted_on(due.keys[:count], due.values[:count])
+        due.keys, due.values = due.keys[count:], due.values[count:]
+        due.choice = Choice(own.topics, of_own=False, left=0, acted_on=set(acts_on))
+        if count:
+            self._faults.parked((OWN,))
+
+    def _condemned(self, index: TimerIndex, before_ms: int) -> list[tuple[bytes, bytes]]:
+        """Condemned entries, from where they are parked. Those that have moved or ended meanwhile are no longer
+        condemned."""
+        rows: list[tuple[bytes, bytes]] = []
+        for offset in list(self._faults.condemned):
+            row = _parked(index, offset)
+            if row is None:
+                del self._faults.condemned[offset]
+            elif split_key(row[0])[0] < before_ms:
+                rows.append(row)
+        return rows
+
+    # ---- trials ----------------------------------------------------------------------------------------------------
+
+    def _trial(self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int) -> Due | None:
+        """Parked messages of an isolated target, as many as its window; None if none may leave now."""
+        name, condemned = isolated.name, self._faults.condemned
+        target = self._targets.get(name)
+        if target is None:
+            self._targets.learn((name,))
+        if target is None or not target.works or name in self._ctx.held.now.targets:
+            isolated.retry_at = steady_ms + TEND_INTERVAL_MS
+            return None
+        window = isolated.window if self._rates is None else min(isolated.window, self._rates.room(name))
+        stays = self._acted_on(index)
+        past = len(isolated.refused) + len(stays) + len(condemned)
+        rows = [
+            (key, raw)
+            for key, raw in zip(*index.scan_parked(name, window + past, self._limit.size_bytes), strict=True)
+            if (offset := split_key(key)[1]) not in isolated.refused
+            and offset not in condemned
+            and offset not in stays
+            and split_key(key)[0] < before_ms
+        ][:window]
+        alone = self._refused(index, isolated, steady_ms, before_ms, stays) if window else None
+        if alone is not None and (isolated.alone_next or not rows):
+            isolated.alone_next = False
+            return Due([], [], waiting=[alone])
+        isolated.alone_next = True
+        if rows:
+            return Due([], [], waiting=rows)
+        if isolated.refused or stays or not window:
+            isolated.retry_at = steady_ms + RATE_RETRY_MS
+        else:
+            self._faults.nothing_waits(isolated)
+        return None
+
+    def _refused(
+        self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
+    ) -> tuple[bytes, bytes] | None:
+        """A refused entry that is due for its next attempt, alone. Entries that have ended or moved are forgotten."""
+        for offset, refused in list(isolated.refused.items()):
+            if refused.next_at > steady_ms or offset in stays:
+                continue
+            row = _parked(index, offset)
+            if row is None or split_key(row[0])[0] >= before_ms:
+                if index.find(offset) is None or row is not None:
+                    del isolated.refused[offset]
+                continue
+            return row
+        return None
+
+    def _acted_on(self, index: TimerIndex) -> Collection[int]:
+        """The requests on which entries under key 0 act; they must not end before those entries (rule 4)."""
+        if not index.control_count:
+            return ()
+        rows = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        return set(acted_on(*rows)[1])
+
+    def _own(self, index: TimerIndex, isolated: Isolated, before_ms: int) -> Due | None:
+        """The first piece of the work under key 0; when it contains all of that work, also messages that write to an
+        own topic."""
+        keys, values = index.scan_due(_BEFORE_MESSAGES_MS, index.control_count, 4 * CONTROL_SIZE_BYTES_MAX)
+        piece = first_piece(*acted_on(keys, values), isolated.window)
+        if len(piece) < len(keys):
+            apart = {keys[at] for at, before in zip(piece, [-1, *piece], strict=False) if at != before + 1}
+            return Due([keys[at] for at in piece], [values[at] for at in piece], apart, goes_on=True)
+        due = self._common(index, before_ms)
+        if not due.keys and not due.waiting:
+            self._faults.nothing_waits(isolated)
+            return None
+        due.choice = Choice(isolated.topics, of_own=True, left=max(isolated.window - len(piece), 0))
+        return due
+
+
+def _parked(index: TimerIndex, offset: int) -> tuple[bytes, bytes] | None:
+    """Key and value of the entry of a request, if it is parked."""
+    key = index.find(offset)
+    raw = index.parked(key) if key is not None and len(key) > ENTRY_KEY_SIZE_BYTES else None
+    return None if key is None or raw is None else (key, raw)

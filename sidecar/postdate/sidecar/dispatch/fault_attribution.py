@@ -1,0 +1,454 @@
+"""Fault attribution: which target caused a failed or slow transaction, and how many messages it gets from then on.
+
+A target that is to blame becomes *isolated*: its entries are parked and sent in transactions of their own, called
+trials, so that no other target's transaction aborts or waits because of it. One state per isolated target replaces
+special cases:
+
+- `window`: the most messages of one trial. A failed trial halves it, down to one message; a fast one doubles it. So a
+  slow target gets what it can accept. A window of one is the open circuit breaker of a target that refuses: probes are
+  sent one at a time.
+- `acknowledged_at`, `failed_at`: a message becomes a dead letter for an unavailable target only if trials kept failing
+  for the retry budget after the last acknowledgement of any record, and the message's own budget is used up as well. A
+  refusal is an acknowledgement; `accepted_at` does not count it.
+- `refused`: entries that were refused alone, or that reports name in a trial that was mostly accepted. They are retried
+  alone, and a refused probe *condemns* its entry: the entry ends as a dead letter with the broker's reason. If time
+  cannot resolve the refusal (`classification.is_final`), this happens immediately. Otherwise it happens once the entry
+  was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
+
+An isolated target returns to the common transactions once its window is that of a large transaction, or once it has had
+no fault for PROBATION_MS and nothing of it is parked. Trials get a quarter of a shard's time, in rounds.
+
+Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
+
+This module uses neither Kafka nor the index: it holds only state, which reports update. Thread rule: belongs to the
+shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from math import inf
+from typing import Final
+
+from postdate.kafka.classification import Blame, blame, is_final
+from postdate.kafka.errors import KafkaFault
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.dispatch.batch_content import Refusal
+from postdate.sidecar.limits import (
+    AFTER_FAULT_ENTRIES_MAX,
+    BACKOFF_MS_MIN,
+    HELD_BACK_AIM_MS,
+    HELD_BACK_MS_MAX,
+    ISOLATED_MAX,
+    LARGE_TRANSACTION_FATES,
+    PROBATION_MS,
+    REFUSED_MAX,
+    REFUSED_RETRY_MS_MAX,
+    REFUSED_RETRY_MS_MIN,
+    REPORTED_ENTRIES_MAX,
+    SLOW_IN_A_ROW,
+    SLOW_RECORD_MS,
+    SLOW_WAIT_MS,
+    TARGET_PROBE_MS_MAX,
+    TRIAL_REST,
+    TRIAL_REST_MS_MIN,
+)
+from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
+from postdate.wire.reasons import Reason
+
+log = logging.getLogger(__name__)
+
+#: The isolated "target" that stands for Postdate's own topics; no topic has an empty name.
+OWN: Final = ""
+
+#: A trial of which at most this share was refused goes on without these entries, at the same window.
+_FEW = 4
+
+#: So many values make up one half of a recent past.
+_RECENT = 32
+
+#: Faults by topic, then by request offset.
+_Blamed = Mapping[str, Mapping[int, KafkaFault]]
+
+_REASONS = {
+    Blame.UNKNOWN_TARGET: Reason.UNKNOWN_TARGET,
+    Blame.UNAUTHORIZED: Reason.UNAUTHORIZED,
+    Blame.UNAVAILABLE: Reason.TARGET_UNAVAILABLE,
+    Blame.TOO_LARGE: Reason.TOO_LARGE,
+    Blame.REFUSED: Reason.RECORD_REFUSED,
+}
+_OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
+
+
+class Finding(Enum):
+    """The result of attributing an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
+
+    GO_ON = auto()
+    BACK_OFF = auto()
+
+
+@dataclass(slots=True)
+class Refused:
+    """An entry that was refused: since when, when it is next retried alone, and the pause after that. Steady ms."""
+
+    since: float
+    next_at: float
+    delay_ms: float = REFUSED_RETRY_MS_MIN
+
+
+@dataclass(slots=True)
+class Isolated:
+    """One target whose messages leave in trials. Times are steady ms."""
+
+    name: str
+    window: int
+    faulted_at: float
+    acknowledged_at: float
+    accepted_at: float
+    failed_at: float = -inf
+    tried_at: float = -inf
+    retry_at: float = 0.0
+    delay_ms: float = BACKOFF_MS_MIN
+    refusal: Refusal = (Reason.TARGET_UNAVAILABLE, "")
+    refused: dict[int, Refused] = field(default_factory=dict)
+    topics: set[str] = field(default_factory=set)
+    """The topics that OWN stands for, as far as one of them was to blame."""
+    waits: bool = True
+    """Something of it may be parked."""
+    alone_next: bool = False
+    """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One finished transaction. `size`: the messages of a trial's target, otherwise all entries. `counts`: messages for
+    each topic, if some reported. `due_ms`: the due times of a trial's entries, by offset."""
+
+    trial: Isolated | None
+    size: int
+    counts: Mapping[str, int]
+    outcomes: Mapping[str, TopicOutcome]
+    took_ms: float
+    log_failed: bool = False
+    is_refused: bool = False
+    """A record was refused, says the fault of the transaction."""
+    due_ms: Mapping[int, int] = field(default_factory=dict)
+
+
+class RecentLeast:
+    """The least of the last 32 to 64 values: what transactions take if nothing holds them up.
+
+    >>> least = RecentLeast()
+    >>> least.value
+    0.0
+    >>> for value in (5.0, 3.0, 4.0):
+    ...     least.add(value)
+    >>> least.value
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._least = self._before = inf
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self._least = min(self._least, value)
+        self._count += 1
+        if self._count == _RECENT:
+            self._before, self._least, self._count = self._least, inf, 0
+
+    @property
+    def value(self) -> float:
+        """The least value; 0 before the first."""
+        least = min(self._least, self._before)
+        return least if least < inf else 0.0
+
+
+class FaultAttribution:
+    """The isolated targets of one shard, and the suspicion against the others."""
+
+    def __init__(self, clock: Clock, budget_ms: int, own_topics: Collection[str]) -> None:
+        self._clock = clock
+        self._budget_ms = budget_ms
+        self._own_topics = own_topics
+        self._isolated: dict[str, Isolated] = {}
+        self._entries_max = inf
+        self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
+        self._usual_ms, self._usual_wait_ms = RecentLeast(), RecentLeast()
+        self._slowest = ""
+        self._slow_in_a_row = 0
+        self._waited_ms = 0.0
+        self._rests_until = 0.0
+        self._committed_at = -inf
+        self.condemned: dict[int, Refusal] = {}
+        """Parked entries that end as dead letters in the next common transaction, by request offset."""
+
+    # ---- what the dispatcher asks ----------------------------------------------------------------------------------
+
+    def get(self, name: str) -> Isolated | None:
+        """The state of an isolated target; None for one that is not. O(1)."""
+        return self._isolated.get(name)
+
+    @property
+    def any(self) -> bool:
+        """True if some target is isolated."""
+        return bool(self._isolated)
+
+    @property
+    def is_attributing(self) -> bool:
+        """True after an abort: the next common transaction is small, and reports every message."""
+        return self._entries_max < inf
+
+    def entries_max(self, limit: int) -> int:
+        """The most entries of the next common transaction, at most `limit`."""
+        return int(min(limit, self._entries_max))
+
+    def must_report(self, trial: Isolated | None, size: int) -> bool:
+        """True if each message of the next transaction, of `size` entries, needs its own delivery report.
+
+        A large one does so only on suspicion: a slow target lets more fall due, and makes each transaction large.
+        """
+        is_suspicion = self.is_attributing or self._slow_unreported or bool(self._slowest)
+        return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
+
+    def turns(self, steady_ms: float) -> list[Isolated]:
+        """Isolated targets that may be tried now, in order of waiting time. O(isolated log isolated)."""
+        if not self._isolated or steady_ms < self._rests_until:
+            return []
+        ready = [each for each in self._isolated.values() if each.waits and each.retry_at <= steady_ms]
+        return sorted(ready, key=lambda each: each.retry_at)
+
+    def next_at(self) -> float:
+        """Steady time in ms at which a trial may run, or a condemned entry may end; infinite if none waits."""
+        if self.condemned:
+            return 0.0
+        first = min((each.retry_at for each in self._isolated.values() if each.waits), default=inf)
+        return max(first, self._rests_until)
+
+    def spent(self, name: str, due_ms: int, now_ms: int) -> Refusal | None:
+        """The refusal that ends an entry of an isolated target: no trial was acknowledged for the whole retry budget,
+        and the budget of the entry is used up."""
+        isolated = self._isolated.get(name)
+        if isolated is None or isolated.failed_at - isolated.acknowledged_at < self._budget_ms:
+            return None
+        return isolated.refusal if now_ms >= due_ms + self._budget_ms else None
+
+    def parked(self, names: Collection[str]) -> None:
+        """Entries of these targets were parked."""
+        for name in names:
+            isolated = self._isolated.get(name)
+            if isolated is not None:
+                isolated.waits = True
+
+    def ended(self, offsets: Collection[int]) -> None:
+        """These requests have ended. O(offsets) if anything is condemned, else O(1)."""
+        if self.condemned:
+            for offset in offsets:
+                self.condemned.pop(offset, None)
+
+    def nothing_waits(self, isolated: Isolated) -> None:
+        """Nothing of an isolated target is parked. If it had no fault for long, its isolation ends."""
+        isolated.waits = False
+        now = self._clock.steady_ms()
+        if isolated.acknowledged_at >= isolated.faulted_at and now - isolated.faulted_at >= PROBATION_MS:
+            self._return(isolated)
+
+    # ---- what became of a transaction ------------------------------------------------------------------------------
+
+    def committed(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
+        """A transaction was committed. `first_wait_ms`, `log_waited_ms`: how long it waited for its first
+        acknowledgement, and for that of its log record."""
+        now = self._committed_at = self._clock.steady_ms()
+        trial = attempt.trial
+        if trial is not None:
+            self._accepted(trial, attempt.size, attempt.took_ms, now)
+            return
+        self._usual_ms.add(attempt.took_ms)
+        self._usual_wait_ms.add(first_wait_ms)
+        self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
+        if attempt.outcomes:
+            self._watch(attempt, first_wait_ms, log_waited_ms)
+        if not self._slowest:
+            self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
+
+    def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
+        """A transaction was aborted. `now_ms`: the broker's time."""
+        steady = self._clock.steady_ms()
+        blamed = {topic: each.faults for topic, each in attempt.outcomes.items() if each.faults}
+        if attempt.trial is not None:
+            return self._failed(attempt, attempt.trial, blamed, now_ms, steady)
+        if attempt.log_failed or not blamed:
+            is_first, self._entries_max = not self.is_attributing, min(self._entries_max, REPORTED_ENTRIES_MAX)
+            if attempt.is_refused and not attempt.log_failed and not attempt.outcomes and is_first:
+                log.info("a transaction was refused; the next one reports each message")
+                return Finding.GO_ON
+            return Finding.BACK_OFF
+        self._entries_max = AFTER_FAULT_ENTRIES_MAX
+        finding = Finding.GO_ON
+        own = {topic for topic in blamed if topic in self._own_topics}
+        if own:
+            count = sum(attempt.counts.get(topic, 0) for topic in own)
+            why = next(iter(blamed[min(own)].values()))
+            self._isolate(OWN, max(count // 2, 1), why, steady).topics |= own
+            finding = Finding.BACK_OFF
+        for topic in blamed.keys() - own:
+            count, faults = attempt.counts.get(topic, 1), blamed[topic]
+            acknowledged = attempt.outcomes[topic].acknowledged
+            are_few = self._are_few(faults, count)
+            window = count if are_few else max(count // 2, 1)
+            isolated = self._isolate(topic, window, next(iter(faults.values())), steady)
+            if acknowledged:
+                isolated.acknowledged_at = steady
+            if are_few:
+                self._set_aside(isolated, faults, steady)
+        return finding
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
+        trial.acknowledged_at = trial.accepted_at = now
+        trial.delay_ms = BACKOFF_MS_MIN
+        aim_ms = self._aim_ms()
+        if took_ms > aim_ms * HELD_BACK_MS_MAX / HELD_BACK_AIM_MS:
+            trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
+            trial.faulted_at = now
+        elif took_ms < aim_ms and count >= trial.window:
+            trial.window *= 2
+        elif took_ms >= aim_ms:
+            trial.faulted_at = now
+        self._rest(trial, took_ms, now)
+        if trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
+            self._return(trial)
+
+    def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
+        """A trial, which contains only messages of its target, was aborted."""
+        count = attempt.size
+        topics = self._own_topics if trial.name == OWN else (trial.name,)
+        faults = {offset: why for topic in topics for offset, why in blamed.get(topic, {}).items()}
+        outcome = attempt.outcomes.get(trial.name)
+        acknowledged = outcome.acknowledged if outcome is not None else 0
+        if acknowledged:
+            trial.acknowledged_at = trial.accepted_at = now
+        self._rest(trial, attempt.took_ms, now)
+        if not faults:
+            trial.window = max(trial.window // 2, 1)  # what holds up the log record may be this target all the same
+            return Finding.BACK_OFF
+        trial.faulted_at = now
+        trial.topics |= blamed.keys()
+        why = next(iter(faults.values()))
+        kind = blame(why)
+        trial.refusal = (_REASONS[kind], str(why))
+        if trial.name == OWN or kind in _OF_THE_TARGET:
+            half = max(min(count // 2, trial.window), 1)
+            trial.window = max(1, min(half, acknowledged)) if acknowledged else half
+            if not acknowledged:
+                trial.retry_at = max(trial.retry_at, now + trial.delay_ms)
+                trial.delay_ms = min(trial.delay_ms * 2, TARGET_PROBE_MS_MAX)
+                if not attempt.log_failed or self._committed_at > trial.tried_at:
+                    trial.failed_at = now  # others were taken meanwhile: it is this target that is away
+            trial.tried_at = now
+            return Finding.GO_ON
+        trial.acknowledged_at = now  # a refusal is an answer
+        if count == 1:
+            for offset, refusal in faults.items():
+                refused = trial.refused.get(offset)
+                is_spent = refused is not None and now - refused.since >= self._budget_ms
+                is_late = now_ms >= attempt.due_ms[offset] + self._budget_ms
+                if is_final(refusal) or is_spent or (is_late and now - trial.accepted_at >= self._budget_ms):
+                    trial.refused.pop(offset, None)
+                    self.condemned[offset] = trial.refusal
+                else:
+                    self._refuse_again(trial, offset, now)
+        elif self._are_few(faults, count):
+            self._set_aside(trial, faults, now)
+        else:
+            trial.window = max(count // 2, 1)
+        return Finding.GO_ON
+
+    def _are_few(self, faults: Mapping[int, KafkaFault], count: int) -> bool:
+        """True if entries are to blame and not their target: they are refused, and a few among many."""
+        return len(faults) * _FEW <= count and not any(blame(why) in _OF_THE_TARGET for why in faults.values())
+
+    def _set_aside(self, isolated: Isolated, faults: Mapping[int, KafkaFault], now: float) -> None:
+        for offset in faults:
+            if offset != NOBODY and len(isolated.refused) < REFUSED_MAX:
+                isolated.refused.setdefault(offset, Refused(now, now))
+
+    def _refuse_again(self, isolated: Isolated, offset: int, now: float) -> None:
+        refused = isolated.refused.get(offset)
+        if refused is None:
+            if len(isolated.refused) >= REFUSED_MAX:
+                return
+            refused = isolated.refused[offset] = Refused(now, now)
+        refused.next_at = now + refused.delay_ms
+        refused.delay_ms = min(refused.delay_ms * 2, REFUSED_RETRY_MS_MAX)
+
+    def _isolate(self, name: str, window: int, why: KafkaFault | None, now: float) -> Isolated:
+        isolated = self._isolated.get(name)
+        if isolated is None:
+            while len(self._isolated) >= ISOLATED_MAX:
+                del self._isolated[next(iter(self._isolated))]
+            isolated = self._isolated[name] = Isolated(name, window, now, now, now)
+            what = f"target {name} gets its messages apart" if name else "entries under key 0 leave apart"
+            why_text = why or "it acknowledges slowly"
+            log.warning("%s from now on in transactions of at most %d messages: %s", what, window, why_text)
+        isolated.window = min(isolated.window, window)
+        isolated.faulted_at, isolated.waits = now, True
+        if why is not None:
+            isolated.refusal = (_REASONS[blame(why)], str(why))
+        return isolated
+
+    def _return(self, isolated: Isolated) -> None:
+        if self._isolated.get(isolated.name) is isolated:
+            del self._isolated[isolated.name]
+            log.info("%s with all others again", f"target {isolated.name} leaves" if isolated.name else "key 0 leaves")
+
+    def _rest(self, trial: Isolated, took_ms: float, now: float) -> None:
+        """Schedule the next trials: a pause before any trial, and this target after those that wait."""
+        self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+
+    def _watch(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
+        """Isolate a topic if transactions in a row waited longest for it, and either SLOW_IN_A_ROW of its records were
+        slow, or two were and waited for SLOW_WAIT_MS in total.
+
+        Transactions without a record for it, or only for it, do not count, and neither does one that waited longest for
+        its first acknowledgement, which anything can hold up. A broker answers the requests of a connection in order,
+        so the time of an acknowledgement is that since the one before it. A record is slow if that time is at least
+        SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
+        """
+        if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
+            return
+        least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
+        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in attempt.outcomes.items()}
+        slowest = max(slow, key=lambda topic: sum(slow[topic]))
+        waits = slow[slowest]
+        if first_wait_ms >= max(least_ms, sum(waits), log_waited_ms):
+            return
+        if not waits or sum(waits) < log_waited_ms:
+            slowest = ""
+        if slowest != self._slowest:
+            if self._slowest and self._slowest not in attempt.outcomes:
+                return
+            self._slowest, self._slow_in_a_row, self._waited_ms = slowest, 0, 0.0
+        if not slowest:
+            return
+        self._slow_in_a_row += len(waits)
+        self._waited_ms += sum(waits)
+        is_long = self._waited_ms >= SLOW_WAIT_MS
+        if is_long:  # what falls due meanwhile would make the next transaction wait for longer
+            self._entries_max = AFTER_FAULT_ENTRIES_MAX
+        if self._slow_in_a_row >= (2 if is_long else SLOW_IN_A_ROW):
+            now = self._clock.steady_ms()
+            is_own = slowest in self._own_topics
+            window = max(1, int(attempt.counts.get(slowest, 1) * self._aim_ms() / sum(waits)))
+            isolated = self._isolate(OWN if is_own else slowest, window, None, now)
+            isolated.topics.add(slowest)
+            self._slowest = ""
+
+    def _aim_ms(self) -> float:
+        """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far
+        away."""
+        return max(HELD_BACK_AIM_MS, 2 * self._usual_ms.value)

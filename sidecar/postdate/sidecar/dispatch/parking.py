@@ -1,0 +1,114 @@
+"""Parks entries whose target fails, is isolated or held, or has a rate limit.
+
+They are moved under parked keys, ordered by target and then by delivery order, so that they delay nothing else. Parking
+is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the entries due,
+and parks them again.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.target_rates import TargetRates
+from postdate.sidecar.dispatch.targets import Target, Targets
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.limits import TARGET_FRESH_MS_MAX, UNPARK_ENTRIES_MAX
+from postdate.wheel.entry import Entry, decode_entry, encode_entry
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_parked_key
+
+
+class Parking:
+    """The parked entries of one shard."""
+
+    def __init__(
+        self, ctx: ShardContext, targets: Targets, faults: FaultAttribution, rates: TargetRates | None
+    ) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._faults = faults
+        self._rates = rates
+        self._budget_ms = ctx.config.dispatch.retry_budget_ms
+
+    def park(self, index: TimerIndex, batch: Batch) -> None:
+        """Move entries of held, failing and isolated targets under parked keys."""
+        draft = Draft(index)
+        for key, entry in batch.park:
+            _rekey(draft, key, entry, parked=True)
+        index.write(draft.changes)
+        names = {entry.target for _, entry in batch.park}
+        self._faults.parked(names)
+        if self._rates is not None:
+            for name in names:
+                self._rates.parked(name)
+
+    def tend(self, index: TimerIndex, now_ms: int) -> bool:
+        """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
+        moved = False
+        names = [name for name in _parked_targets(index) if name not in self._ctx.held.now.targets]
+        self._targets.learn(names)
+        self._faults.parked(names)
+        for name in names:
+            target = self._targets.get(name)
+            if target is None:
+                continue
+            if not target.works or self._faults.get(name) is not None:
+                moved |= self._end_spent(index, target, now_ms)
+            elif self._rates is not None and self._rates.limits(name):
+                self._rates.wait(name)  # it takes them from where they lie
+            else:
+                moved |= self._move_back(index, *index.scan_parked(name, UNPARK_ENTRIES_MAX))
+        return moved
+
+    def _end_spent(self, index: TimerIndex, target: Target, now_ms: int) -> bool:
+        """Move back the entries whose retry budget is used up: the next transaction ends them as dead letters."""
+        steady = self._ctx.clock.steady_ms()
+        may_end = not target.works and steady - target.failing_since >= self._budget_ms
+        if may_end and steady - target.looked_at > TARGET_FRESH_MS_MAX:  # nobody ends for one that has come back since
+            self._targets.look_again((target.name,))
+            may_end = False
+        keys, values = index.scan_parked(target.name, UNPARK_ENTRIES_MAX)
+        count = 0
+        for key in keys:
+            due_ms = split_key(key)[0]
+            if target.works:
+                is_spent = self._faults.spent(target.name, due_ms, now_ms) is not None
+            else:
+                is_spent = may_end and due_ms + self._budget_ms <= now_ms
+            if not is_spent:
+                break
+            count += 1
+        return self._move_back(index, keys[:count], values[:count])
+
+    def _move_back(self, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
+        draft = Draft(index)
+        for key, raw in zip(keys, values, strict=True):
+            _rekey(draft, key, decode_entry(raw), parked=False)
+        if keys:
+            index.write(draft.changes)
+        return bool(keys)
+
+
+def _rekey(draft: Draft, key: bytes, entry: Entry, parked: bool) -> None:
+    due_ms, offset = split_key(key)
+    draft.remove(key, entry.stored)
+    if parked:
+        new_key = parked_key(entry.target, due_ms, offset)
+        draft.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
+        draft.changes.places[offset] = new_key
+    else:
+        draft.changes.places[offset] = None
+        draft.put(offset, due_ms, entry)
+
+
+def _parked_targets(index: TimerIndex) -> list[str]:
+    """The targets with parked entries; one seek each."""
+    names: list[str] = []
+    start = b""
+    while keys := index.scan_parked_keys(start, 1):
+        names.append(split_parked_key(keys[0])[0])
+        start = parked_prefix(names[-1])[:-1] + b"\1"
+    return names

@@ -1,0 +1,62 @@
+"""Decides which entries that wait longer than expected go to STORE, and when.
+
+Thread rule: a `Sweep` belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, SWEEP_OFFSETS_MAX
+from postdate.wheel.entry import Kind
+from postdate.wheel.index import TimerIndex
+
+
+class Sweep:
+    """Stores entries that are still pending at half of their request's retention: parked, rate-limited or retried ones.
+
+    It visits the requests in order, each once, and stops at the first pending one that is younger; all later ones are
+    younger still. It then rests until that one is old enough. (If a broker's clock may have gone back, it rests for at
+    most an eighth of the age.) Its state is in memory only: after a restart it begins at the low-water mark again, and
+    skips stored entries in blocks.
+    """
+
+    def __init__(self, age_ms: int) -> None:
+        """`age_ms`: the age at which a pending request is stored; 0: never."""
+        self._age_ms = age_ms
+        self._next = 0
+        self._rests_until_ms = 0
+        self._of: TimerIndex | None = None
+
+    def step(self, index: TimerIndex, now_ms: int) -> int:
+        """Visit a bounded number of requests; returns how many entries the next transaction will store.
+
+        They are put under key 0, where the bounds of rule 1 apply.
+        """
+        if not self._age_ms:
+            return 0
+        if index is not self._of:  # one that was rebuilt holds again what was about to be stored
+            self._of, self._next, self._rests_until_ms = index, 0, 0
+        if now_ms < self._rests_until_ms:
+            return 0
+        first = index.unstored_from(max(self._next, index.low_water()))
+        if first is None:
+            return 0
+        draft, found, looked = Draft(index), 0, self._next
+        for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
+            if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+                break
+            key = draft.find(offset)
+            entry = None if key is None else draft.entry(key)
+            if key is not None and entry is not None and entry.kind == Kind.DELIVER and not entry.stored:
+                if entry.accepted_ms > now_ms - self._age_ms:
+                    self._rests_until_ms = min(entry.accepted_ms + self._age_ms, now_ms + max(self._age_ms // 8, 1))
+                    break
+                draft.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
+                found += 1
+            looked = offset + 1
+        if found:
+            index.write(draft.changes)
+        self._next = looked
+        return found

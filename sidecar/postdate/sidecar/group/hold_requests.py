@@ -1,0 +1,82 @@
+"""Changes of holds that were asked for over HTTP, and are written to the group by the one thread that may.
+
+Thread rule: `ask` from any thread but the poll thread, `serve` from the poll thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.limits import HOLD_NOTE_CHARS_MAX, HOLD_REQUESTS_MAX
+from postdate.sidecar.shard.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING
+
+log = logging.getLogger(__name__)
+
+
+class _Asked:
+    def __init__(self, parts: Sequence[Partition], change: Callable[[Holds], Holds]) -> None:
+        self.parts = parts
+        self.change = change
+        self.done = threading.Event()
+        self.why_not: dict[Partition, str] = {}
+
+
+class HoldRequests:
+    """A queue of requested changes for the thread that may write to the group."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Asked] = deque(maxlen=HOLD_REQUESTS_MAX)
+
+    def ask(
+        self, parts: Sequence[Partition], change: Callable[[Holds], Holds], timeout_s: float
+    ) -> dict[Partition, str]:
+        """Change the holds of these shards. Returns the reason for each shard whose holds were not changed; after a
+        time-out the change may still happen later. From any thread but the poll thread."""
+        asked = _Asked(parts, change)
+        self._waiting.append(asked)
+        if not asked.done.wait(timeout_s):
+            return dict.fromkeys(parts, f"no answer from the poll loop within {timeout_s:g} s: look what is held")
+        return asked.why_not
+
+    def serve(self, consumer: GroupConsumer, shards: Mapping[Partition, ShardThread]) -> None:
+        """Carry out the requested changes. From the poll thread; costs a comparison if there are none."""
+        while self._waiting:
+            asked = self._waiting.popleft()
+            for part in asked.parts:
+                why_not = _hold(consumer, part, shards.get(part), asked.change)
+                if why_not:
+                    asked.why_not[part] = why_not
+            asked.done.set()
+
+
+def _hold(
+    consumer: GroupConsumer, part: Partition, thread: ShardThread | None, change: Callable[[Holds], Holds]
+) -> str:
+    """Write the holds to Kafka, then apply them. Returns the reason if that failed, otherwise an empty text."""
+    if thread is None:
+        return "this process holds it no more"
+    shard = thread.shard
+    if shard.state not in DELIVERING or shard.next_request < 0:
+        return f"it is {shard.state}: it delivers nothing, and takes this when it does again"
+    held = shard.ctx.held
+    holds = change(held.now)
+    note = holds.encode()
+    if len(note) > HOLD_NOTE_CHARS_MAX:
+        return "these are too many targets to hold one by one: hold the delivery of the shard"
+    if holds == held.now:
+        return ""
+    try:
+        consumer.commit_note(part, shard.next_request, note)
+    except KafkaFault as fault:
+        return f"Kafka has not taken it: {fault}"
+    held.now = holds
+    thread.inbox.wake()
+    log.warning("shard %s: held by a person: %s", shard.ctx.name, ", ".join(holds.words()) or "nothing")
+    return ""

@@ -1,0 +1,336 @@
+"""The poll thread: one member of the consumer group, which feeds the inboxes of its assigned shards.
+
+Only this thread touches the group consumer. Shards never wait for it. It waits for shards only while partitions are
+revoked: then all of them together get some seconds to end their transaction and close.
+
+The client may fail permanently. Then the thread closes it, releases all shards, and joins the group again with a new
+client after a pause (`rejoining`).
+
+Thread rule: `run` is the poll thread (the process's main thread); `stop` may be called from a signal handler.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from postdate.kafka.errors import KafkaFault, SettingRefused
+from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.kafka.statistics import BrokerStatistics
+from postdate.sidecar.group.hold_requests import HoldRequests
+from postdate.sidecar.group.rejoining import Rejoining
+from postdate.sidecar.limits import (
+    CONFIRM_TIMEOUT_S,
+    GROUP_COMMIT_INTERVAL_S,
+    POLL_RECORDS_MAX,
+    POLL_TIMEOUT_S,
+    REVOKE_WAIT_MS_MAX,
+)
+from postdate.sidecar.shard.shard_thread import ShardThread
+from postdate.sidecar.states import DELIVERING, State
+
+log = logging.getLogger(__name__)
+
+# How far partitions have been read, past markers and aborted records, is asked this often: R follows within it. Of a
+# shard at rest with the next item: what wakes it brings it back here.
+_POSITION_INTERVAL_S: Final = 0.2
+
+_MEMBER_INTERVAL_S: Final = 1.0
+
+# A round goes through all shards at most this often: it may come for one record, and they may be many.
+_ATTEND_INTERVAL_S: Final = 0.01
+
+
+class Poller:
+    """Shards by partition, and the group consumer that feeds them. It is the consumer's `GroupListener`."""
+
+    def __init__(
+        self,
+        consumer: GroupConsumer | None,
+        start_shard: Callable[[Partition], ShardThread],
+        report: Callable[[int], None],
+        in_background: Callable[[Callable[[], None]], None] = lambda work: work(),
+    ) -> None:
+        """`consumer`: the client to begin with; with None, `run` makes it. `in_background` runs a function beside the
+        poll thread; a simulation has no threads and calls it."""
+        self._client = consumer
+        self._start_shard = start_shard
+        self._report = report
+        self._in_background = in_background
+        self._confirmed: _Confirmed | None = None
+        self._is_asking = False
+        self.shards: dict[Partition, ShardThread] = {}
+        self._abandoned: list[ShardThread] = []
+        self._paused: set[Partition] = set()
+        self._committed: dict[Partition, int] = {}
+        self._position_at = 0.0
+        self._resting_position_at = 0.0
+        self._commit_at = 0.0
+        self._attend_at = 0.0
+        self._reported = -1
+        self._stopping = False
+        self.turned_at = time.monotonic()
+        """When the last round began (monotonic, s): a poll loop that lives is never long about one."""
+        self.is_member = False
+        """True where the group coordinator has taken this process in; looked at once a second."""
+        self.statistics: tuple[BrokerStatistics, ...] = ()
+        """What the consumer has last measured about its connections."""
+        self._ask_member_at = 0.0
+        self.waits_for = ""
+        """Why this process has not joined yet; empty once Kafka has answered."""
+        self.failure: ClientFailure | None = None
+        """Why this process has no client, until it has a new one."""
+        self.holds = HoldRequests()
+        """What people ask to be held or released."""
+        self.is_drained = False
+        """True once it was asked to hand everything over: it takes nothing more until the process is started anew."""
+        self._drain_asked = False
+
+    def stop(self) -> None:
+        """Ask `run` to end in good order."""
+        self._stopping = True
+
+    def drain(self) -> None:
+        """Ask `run` to hand all shards to the other members, and to stay without shards until `stop`."""
+        self._drain_asked = True
+
+    @property
+    def is_stopping(self) -> bool:
+        """True once it was asked to end."""
+        return self._stopping
+
+    def run(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer]) -> bool:
+        """Serve until `stop`; returns False if it ended because another deployment fenced every shard of this process.
+        Raises ClientFailed: one client after the other failed; SettingRefused: no client can be made."""
+        rejoining = Rejoining()
+        try:
+            while not self._stopping:
+                try:
+                    if self._client is not None or self._join(topics, new_client, rejoining):
+                        self._serve()
+                except SettingRefused:
+                    raise
+                except KafkaFault as fault:
+                    self.failure = ClientFailure(time.monotonic(), str(fault))
+                    self._leave()
+                    rejoining.failed(fault, time.monotonic())
+                if self.shards and all(thread.shard.foreign for thread in self.shards.values()):
+                    return False
+            return True
+        finally:
+            self._leave()
+
+    def _join(self, topics: Sequence[str], new_client: Callable[[], GroupConsumer], rejoining: Rejoining) -> bool:
+        """Join the group with a new client; wait for a moment if it is too early. A drained process does not join."""
+        self.turned_at = time.monotonic()
+        pause_s = rejoining.joins_in_s(self.turned_at)
+        if pause_s > 0:
+            time.sleep(min(pause_s, POLL_TIMEOUT_S))
+            return False
+        self._client = new_client()
+        if not self.is_drained:
+            self._client.subscribe(topics, self)
+        rejoining.joined(time.monotonic())
+        self.failure = None
+        return True
+
+    def _leave(self) -> None:
+        """Close the client, if there is one, and release all shards, whatever state the client is in."""
+        self.is_member = False
+        try:
+            if self._client is not None:
+                self._client.close()
+        except KafkaFault as fault:
+            log.warning("the group's client did not leave the group in good order: %s", fault)
+        finally:
+            self._client = None
+            self._release(list(self.shards), REVOKE_WAIT_MS_MAX / 1000)
+            self._tell()
+
+    @property
+    def _consumer(self) -> GroupConsumer:
+        assert self._client is not None, "only a member is served"
+        return self._client
+
+    # ---- GroupListener ---------------------------------------------------------------------------------------------
+
+    def assigned(self, parts: Sequence[Partition]) -> None:
+        log.info("assigned: %s", ", ".join(f"{p.topic}/{p.index}" for p in parts) or "nothing more")
+        for part in parts:
+            if part in self.shards:
+                self._release([part], REVOKE_WAIT_MS_MAX / 1000)
+            self.shards[part] = self._start_shard(part)
+            self._paused.discard(part)
+
+    def revoked(self, parts: Sequence[Partition]) -> None:
+        log.info("revoked: %s", ", ".join(f"{p.topic}/{p.index}" for p in parts))
+        self._commit_offsets()
+        self._release(parts, REVOKE_WAIT_MS_MAX / 1000)
+        self._tell()
+
+    def lost(self, parts: Sequence[Partition]) -> None:
+        log.warning(
+            "lost to another member: %s; nothing more is delivered for them from here",
+            ", ".join(f"{p.topic}/{p.index}" for p in parts),
+        )
+        self._release(parts, 0.0)
+        self._tell()
+
+    def _release(self, parts: Sequence[Partition], wait_s: float) -> None:
+        threads = [self.shards.pop(part) for part in parts if part in self.shards]
+        for part in parts:
+            self._paused.discard(part)
+            self._committed.pop(part, None)
+        for thread in threads:
+            thread.release()
+        deadline = time.monotonic() + wait_s
+        for thread in threads:
+            if not thread.join(max(deadline - time.monotonic(), 0.0)):
+                self._abandoned.append(thread)
+        self._abandoned = [thread for thread in self._abandoned if not thread.join(0.0)]
+
+    # ---- one round -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        if self._drain_asked and not self.is_drained:
+            log.warning("drained: all shards go to the other members, and none comes back to this process")
+            self._consumer.leave()
+            self.is_drained = True
+        for part, records in self._consumer.poll(POLL_RECORDS_MAX, POLL_TIMEOUT_S):
+            thread = self.shards.get(part)
+            if thread is not None and records and not thread.inbox.offer(records):
+                self._consumer.pause([part])
+                self._paused.add(part)
+        for fault_part, fault in self._consumer.errors():
+            self._partition_error(fault_part, fault)
+        self.holds.serve(self._consumer, self.shards)
+        self.turned_at = now = time.monotonic()
+        if now >= self._position_at:  # before a partition is started elsewhere: it has no position until the next poll
+            self._position_at = now + _POSITION_INTERVAL_S
+            of_resting = now >= self._resting_position_at
+            if of_resting:
+                self._resting_position_at = now + _MEMBER_INTERVAL_S
+            self._note_positions(of_resting)
+        if now >= self._attend_at:
+            self._attend_at = now + _ATTEND_INTERVAL_S
+            for part in self._paused | {p for p, thread in self.shards.items() if thread.inbox.start_at >= 0}:
+                self._attend(part, self.shards[part])
+            self._tell()
+        if now >= self._ask_member_at:
+            self._ask_member_at = now + _MEMBER_INTERVAL_S
+            for thread in self.shards.values():
+                thread.look()
+            self.is_member = bool(self.shards or self._consumer.member_id())  # asking waits for the library's thread
+            self.statistics = self._consumer.statistics()
+        if now >= self._commit_at:
+            self._commit_at = now + GROUP_COMMIT_INTERVAL_S
+            self._commit_offsets()
+            self._ask_about_fenced()
+        self._reassure()
+
+    def _attend(self, part: Partition, thread: ShardThread) -> None:
+        inbox = thread.inbox
+        start_at = inbox.start_at
+        if start_at >= 0:
+            try:
+                self._consumer.pause([part])  # what is under way from the old position must not slip in
+                self._consumer.start(part, start_at)
+                self._consumer.resume([part])
+            except KafkaFault as fault:
+                log.warning("partition %s/%d cannot be started: %s", part.topic, part.index, fault)
+                return
+            inbox.started(start_at)
+            self._paused.discard(part)
+        elif part in self._paused and inbox.has_room():
+            self._consumer.resume([part])
+            self._paused.discard(part)
+
+    def _note_positions(self, of_resting: bool) -> None:
+        """Pass the read positions to the inboxes. One call of the client library for all of them."""
+        read = [
+            part
+            for part, thread in self.shards.items()
+            if thread.shard.state in DELIVERING and part not in self._paused and (of_resting or not thread.is_resting)
+        ]
+        if read:
+            for part, position in self._consumer.positions(read).items():
+                self.shards[part].inbox.note_position(position)
+
+    def _partition_error(self, part: Partition | None, fault: KafkaFault) -> None:
+        if part is None:
+            log.warning("the consumer reports: %s", fault)
+            return
+        thread = self.shards.get(part)
+        if thread is not None:
+            log.warning("partition %s/%d: %s", part.topic, part.index, fault)
+            thread.shard.partition_fault(fault)
+
+    def _commit_offsets(self) -> None:
+        """Commit R of each shard that has taken over, for lag tools; no owner resumes from it."""
+        offsets: dict[Partition, int] = {}
+        for part, thread in self.shards.items():
+            read = thread.shard.next_request
+            if read >= 0 and self._committed.get(part) != read and thread.shard.state in DELIVERING:
+                offsets[part] = read
+        if offsets:
+            notes = {part: self.shards[part].shard.ctx.held.now.encode() for part in offsets}
+            self._consumer.commit(offsets, notes)
+            self._committed.update(offsets)
+
+    def _ask_about_fenced(self) -> None:
+        """Ask the coordinator, in the background and once for all, which fenced shards this member still holds."""
+        fences = {
+            part: _fences(thread)
+            for part, thread in self.shards.items()
+            if thread.shard.state is State.FENCED and not thread.shard.foreign
+        }
+        if not fences or self._is_asking:
+            return
+        self._is_asking = True
+        consumer = self._consumer
+
+        def ask() -> None:
+            try:
+                self._confirmed = _Confirmed(fences, consumer.confirm(list(fences), CONFIRM_TIMEOUT_S))
+            finally:
+                self._is_asking = False
+
+        self._in_background(ask)
+
+    def _reassure(self) -> None:
+        """Pass on what the coordinator has confirmed, if an answer has come."""
+        answer, self._confirmed = self._confirmed, None
+        if answer is None:
+            return
+        for part in answer.parts & self.shards.keys():
+            thread = self.shards[part]
+            if thread.shard.state is State.FENCED and _fences(thread) == answer.fences[part]:
+                thread.shard.reassure()
+
+    def _tell(self) -> None:
+        delivering = sum(thread.shard.state in DELIVERING for thread in self.shards.values())
+        if delivering != self._reported:
+            self._reported = delivering
+            self._report(delivering)
+
+
+class ClientFailure(NamedTuple):
+    """When a client failed (monotonic, s), and why."""
+
+    at: float
+    why: str
+
+
+class _Confirmed(NamedTuple):
+    """An answer of the coordinator: the fences that were asked about, and the partitions that it has confirmed."""
+
+    fences: dict[Partition, int]
+    parts: frozenset[Partition]
+
+
+def _fences(thread: ShardThread) -> int:
+    """The number of times that the shard was fenced in this process. A coordinator's answer counts only if it is
+    unchanged."""
+    return thread.shard.ctx.counts.states.entered[State.FENCED]

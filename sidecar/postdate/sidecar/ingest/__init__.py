@@ -1,0 +1,6 @@
+"""Reading requests into the timer index: rules, quotas, refusals.
+
+Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+`transaction`.
+Thread rule: the shard's thread.
+"""

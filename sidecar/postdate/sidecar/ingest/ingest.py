@@ -1,0 +1,97 @@
+"""Turns a polled batch into one WriteBatch: parse each request, apply it, and move R past the batch.
+
+Thread rule: the shard's thread. Cost: one pass; the common request (a target and one time) is a parse, an encode, a
+put.
+"""
+
+from __future__ import annotations
+
+from postdate.kafka.seam import Isolation, Record
+from postdate.sidecar import failpoints
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
+from postdate.sidecar.index.apply import apply_request
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.ingest.quota import Quota
+from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
+from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import RequestRefused
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
+
+_CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
+
+
+def ingest(
+    index: TimerIndex,
+    rules: RequestRules,
+    partition: int,
+    records: list[Record],
+    quota: Quota | None = None,
+    at_ms: int = 0,
+    store_after_ms: int = 0,
+    counts: ShardCounts | None = None,
+    controls_max: int = CONTROL_ENTRIES_MAX,
+) -> int:
+    """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
+
+    Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction). The caller
+    offers the rest again after a dispatch. `controls_max`: the most entries that may wait there. Records below R are
+    skipped. `at_ms`: the present, epoch ms. `store_after_ms`: a request that is due later than this after its record's
+    timestamp is stored; 0: none is. `counts`: the counters to update.
+    """
+    draft = Draft(index, at_ms, rules.horizon_ms, store_after_ms)
+    if quota is not None:
+        quota.begin(index)
+    expected = read_up_to(index)
+    used = passed_over = 0
+    others: list[str] = []  # what was read that is no request to schedule
+    for record in records:
+        offset = record.offset
+        if offset >= expected:
+            if draft.control_count >= controls_max or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+                break
+            request: Request | RequestRefused
+            try:
+                request = parse_request(
+                    rules, partition, record.timestamp_ms, record.key, record.headers, record.value is None
+                )
+                if quota is not None and request.action == Action.SCHEDULE:
+                    request = quota.refusal(record) or request
+            except RequestRefused as refusal:
+                request = refusal
+            if isinstance(request, RequestRefused):
+                others.append(REFUSED)
+            elif request.action:
+                others.append(_CONTROLS[request.action])
+            draft.saw_first_due(offset, apply_request(draft, record, request))
+            expected = offset + 1
+        else:
+            passed_over += 1
+        used += 1
+    failpoints.reached("ingest.parsed")
+    draft.note_first_dues()
+    draft.changes.next_request = expected
+    index.write(draft.changes)
+    if counts is not None:
+        counts.read(used - passed_over, others)
+    failpoints.reached("ingest.written")
+    return used
+
+
+def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
+    """Move R past offsets without a request and return it. If retention deletes them, nothing is lost.
+
+    Reads the log itself from R on: R must never depend on the position of a consumer before it was moved.
+    """
+    offset = read_up_to(index)
+    reader = ctx.kafka.log_reader(ctx.requests, offset, Isolation.READ_COMMITTED)
+    try:
+        nothing = not reader.read(1, MARKERS_READ_S)
+        position = reader.position()
+    finally:
+        reader.close()
+    if nothing and position > offset:
+        draft = Draft(index)
+        draft.changes.next_request = position
+        index.write(draft.changes)
+    return read_up_to(index)

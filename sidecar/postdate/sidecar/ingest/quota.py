@@ -1,0 +1,75 @@
+"""Limits what one shard accepts: pending entries, pending bytes, requests per second. Beyond a limit it refuses
+requests.
+
+A request topic belongs to one tenant. A tenant that exceeds a limit gets dead letters (`limit-exceeded`), and delays
+nobody else. Only requests to schedule count: a cancel frees what is pending.
+
+The rate is a token bucket over the timestamps of the requests, with the capacity of one second. So catching up after an
+outage refuses no request that would have been accepted in time. It is in memory; a restart begins with a full bucket.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.kafka.seam import Record
+from postdate.sidecar.config.settings import RequestTopicConfig
+from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import RequestRefused
+from postdate.wire.reasons import Reason
+
+
+class Quota:
+    """The limits of one partition of a request topic, 0 for none."""
+
+    def __init__(self, topic: RequestTopicConfig) -> None:
+        self._pending_max = topic.pending_max
+        self._size_bytes_max = topic.pending_size_bytes_max
+        self._per_second = topic.requests_per_second_max
+        self.limits = bool(self._pending_max or self._size_bytes_max or self._per_second)
+        self._tokens = float(self._per_second)
+        self._filled_ms = -1
+        self._pending = self._size_bytes = 0
+        self._from_offset = 0
+
+    def resume(self, offset: int) -> None:
+        """Requests below this offset were accepted before, and are accepted again when they are read again."""
+        self._from_offset = offset
+
+    def begin(self, index: TimerIndex) -> None:
+        """Read the pending totals of the index before a batch."""
+        totals = index.position.totals
+        self._pending = index.count
+        self._size_bytes = totals.entries_bytes + totals.parked_bytes
+
+    def refusal(self, record: Record) -> RequestRefused | None:
+        """None, and the request is counted; or the reason for refusing it."""
+        if record.offset < self._from_offset:
+            return None
+        size_bytes = len(record.key or b"") + len(record.value or b"")
+        if self._pending_max and self._pending >= self._pending_max:
+            return _exceeded(f"{self._pending} requests are pending, the limit of a partition is {self._pending_max}")
+        if self._size_bytes_max and self._size_bytes + size_bytes > self._size_bytes_max:
+            return _exceeded(
+                f"{self._size_bytes} bytes are pending, the limit of a partition is {self._size_bytes_max}"
+            )
+        if self._per_second and not self._take(record.timestamp_ms):
+            return _exceeded(f"more than {self._per_second} requests a second, the limit of a partition")
+        self._pending += 1
+        self._size_bytes += size_bytes
+        return None
+
+    def _take(self, at_ms: int) -> bool:
+        if at_ms > self._filled_ms:
+            if self._filled_ms >= 0:
+                filled = self._tokens + (at_ms - self._filled_ms) * self._per_second / 1000
+                self._tokens = min(filled, float(self._per_second))
+            self._filled_ms = at_ms
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+
+def _exceeded(detail: str) -> RequestRefused:
+    return RequestRefused(Reason.LIMIT_EXCEEDED, detail)

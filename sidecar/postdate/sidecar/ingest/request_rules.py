@@ -1,0 +1,33 @@
+"""The rules for parsing requests of a topic, from the configuration; for shards and `postdate send`."""
+
+from __future__ import annotations
+
+from postdate.sidecar.config.settings import Config
+from postdate.wire.requests import RequestRules
+from postdate.wire.topics import OwnTopics
+
+
+def forbidden_targets(config: Config) -> frozenset[str]:
+    """All of Postdate's own topics in this deployment; none of them may be a target."""
+    return frozenset().union(*(OwnTopics.of(name).names() for name in config.request_topic_names))
+
+
+def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRules:
+    """The rules for the request topic `requests`. Raises KeyError: it is not configured.
+
+    `retention_ms` is the live topic's, -1 for ever or not known. Where long delays are not stored, the horizon is at
+    most half of it, since an entry is then rebuilt from its request.
+    """
+    topic = config.request_topic(requests)
+    horizon_ms = topic.horizon_ms
+    if retention_ms >= 0 and not topic.store_after_ms:
+        horizon_ms = min(horizon_ms, retention_ms // 2)
+    return RequestRules(
+        topic=topic.name,
+        levels_ms=topic.levels_ms,
+        horizon_ms=horizon_ms,
+        forbidden=forbidden_targets(config),
+        allow=topic.allow,
+        dialects=topic.dialects,
+        default_target=topic.default_target,
+    )

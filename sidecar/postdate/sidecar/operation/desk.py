@@ -1,0 +1,203 @@
+"""The interface between a shard and its operators: the status that it writes, and the instructions that it reads.
+
+Both are small files in the shard's directory (`shard_status`, `instructions`), so no port is needed, and they work
+while no process serves the shard. Writes are bounded: every STATUS_INTERVAL_MS after a change, otherwise every
+STATUS_AGE_MS_MAX. If the disk refuses a write, the only effect is a line in the log.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import msgspec
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Isolation
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
+from postdate.sidecar.limits import (
+    INSTRUCTION_INTERVAL_MS,
+    LAG_AGE_MS_MAX,
+    LAG_PATIENCE_S,
+    LAG_PAUSE_MS,
+    STATUS_AGE_MS_MAX,
+    STATUS_INTERVAL_MS,
+)
+from postdate.sidecar.operation.instructions import take_instruction
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.shard_status import ShardStatus, read_status, write_status
+from postdate.sidecar.states import State
+from postdate.wheel.index import TimerIndex
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """The operator's view of a shard: why it halted, here or in an earlier process, which losses were accepted since,
+    and the status as last written. `directory`: the location of the index. That is the shard's own directory unless
+    another process held it."""
+
+    def __init__(self, ctx: ShardContext) -> None:
+        self._ctx = ctx
+        self.directory = ctx.directory
+        self._opened = False
+        self._accepted: tuple[Loss, ...] = ()
+        self._told: ShardStatus | None = None
+        self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = self._lag_until = 0.0
+        self._lag: int | None = None
+        self.reason: HaltReason | None = None
+        self.loss: Loss | None = None
+
+    def halted(self, halt: Halted) -> None:
+        """The shard has halted. Reason and loss are kept until it has taken over again."""
+        self.reason, self.loss = halt.reason, halt.loss
+
+    def recovered(self) -> None:
+        """The shard has taken over: the reason of its last halt and the accepted losses no longer apply."""
+        self.reason = self.loss = None
+        self._accepted = ()
+
+    def set_aside(self) -> None:
+        """The index was moved aside on request: forget the reason of the halt."""
+        self.recovered()
+        self._told = None
+
+    def acceptance(self) -> Acceptance:
+        """The accepted losses for the next takeover."""
+        self._open()
+        return Acceptance(self._accepted)
+
+    @property
+    def standing(self) -> Loss | None:
+        """The loss of the last halt, here or in an earlier process, unless the shard has taken over since."""
+        self._open()
+        return self.loss
+
+    def may_rebuild(self) -> bool:
+        """False if only this index has fates that Kafka has lost: after a rebuild their messages would be delivered
+        again."""
+        if self.reason not in IRREPLACEABLE:
+            return True
+        log.error("shard %s: not rebuilt: halted as %s, only its index knows what is done", self._ctx.name, self.reason)
+        return False
+
+    # ---- what people ask -------------------------------------------------------------------------------------------
+
+    def asked(self, steady_ms: float) -> str:
+        """The pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a second."""
+        if steady_ms < self._look_at:
+            return ""
+        self._look_at = steady_ms + INSTRUCTION_INTERVAL_MS
+        self._open()
+        instruction = take_instruction(self.directory)
+        if instruction is None:
+            return ""
+        if instruction.accept is not None:
+            if instruction.accept != self.loss:
+                log.error(
+                    "shard %s: what was accepted, %s, is not what it halted for, %s: nothing is done",
+                    self._ctx.name,
+                    instruction.accept,
+                    self.loss,
+                )
+                return ""
+            self._accepted = (*self._accepted, instruction.accept)
+        log.warning("shard %s: %s was asked for", self._ctx.name, instruction.do)
+        return instruction.do
+
+    def _open(self) -> None:
+        """Load, once, the halt of an earlier process."""
+        if self._opened:
+            return
+        self._opened = True
+        found = read_status(self.directory)
+        if found is not None and found.cluster_id == self._ctx.cluster_id:
+            self._told, self.reason, self.loss = found, found.reason, found.loss
+            self._accepted = tuple(found.accepted)
+
+    # ---- what people are told --------------------------------------------------------------------------------------
+
+    def tell(
+        self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
+    ) -> None:
+        """Write the status if it is due. `index` None: its figures stay as last written.
+
+        Costs a comparison if nothing is due. Raises WheelError if the index fails.
+        """
+        steady = self._ctx.clock.steady_ms()
+        told = self._told
+        changed = told is None or (told.state, told.why, told.held) != (state, why, self._ctx.held.now.words())
+        if not at_once and steady < self._change_at:
+            return
+        self._change_at = steady + STATUS_INTERVAL_MS
+        if steady >= self._repeat_at:
+            self._repeat_at = steady + STATUS_AGE_MS_MAX
+            is_known = self._lag == 0 and steady < self._lag_until and not self._moved(index)
+            if not is_known or index is None or self._ctx.held.now.intake:
+                self._lag = self._ask_lag(index) if steady >= self._ask_lag_at else None
+                self._lag_until = steady + LAG_AGE_MS_MAX - STATUS_AGE_MS_MAX / 2
+        elif not changed and not at_once and not self._moved(index):
+            return
+        self._write(msgspec.structs.replace(self._status(state, why, index), served=served))
+
+    def _moved(self, index: TimerIndex | None) -> bool:
+        told = self._told
+        if index is None or told is None:
+            return False
+        return (told.next_request, told.next_dispatch) != (index.next_request, index.next_dispatch)
+
+    def _ask_lag(self, index: TimerIndex | None) -> int | None:
+        """The number of offsets of the request topic after R. One request to Kafka; None if there is no answer."""
+        read = index.next_request if index is not None else self._told.next_request if self._told else None
+        if read is None:
+            return None
+        part = self._ctx.requests
+        try:
+            return max(self._ctx.admin.end_offsets([part], Isolation.READ_COMMITTED, LAG_PATIENCE_S)[part] - read, 0)
+        except KafkaFault:
+            self._ask_lag_at = self._ctx.clock.steady_ms() + LAG_PAUSE_MS  # a partition without a leader answers late
+            return None
+
+    def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:
+        ctx, told, at_ms = self._ctx, self._told, self._ctx.clock.wall_ms()
+        status = ShardStatus(
+            requests=ctx.own.requests,
+            partition=ctx.partition,
+            cluster_id=ctx.cluster_id,
+            state=state,
+            instance=ctx.instance,
+            process_id=os.getpid(),
+            written_ms=at_ms,
+            since_ms=told.since_ms if told is not None and told.state is state else at_ms,
+            reason=self.reason,
+            why=why,
+            loss=self.loss,
+            accepted=list(self._accepted),
+            lag=self._lag,
+            held=ctx.held.now.words(),
+            skew_ms=ctx.counts.skew_ms,
+        )
+        if index is not None:
+            return msgspec.structs.replace(
+                status,
+                next_request=index.next_request,
+                next_dispatch=index.next_dispatch,
+                low_water=None if index.next_request is None else index.low_water(),
+                seq=max(index.seq, 0),
+                takeover=index.takeover,
+                pending=index.count,
+            )
+        if told is not None:
+            kept = ("next_request", "next_dispatch", "low_water", "seq", "takeover", "pending")
+            return msgspec.structs.replace(status, **{name: getattr(told, name) for name in kept})
+        return status
+
+    def _write(self, status: ShardStatus) -> None:
+        self._told = status
+        try:
+            write_status(self.directory, status)
+        except OSError as error:
+            log.warning("shard %s: its status cannot be written: %s", self._ctx.name, error)

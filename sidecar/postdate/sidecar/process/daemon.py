@@ -1,0 +1,197 @@
+"""`postdate run`: one process, one member of the consumer group, any number of shards.
+
+Thread rule: `run` is the main thread and becomes the poll thread; it installs handlers for SIGTERM and SIGINT.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import resource
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from postdate.kafka.errors import KafkaFault
+from postdate.kafka.seam import Admin, GroupConsumer, Kafka, Partition
+from postdate.sidecar.clock import SystemClock
+from postdate.sidecar.cluster.cluster import kafka_of
+from postdate.sidecar.cluster.rights import violations
+from postdate.sidecar.config.rate_rules import shadowed
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.context.pacing import LargeTurns, TransactionBudget, TransactionPace
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.counts import ShardCounts
+from postdate.sidecar.errors import ConfigError, Exit
+from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.http import serving
+from postdate.sidecar.http.advertised import advertised_address
+from postdate.sidecar.http.port import claim
+from postdate.sidecar.http.process import Process
+from postdate.sidecar.ingest.request_rules import rules_of
+from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
+from postdate.sidecar.process.starting import wait_for_kafka
+from postdate.sidecar.shard.shard_thread import ShardThread
+from postdate.wire.topics import OwnTopics
+
+log = logging.getLogger(__name__)
+
+
+def run(config: Config) -> int:
+    """Serve until SIGTERM or SIGINT; returns the exit code. Waits for unavailable brokers. Raises ConfigError if the
+    process must not start, and ClientFailed."""
+    forbid_core_dumps()
+    prepare_data_directory(config.data_path)
+    kafka = kafka_of(config)
+    admin = kafka.admin()
+    configure_logging(config.log_level)
+    serving.check(config.http)
+    bound = claim(config.http)
+    factory = ShardFactory(config, kafka, admin)
+    poller = Poller(None, factory.start, announce, _in_background)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        poller.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    clock = SystemClock()
+    with serving.serving(Process(config, poller, factory.counts, factory.retentions, kafka, admin, clock), bound):
+        found = wait_for_kafka(kafka, lambda admin: (check_topics(config, admin), admin.cluster_id()), poller)
+        if found is None:
+            return Exit.OK
+        checked, factory.cluster_id = found
+        for text in checked.warnings:
+            log.warning("%s", text)
+        factory.retentions.update(checked.retentions)
+        gc.freeze()
+        gc.set_threshold(*GC_THRESHOLDS)
+        ended = threading.Event()
+        watch = threading.Thread(target=watch_topics, args=(config, admin, ended), name="topic rules", daemon=True)
+        watch.start()
+        try:
+            served = poller.run(
+                config.request_topic_names, lambda: _member(config, kafka, is_reachable=bound is not None)
+            )
+        finally:
+            ended.set()
+            watch.join()
+    return Exit.OK if served else Exit.FENCED
+
+
+def _member(config: Config, kafka: Kafka, *, is_reachable: bool) -> GroupConsumer:
+    """A client for the group. It advertises the address of this process only if the process has got its port."""
+    address = advertised_address(config) if is_reachable else ""
+    return kafka.group_consumer(config.group_id, config.group_instance_id or None, address)
+
+
+def _in_background(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="coordinator", daemon=True).start()
+
+
+def announce(shards: int) -> None:
+    """Print on stdout, for scripts, the number of shards that this process delivers for now."""
+    sys.stdout.write(f"running: {shards} shards\n")
+    sys.stdout.flush()
+
+
+class Checked(NamedTuple):
+    """The request topics may be served: the retention of each in ms (-1: unlimited), and warnings about them."""
+
+    retentions: dict[str, int]
+    warnings: list[str]
+
+
+def check_topics(config: Config, admin: Admin) -> Checked:
+    """Check the live topics. Raises ConfigError naming every broken rule, and KafkaFault."""
+    retentions: dict[str, int] = {}
+    warnings: list[str] = []
+    for topic in config.request_topics:
+        found = violations(config, topic, admin)
+        fatal = [violation for violation in found if violation.refuses]
+        if fatal:
+            raise ConfigError("\n".join(str(violation) for violation in fatal))
+        warnings += map(str, found)
+        warnings += [
+            f"request topic {topic.name}: the rate {rule!r} counts for no target, since {wider!r} stands before it and "
+            "matches all that it does: put the narrower one first, or leave it out"
+            for rule, wider in shadowed(topic.messages_per_second_max)
+        ]
+        requests = admin.describe([topic.name], ("retention.ms",))[topic.name]
+        retentions[topic.name] = int(requests.config.get("retention.ms", "-1"))
+        needed = len(requests.partitions) * OPEN_FILES_PER_SHARD
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit != resource.RLIM_INFINITY and limit < needed:
+            raise ConfigError(f"{needed} open files may be needed and {limit} are allowed: raise ulimit -n")
+    return Checked(retentions, warnings)
+
+
+def watch_topics(config: Config, admin: Admin, ended: threading.Event) -> None:
+    """Check the live topics every ten minutes until `ended`: their settings can change at any time."""
+    while not ended.wait(TOPIC_CHECK_INTERVAL_MS / 1000):
+        for topic in config.request_topics:
+            try:
+                for violation in violations(config, topic, admin):
+                    log.error("%s", violation)
+            except KafkaFault as fault:
+                log.warning("the topics of %s could not be checked: %s", topic.name, fault)
+
+
+def _beat_interval_ms(retention_ms: int) -> int:
+    """The interval of the records that an idle shard writes. Its dispatch log, which is kept longer than its requests,
+    must never become empty, and must show that stored requests are not needed any more before retention deletes them.
+    """
+    return BEAT_INTERVAL_MS_MAX if retention_ms < 0 else min(BEAT_INTERVAL_MS_MAX, max(retention_ms // 8, 1))
+
+
+class ShardFactory:
+    """Makes the shard of an assigned partition. Used by the poll thread alone."""
+
+    def __init__(self, config: Config, kafka: Kafka, admin: Admin) -> None:
+        self._config = config
+        self._kafka = kafka
+        self._admin = admin
+        self.retentions: dict[str, int] = {}
+        """Of each request topic, in ms; -1: without end. Empty until Kafka has answered."""
+        self.cluster_id = ""
+        """Empty until Kafka has answered."""
+        self._clock = SystemClock()
+        self._budget = TransactionBudget(config.dispatch.transactions_per_second)
+        self._turns = LargeTurns()
+        self.counts: dict[Partition, ShardCounts] = {}
+        """What each shard has done that this process ever held."""
+
+    def start(self, part: Partition) -> ShardThread:
+        """A running shard for `part`. Requires that Kafka has answered."""
+        released = threading.Event()
+        ctx = ShardContext(
+            config=self._config,
+            topic=self._config.request_topic(part.topic),
+            own=OwnTopics.of(part.topic),
+            rules=rules_of(self._config, part.topic, self.retentions[part.topic]),
+            partition=part.index,
+            cluster_id=self.cluster_id,
+            directory=self._directory(part),
+            kafka=self._kafka,
+            admin=self._admin,
+            clock=self._clock,
+            instance=self._config.instance_name,
+            stopping=released.is_set,
+            beat_interval_ms=_beat_interval_ms(self.retentions[part.topic]),
+            retention_ms=self.retentions[part.topic],
+            counts=self.counts.setdefault(part, ShardCounts()),
+            turns=self._turns,
+        )
+        return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
+
+    def _directory(self, part: Partition) -> Path:
+        directory = self._config.data_path / self.cluster_id / part.topic / str(part.index)
+        os.makedirs(directory.parent, mode=0o700, exist_ok=True)
+        return directory

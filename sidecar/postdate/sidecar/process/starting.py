@@ -1,0 +1,100 @@
+"""The start of a process while brokers are unavailable: it waits, alive but not ready, until they answer.
+
+Only a refusal ends the wait: credentials or a TLS handshake that a broker does not accept, a missing right, a broken
+topic rule. Each attempt uses a new client: a client that was connected to a broker when it froze keeps sending requests
+to it for a while, and a new client never gets a connection to it.
+
+Thread rule: `wait_for_kafka` is called by the main thread, which stays free for signals; each attempt is a thread.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from postdate.kafka.errors import NotAuthorized, Unreachable
+from postdate.kafka.seam import Admin, Kafka
+from postdate.sidecar.cluster.silence import LISTEN_AFTER_S
+from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.group.poller import Poller
+from postdate.sidecar.limits import START_PAUSE_S_MAX, START_PAUSE_S_MIN
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+_TICK_S: Final = 0.1
+
+
+def wait_for_kafka(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> T | None:
+    """The result of `look` once the brokers answer; None if the process is asked to stop before that.
+
+    Logs a line for each failed attempt; probes show it from `poller.waits_for`. Raises ConfigError if a broker refuses
+    this process, and whatever `look` raises except Unreachable.
+    """
+    pause_s, began = START_PAUSE_S_MIN, time.monotonic()
+    while not poller.is_stopping:
+        answer, refusal = _attempt(kafka, look, poller)
+        if not answer.done():
+            return None
+        try:
+            found = answer.result()
+        except Unreachable as fault:
+            why = str(refusal or fault)
+        else:
+            poller.waits_for = ""
+            return found
+        poller.waits_for = why
+        log.warning(
+            "Kafka does not answer for %.0f s: %s. This process waits; the next attempt is in %.0f s",
+            time.monotonic() - began,
+            why,
+            pause_s,
+        )
+        _wait(poller, pause_s)
+        pause_s = min(2 * pause_s, START_PAUSE_S_MAX)
+    return None
+
+
+def _attempt(kafka: Kafka, look: Callable[[Admin], T], poller: Poller) -> tuple[Future[T], Unreachable | None]:
+    """The answer, not done if the process is asked to stop; and the known cause if there was no answer soon. Raises
+    ConfigError: a broker refuses this process."""
+    answer: Future[T] = Future()
+
+    def ask() -> None:
+        try:
+            admin = kafka.admin()
+            try:
+                answer.set_result(look(admin))
+            finally:
+                admin.close()
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="start", daemon=True).start()
+    cause: Unreachable | None = None
+    concurrent.futures.wait([answer], LISTEN_AFTER_S)
+    if not answer.done():
+        refusal = kafka.complaint(lambda: answer.done() or poller.is_stopping)
+        if isinstance(refusal, NotAuthorized) and not answer.done():
+            raise ConfigError(
+                f"Kafka refuses this process: {refusal}. Check kafka.bootstrap_servers and the properties security.*, "
+                "sasl.* and ssl.* in kafka.common"
+            )
+        cause = refusal if isinstance(refusal, Unreachable) else None
+    while not answer.done() and not poller.is_stopping:
+        poller.turned_at = time.monotonic()
+        concurrent.futures.wait([answer], _TICK_S)
+    return answer, cause
+
+
+def _wait(poller: Poller, seconds: float) -> None:
+    until = time.monotonic() + seconds
+    while (now := time.monotonic()) < until and not poller.is_stopping:
+        poller.turned_at = now
+        time.sleep(_TICK_S)

@@ -1,0 +1,167 @@
+"""`postdate run --workers N`: a parent process that starts N workers with the same command, restarts crashed ones, and
+adds up the shards that they deliver for. Each worker is a member of the consumer group, whose protocol distributes the
+shards. Each serves its own HTTP port: the configured one for the first worker, and the following ones for the others.
+If `group_instance_id` is configured, each worker is a static member with its own name.
+
+Thread rule: the main thread waits; one thread per worker reads its stdout.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from types import FrameType
+
+from postdate.sidecar.config.settings import Config
+from postdate.sidecar.errors import Exit
+from postdate.sidecar.limits import (
+    WORKER_POLL_S,
+    WORKER_RESTART_S_MAX,
+    WORKER_RESTART_S_MIN,
+    WORKER_STABLE_S,
+    WORKER_STOP_S,
+)
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.privacy import forbid_core_dumps
+from postdate.sidecar.process.daemon import announce
+
+log = logging.getLogger(__name__)
+
+_RUNNING = "running: "
+_FINAL = (Exit.USAGE, Exit.FENCED)  # how a worker ends that would only end so again
+
+
+class Worker:
+    """One worker process, and the number of shards that it last reported."""
+
+    def __init__(self, number: int, parent: Workers) -> None:
+        self.number = number
+        self.shards = 0
+        self._parent = parent
+        self._delay_s = WORKER_RESTART_S_MIN
+        self.restart_at = 0.0
+        self.is_given_up = False
+        self.start()
+
+    def start(self) -> None:
+        """Start the process: this command line, for one worker."""
+        command = [sys.executable, "-m", "postdate.cli", *sys.argv[1:], "--workers", "1"]
+        if self._parent.http_port:
+            command += ["--http-port", str(self._parent.http_port + self.number)]
+        if self._parent.instance_id:  # two members of one name would fence each other
+            command += ["--group-instance-id", f"{self._parent.instance_id}-{self.number}"]
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=False)  # noqa: S603 - our own command line
+        self._reader = threading.Thread(target=self._read, args=(self.process,), daemon=True)
+        self._reader.start()
+
+    def _read(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None, "the worker was started with a pipe"
+        with process.stdout as lines:
+            for line in lines:
+                if line.startswith(_RUNNING):
+                    self.shards = int(line.removeprefix(_RUNNING).split()[0])
+                    self._parent.tell()
+        self.shards = 0
+        self._parent.tell()
+
+    def schedule_restart(self) -> None:
+        """Restart it after a pause, which doubles if the worker did not run for long."""
+        lived = time.monotonic() - self.started_at
+        self._delay_s = (
+            WORKER_RESTART_S_MIN if lived > WORKER_STABLE_S else min(self._delay_s * 2, WORKER_RESTART_S_MAX)
+        )
+        self.restart_at = time.monotonic() + self._delay_s
+        log.error(
+            "worker %d ended with %s; starting it again in %.1f s", self.number, self.process.returncode, self._delay_s
+        )
+
+    def give_up(self) -> None:
+        """Log once that it is not restarted, since it would end in the same way."""
+        if not self.is_given_up:
+            self.is_given_up = True
+            log.error(
+                "worker %d ended with %d, for the reason above, and is not started again: the others go on, and take "
+                "its shards; mend the cause, then restart the whole",
+                self.number,
+                self.process.returncode,
+            )
+
+
+class Workers:
+    """The workers of a parent process, and the sum of their shards."""
+
+    def __init__(self, count: int, http_port: int = 0, instance_id: str = "") -> None:
+        self.http_port = http_port
+        self.instance_id = instance_id
+        self._lock = threading.Lock()
+        self._told = -1
+        self._stopping = False
+        self.workers: list[Worker] = []
+        for number in range(count):
+            self.workers.append(Worker(number, self))
+
+    def tell(self) -> None:
+        """Announce the sum if it has changed."""
+        with self._lock:
+            total = sum(worker.shards for worker in self.workers)
+            if total != self._told:
+                self._told = total
+                announce(total)
+
+    def stop(self) -> None:
+        """Ask every worker to stop gracefully."""
+        self._stopping = True
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                worker.process.send_signal(signal.SIGTERM)
+
+    def wait(self) -> int:
+        """Watch the workers until all have ended; returns the exit code of the whole."""
+        stop_by = 0.0
+        while True:
+            alive = [worker for worker in self.workers if worker.process.poll() is None]
+            if self._stopping:
+                stop_by = stop_by or time.monotonic() + WORKER_STOP_S
+                if not alive:
+                    return Exit.OK
+                if time.monotonic() > stop_by:
+                    for worker in alive:
+                        worker.process.kill()
+            elif all(worker.process.returncode in _FINAL for worker in self.workers):
+                return max(worker.process.returncode for worker in self.workers)
+            else:
+                self._restart_dead()
+            time.sleep(WORKER_POLL_S)
+
+    def _restart_dead(self) -> None:
+        for worker in self.workers:
+            if worker.process.poll() is None:
+                continue
+            if worker.process.returncode in _FINAL:
+                worker.give_up()
+            elif not worker.restart_at:
+                worker.schedule_restart()
+            elif time.monotonic() >= worker.restart_at:
+                worker.restart_at = 0.0
+                worker.start()
+
+
+def run_workers(config: Config) -> int:
+    """Run `config.workers` processes until SIGTERM or SIGINT; returns the exit code."""
+    configure_logging(config.log_level)
+    forbid_core_dumps()
+    workers = Workers(config.workers, config.http.port, config.group_instance_id)
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        workers.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    log.info("process %d runs %d workers", os.getpid(), config.workers)
+    return workers.wait()

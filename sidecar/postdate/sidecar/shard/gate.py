@@ -1,0 +1,44 @@
+"""The cancel gate: holds messages back while requests that could change them are unread.
+
+While the gate is closed, a message may leave only if its due time is not after the timestamp of the last request read.
+So a cancel that was written before the due time wins, even if no process was running then. `takeover`: closed until the
+requests that existed at the takeover have been read. `always`: never open. `off`: never closed.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.config.settings import CancelGate
+
+
+class Gate:
+    """The progress of reading requests: their offset and their time."""
+
+    def __init__(self, mode: CancelGate) -> None:
+        self.always = mode == "always"
+        self._off = mode == "off"
+        self._open = False
+        self._end = 0
+        self._seen_ms = -1
+
+    def close(self, end: int, anew: bool) -> None:
+        """After a takeover, requests below `end` must be read first. `anew`: what was read before does not count."""
+        self._open, self._end = False, end
+        if anew:
+            self._seen_ms = -1
+
+    def read(self, timestamp_ms: int) -> None:
+        """Requests up to this timestamp have been read."""
+        self._seen_ms = max(self._seen_ms, timestamp_ms)
+
+    def reached(self, offset: int) -> bool:
+        """True if every request that existed at the takeover lies below `offset`; the gate is open from then on."""
+        self._open = self._open or offset >= self._end
+        return self._open
+
+    def before_ms(self, now_ms: int) -> int:
+        """Messages due before this time may leave: their whole millisecond has passed, and the gate admits them."""
+        if self._off or (self._open and not self.always):
+            return now_ms
+        return min(now_ms, self._seen_ms + 1)

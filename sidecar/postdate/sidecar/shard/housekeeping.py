@@ -1,0 +1,126 @@
+"""The periodic duties of a delivering shard, besides ingest and dispatch.
+
+They sync the timer log, advance and confirm the wheel, raise the low-water mark, maintain failing targets, pass the
+markers at the end of the requests, and release disk space. No delivery depends on them, so a duty that Kafka fails does
+not stop the shard from delivering.
+
+A shard without changes rests: after several checks without a difference, the next check comes late. Every event of the
+shard ends its rest.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from postdate.kafka.errors import KafkaFault
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.index.draft import read_up_to
+from postdate.sidecar.ingest.ingest import pass_markers
+from postdate.sidecar.limits import (
+    CONFIRM_INTERVAL_MS,
+    DUTY_DELAY_MS_MAX,
+    GATE_LOOK_INTERVAL_MS,
+    MARKERS_QUIET_MS,
+    RECLAIM_INTERVAL_MS,
+    RECLAIM_QUIET_MS,
+    REST_INTERVAL_MS,
+    REST_LOOKS,
+    SETTLE_MS,
+    TEND_INTERVAL_MS,
+)
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.takeover.takeover import end_of_requests
+from postdate.wheel.index import TimerIndex
+
+log = logging.getLogger(__name__)
+
+
+class Housekeeping:
+    """The duties of one shard, and when each is due next."""
+
+    def __init__(self, ctx: ShardContext, inbox: Inbox, gate: Gate, dispatcher: Dispatcher) -> None:
+        self._ctx = ctx
+        self._inbox = inbox
+        self._gate = gate
+        self._dispatcher = dispatcher
+        self._due_at: dict[str, float] = {}
+        self._delays_ms: dict[str, float] = {}  # of duties that fail
+        self._changes = -1  # made to the index, at the last look
+        self._quiet_looks = 0
+        self._rests_until = 0.0  # steady ms
+
+    def look_in_ms(self, index: TimerIndex, is_running: bool, committed_at: float) -> float:
+        """Milliseconds until the next duty, if nothing leaves and nothing arrives before.
+
+        `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
+        """
+        is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
+        if not is_quiet or not self._inbox.empty or self._dispatcher.must_tend(index):
+            return float(CONFIRM_INTERVAL_MS)
+        steady = self._ctx.clock.steady_ms()
+        beat_in_ms = committed_at + self._ctx.beat_interval_ms - steady
+        look_ms = float(max(min(REST_INTERVAL_MS, beat_in_ms), CONFIRM_INTERVAL_MS))
+        self._rests_until = steady + look_ms
+        return look_ms
+
+    def tend(self, index: TimerIndex, now_ms: int, steady: float) -> None:
+        """Run the duties that are due. `now_ms` is the broker's time, `steady` the local steady clock."""
+        if steady < self._rests_until:  # woken
+            self._quiet_looks, self._rests_until = 0, 0.0
+        if self._every("sync", self._ctx.config.index.sync_interval_ms, steady):
+            index.sync()
+            index.advance(now_ms)
+        if self._every("confirm", CONFIRM_INTERVAL_MS, steady):
+            is_known = index.confirm(now_ms)
+            index.forget_endings(self._ctx.clock.wall_ms())
+            is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
+            self._quiet_looks = self._quiet_looks + 1 if is_known else 0
+            self._changes = index.changes_made
+        if self._every("tend", TEND_INTERVAL_MS, steady):
+            self._dispatcher.tend(index, now_ms)
+        at_markers = self._inbox.position_if_empty() > read_up_to(index)
+        if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
+            self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
+        if self._gate.always and self._every("gate", GATE_LOOK_INTERVAL_MS, steady):
+            self._ask_kafka("gate", lambda: self._open_gate(index, now_ms))
+        if self._every("reclaim", RECLAIM_INTERVAL_MS, steady) and self._is_quiet(index, now_ms, RECLAIM_QUIET_MS):
+            index.reclaim()
+
+    def _open_gate(self, index: TimerIndex, now_ms: int) -> None:
+        if reached(index, self._inbox) >= end_of_requests(self._ctx):
+            self._gate.read(now_ms)
+
+    def _ask_kafka(self, what: str, duty: Callable[[], object]) -> None:
+        """Run a duty that needs an answer from Kafka. If there is none, dispatch continues, and the duty is retried
+        after a delay that doubles, since each attempt may block the shard for the time of an admin request."""
+        try:
+            duty()
+        except KafkaFault as fault:
+            delay_ms = self._delays_ms[what] = min(self._delays_ms.get(what, TEND_INTERVAL_MS) * 2, DUTY_DELAY_MS_MAX)
+            self._due_at[what] = self._ctx.clock.steady_ms() + delay_ms
+            log.warning("shard %s: %s fails, next try in %d ms: %s", self._ctx.name, what, delay_ms, fault)
+        else:
+            self._delays_ms.pop(what, None)
+
+    def _is_quiet(self, index: TimerIndex, now_ms: int, for_ms: int) -> bool:
+        """True if no request waits and nothing will be due for `for_ms`, so that a slow duty delays nothing."""
+        if not self._inbox.empty:
+            return False
+        next_due = index.next_due_ms()
+        return next_due is None or next_due >= now_ms + for_ms
+
+    def _every(self, what: str, interval_ms: float, steady: float) -> bool:
+        if steady < self._due_at.get(what, 0.0):
+            return False
+        self._due_at[what] = steady + interval_ms
+        return True
+
+
+def reached(index: TimerIndex, inbox: Inbox) -> int:
+    """The offset below which every request has been ingested, including the markers at the end."""
+    return max(read_up_to(index), inbox.position_if_empty())

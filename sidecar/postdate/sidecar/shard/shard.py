@@ -1,0 +1,401 @@
+"""A shard: everything about one request partition. Exactly one thread of one process acts for it.
+
+States (docs/protocol.md, "Takeover")::
+
+    OPENING -> FENCING -> RECOVERING -> CATCHING_UP -> RUNNING -> DRAINING -> UNASSIGNED
+       any doubt about a transaction: back to FENCING, with a new producer
+       a newer owner has committed: FENCED        an operator must act: HALTED
+
+`turn` does one bounded step and returns how long nothing needs to be done; it never sleeps. So one thread can own one
+shard (`shard_thread`), and a simulation can own many.
+
+Thread rule: `turn` and `close` from the shard's thread alone. The attributes `state`, `why`, `next_request` are read by
+others.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.context.pacing import TransactionPace
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.index.draft import read_up_to
+from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.quota import Quota
+from postdate.sidecar.limits import (
+    BACKOFF_MS_MAX,
+    BACKOFF_MS_MIN,
+    FENCED_RECHECK_MS,
+    INSTRUCTION_INTERVAL_MS,
+    SETTLE_MS,
+)
+from postdate.sidecar.logs import place_of
+from postdate.sidecar.operation.desk import Desk
+from postdate.sidecar.operation.halts import DISK_FULL
+from postdate.sidecar.operation.instructions import RESUME
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.housekeeping import Housekeeping, reached
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.internal_failures import InternalFailures
+from postdate.sidecar.states import DELIVERING, State, Stateful
+from postdate.sidecar.takeover.after_fence import AfterFence
+from postdate.sidecar.takeover.attempt import Attempt
+from postdate.sidecar.takeover.confirmation import Confirmation
+from postdate.sidecar.takeover.dispatch_tail import Stopped
+from postdate.sidecar.takeover.index_release import close_index, put_aside
+from postdate.sidecar.transaction.transaction import Tenure
+from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
+from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import FIRST_KEY, split_key
+
+log = logging.getLogger(__name__)
+
+
+class Shard(Stateful):
+    """The state machine of one shard. Through its inbox it asks the poll thread to read the partition from R."""
+
+    def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
+        super().__init__(ctx.counts.states, ctx.clock)
+        self.ctx = ctx
+        self.inbox = inbox
+        self.state = State.OPENING
+        self.why = ""
+        self.next_request = -1
+        self.takeovers = 0
+        self._pace = pace
+        self._index: TimerIndex | None = None
+        self._tenure: Tenure | None = None
+        self._broker_clock = BrokerClock(ctx.clock)
+        self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
+        quota = Quota(ctx.topic)
+        self._quota = quota if quota.limits else None
+        self._gate = Gate(ctx.topic.cancel_gate)
+        self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
+        self._backoff_ms: float = BACKOFF_MS_MIN
+        self._last_committed_at = self.ctx.clock.steady_ms()
+        self._after_fence = AfterFence(ctx)
+        self._desk = Desk(ctx)
+        self._confirmation = Confirmation(ctx)
+        self._failures = InternalFailures()
+        self._unread = True  # the partition must be read from R: nothing of it is in the inbox
+        self._owned_seq = -1
+        self._reopen = False
+
+    # ---- one step --------------------------------------------------------------------------------------------------
+
+    def turn(self) -> float:
+        """Do one bounded step; returns the milliseconds after which the next is wanted (0: at once)."""
+        try:
+            return self._turn()
+        except Stopped:
+            return 0.0
+        except Halted as halt:
+            return self._halt(halt)
+        except Fenced as fault:
+            return self._fenced(fault)
+        except (UnknownOutcome, FatalClient) as fault:
+            log.warning("shard %s: the outcome of a transaction is not known, fencing anew: %s", self.ctx.name, fault)
+            self._drop_tenure()
+            return self._later()
+        except WheelError as fault:
+            return self._without_index(fault)
+        except KafkaFault as fault:
+            log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
+            self.why = str(fault)
+            if self._tenure is None or not fault.retriable:
+                self._drop_tenure()
+            return self._later()
+        finally:
+            self._recycle()
+
+    def partition_fault(self, fault: KafkaFault) -> None:
+        """The poll thread cannot continue to read the partition: compare with the logs again. From the poll thread."""
+        if isinstance(fault, OffsetOutOfRange):
+            self._reopen = True
+            self.inbox.wake()
+
+    def _turn(self) -> float:
+        if self._reopen:
+            self._reopen = False
+            self._drop_tenure()
+            self._drop_index()
+        self._attend()
+        if self.state in (State.HALTED, State.UNASSIGNED):
+            return float(INSTRUCTION_INTERVAL_MS)
+        if self.state is State.FENCED:
+            return self._recheck()
+        if self._tenure is None:
+            self._take_over()
+            return 0.0 if self._tenure is not None else self._later()
+        assert self._index is not None, "a tenure is never without an index"
+        return self._run(self._index, self._tenure)
+
+    def _take_over(self) -> None:
+        """Steps 1 to 7. After a failure there is no tenure; an open index is kept for the next attempt."""
+        attempt = Attempt(self._index, self._enter)
+        self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
+        try:
+            taken = attempt.run(self._confirmation, self._desk, self._broker_clock, self._owned_seq)
+        finally:
+            self._index, self._unread = attempt.index, self._unread or attempt.unread
+        self._tenure, index = taken.tenure, taken.recovered.index
+        number, read = taken.tenure.takeover, read_up_to(index)
+        self.next_request = read
+        self.takeovers += 1
+        self._owned_seq = self._tenure.seq
+        self._last_committed_at = self.ctx.clock.steady_ms()
+        self._gate.close(taken.gate_end, anew=self._unread)
+        if self._unread:
+            self.inbox.restart(read)
+            self._unread = False
+        if self._quota is not None:
+            self._quota.resume(max(taken.recovered.ingested, read))
+        self.state, self.why = State.CATCHING_UP, ""
+        self._desk.recovered()
+        log.info(
+            "shard %s: took over as number %d at request %d with %d pending", self.ctx.name, number, read, index.count
+        )
+
+    def _enter(self, state: State, index: TimerIndex | None) -> None:
+        """An attempt has reached another step; the status is written if it names the index."""
+        self.state = state
+        if index is not None:
+            self._desk.tell(state, self.why, index, at_once=True)
+
+    # ---- running ---------------------------------------------------------------------------------------------------
+
+    def _run(self, index: TimerIndex, tenure: Tenure) -> float:
+        more = self._ingest(index)
+        steady = self.ctx.clock.steady_ms()
+        if not self._broker_clock.known() or self._owes_record(index, tenure, steady):
+            if not self._dispatcher.beat(index, tenure):
+                return float(BACKOFF_MS_MIN)
+            self._after_transaction()
+            return 0.0
+        now_ms = self._broker_clock.now_ms()
+        self.ctx.inquiries.serve(index, steady)
+        self._housekeeping.tend(index, now_ms, steady)
+        self.next_request = read_up_to(index)
+        wait_ms = self._dispatch(index, tenure, now_ms, steady)
+        if index.load_step(now_ms) or (more and not self.inbox.empty) or self.ctx.inquiries.waits:
+            return 0.0
+        return wait_ms
+
+    def _owes_record(self, index: TimerIndex, tenure: Tenure, steady: float) -> bool:
+        """True if a record must be written now: before retention empties the log, or to publish a new low-water
+        mark."""
+        silent_ms = steady - self._last_committed_at
+        if silent_ms > self.ctx.beat_interval_ms:
+            return True
+        return silent_ms > SETTLE_MS and tenure.low_water != tenure.low_water_of(index)
+
+    def _ingest(self, index: TimerIndex) -> bool:
+        """Apply one batch of the inbox. True while ingest may go on."""
+        ctx = self.ctx
+        records = [] if ctx.held.now.intake else self.inbox.take()
+        if records:
+            at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
+            most = self._dispatcher.controls_max
+            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts, most)
+            if used:
+                self._gate.read(records[used - 1].timestamp_ms)
+                self._broker_clock.hear(records[used - 1])
+            self.next_request = read_up_to(index)
+            if used < len(records):
+                self.inbox.put_back(records[used:])
+                return False
+        if self.state is State.CATCHING_UP and self._gate.reached(reached(index, self.inbox)):
+            self.state = State.RUNNING
+            log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
+        return not ctx.held.now.intake
+
+    def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
+        before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
+        next_due = index.next_due_ms()
+        if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.parked_in_ms() > 0:
+            return min(self._idle(index, now_ms, next_due), self._dispatcher.parked_in_ms())
+        wait_ms = self._pace.wait_ms(steady)
+        if wait_ms > 0:
+            return wait_ms
+        fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
+        if fates:
+            self._pace.note(self.ctx.clock.steady_ms(), fates, tenure.acknowledged_ms)
+            self._after_transaction()
+            return 0.0
+        if more:
+            return 0.0
+        retry_at = self._dispatcher.retry_at()
+        keys = index.scan_keys(FIRST_KEY, None, 1)  # the wheel's hint was a lower bound: one seek says when it is
+        exact = split_key(keys[0])[0] if keys else None
+        if retry_at is not None:
+            return max(retry_at - self.ctx.clock.steady_ms(), 1.0)
+        return min(self._idle(index, now_ms, exact), max(self._dispatcher.parked_in_ms(), 1.0))
+
+    def _idle(self, index: TimerIndex, now_ms: int, next_due: int | None) -> float:
+        """Nothing may leave now: returns how long until something may, bounded by the housekeeping."""
+        look_ms = self._housekeeping.look_in_ms(index, self.state is State.RUNNING, self._last_committed_at)
+        if next_due is None or self.ctx.held.now.delivery or self._gate.before_ms(now_ms) < now_ms:
+            return look_ms if next_due is None or self.ctx.held.now.delivery else 50.0
+        return min(look_ms, max(next_due + 1 - now_ms, 0.2))
+
+    def _after_transaction(self) -> None:
+        self._last_committed_at = self.ctx.clock.steady_ms()
+        self._backoff_ms = 0.0  # what fails after a success is tried again at once, and then with a pause
+
+    def _recycle(self) -> None:
+        """Drop a tenure whose last transaction was not settled: a late response could decide the next one
+        (KAFKA-17754)."""
+        if self._tenure is not None and not self._tenure.reusable:
+            log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
+            self._drop_tenure()
+
+    # ---- when it cannot go on --------------------------------------------------------------------------------------
+
+    def _later(self, least_ms: float = 0.0) -> float:
+        wait = max(self._backoff_ms, least_ms)
+        self._backoff_ms = min(max(self._backoff_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
+        return wait
+
+    def _halt(self, halt: Halted) -> float:
+        self._drop_tenure()
+        self._drop_index()
+        self.state, self.why = State.HALTED, str(halt)
+        log.error("shard %s: HALTED: %s", self.ctx.name, halt)
+        self._desk.halted(halt)
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        return float(INSTRUCTION_INTERVAL_MS)
+
+    def fail(self, error: Exception) -> float:
+        """Log an unexpected error that `turn` has raised, and start again after a pause; halt after too many of these.
+
+        Returns the milliseconds after which the next turn is wanted. From the shard's thread.
+        """
+        log.error("shard %s: a mistake of Postdate's own stopped it", self.ctx.name, exc_info=error)
+        retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), place_of(error)
+        if retry_ms is None:
+            return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))
+        self._drop_tenure()
+        self._drop_index()
+        if self.state is not State.FENCED:
+            self.state = State.OPENING
+        self.why = f"failed {self._failures.count} times, {detail}; next attempt in {retry_ms / 1000:.0f} s"
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        return retry_ms
+
+    def _attend(self) -> None:
+        """Carry out instructions and write the status; each at its interval, and cheap in between."""
+        asked = self._desk.asked(self.ctx.clock.steady_ms())
+        if asked == RESUME:
+            self._resume()
+        elif asked and self._desk.may_rebuild():
+            self._set_aside()
+        if self._index is not None or self.state is State.HALTED:
+            self._desk.tell(self.state, self.why, self._index)
+
+    def _resume(self) -> None:
+        if self.state is State.FENCED:
+            self._after_fence = AfterFence(self.ctx)
+        if self.state in (State.FENCED, State.HALTED):
+            self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
+
+    def _set_aside(self) -> None:
+        """Move the index aside; the next takeover rebuilds it from the topics."""
+        self._drop_tenure()
+        self._drop_index()
+        put_aside(self.ctx.name, self._desk.directory, "set-aside")
+        self._desk.set_aside()
+        self._after_fence = AfterFence(self.ctx)
+        self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
+
+    def _fenced(self, fault: Fenced) -> float:
+        """Step 5 of Running: another producer holds the transactional id. Stop, and find out which, before any new
+        init."""
+        log.warning(
+            "shard %s: fenced: another producer acts for it (%s); nothing more is delivered from here",
+            self.ctx.name,
+            fault,
+        )
+        held = self._tenure or self._index
+        self._after_fence.begin(held.takeover if held is not None else None)
+        self._drop_tenure()
+        self._owned_seq = -1  # whoever fenced must be told anew who owns the shard
+        self.state, self.why = State.FENCED, str(fault)
+        return float(FENCED_RECHECK_MS)
+
+    @property
+    def foreign(self) -> bool:
+        """True if a deployment of another group has taken over: this process must not fence again."""
+        return bool(self._after_fence.foreign)
+
+    def reassure(self) -> None:
+        """The group has confirmed, after the fence, that this partition is still ours. From the poll thread."""
+        self._after_fence.reassure()
+        self.inbox.wake()
+
+    def _recheck(self) -> float:
+        if self.foreign:
+            return float(INSTRUCTION_INTERVAL_MS)
+        if self._after_fence.may_return():
+            log.warning("shard %s: the group confirms that it is ours; taking over again", self.ctx.name)
+            self.state = State.FENCING
+            return 0.0
+        if not self.foreign:
+            return float(FENCED_RECHECK_MS)
+        self.why = self._after_fence.foreign
+        log.error("shard %s: FENCED: %s", self.ctx.name, self.why)
+        return float(INSTRUCTION_INTERVAL_MS)
+
+    # ---- letting go ------------------------------------------------------------------------------------------------
+
+    def _drop_tenure(self) -> None:
+        if self._tenure is not None:
+            if self._tenure.is_refuted:
+                self._confirmation.doubt()
+            self._tenure.producer.destroy()
+            self._tenure = None
+        if self.state in DELIVERING:
+            self.state = State.FENCING
+
+    def _drop_index(self, clean: bool = True) -> None:
+        index, self._index = self._index, None
+        if index is not None:
+            self._unread = True
+            close_index(self.ctx.name, index, clean)
+
+    def _without_index(self, fault: WheelError) -> float:
+        """The timer index failed: release it. The next takeover opens it again, or rebuilds it if it is damaged."""
+        release_frames(fault)
+        self._drop_tenure()
+        if isinstance(fault, Corrupt):
+            log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
+            if self._index is not None:
+                directory = self._index.wheel_path.parent
+                self._drop_index(clean=False)
+                put_aside(self.ctx.name, directory, "unusable")
+            return self._later()
+        full = isinstance(fault, DiskFull)
+        self.why = f"{DISK_FULL} ({fault})" if full else f"the timer index failed: {fault}"
+        self._drop_index()
+        self._desk.tell(self.state, self.why, None, at_once=True)
+        log.error("shard %s: %s", self.ctx.name, self.why)
+        return self._later(BACKOFF_MS_MAX if full else 0.0)
+
+    def close(self) -> None:
+        """Release the shard gracefully: no transaction is open between turns, so the index is synced and closed."""
+        left = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
+        self.state = State.DRAINING
+        if self._tenure is not None:
+            self._tenure.producer.destroy()
+            self._tenure = None
+        if self._index is not None or left is State.HALTED:
+            try:
+                self._desk.tell(left, self.why, self._index, at_once=True, served=False)
+            except WheelError as fault:
+                log.warning("shard %s: its status cannot be told: %s", self.ctx.name, fault)
+        self._drop_index()
+        self.state = State.UNASSIGNED

@@ -1,0 +1,6 @@
+"""What a process does before it may act for a shard: fence, bound, recover, catch up.
+
+Imports the flat modules of `postdate.sidecar`, and the packages `config`, `index`, `context`, `operation`,
+`transaction`, `ingest`.
+Thread rule: the shard's thread.
+"""

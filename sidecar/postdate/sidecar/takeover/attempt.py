@@ -1,0 +1,83 @@
+"""One takeover attempt: steps 1 to 7 of docs/protocol.md in order, and the cleanup if one of them fails.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from postdate.kafka.errors import UnknownOutcome
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.operation.desk import Desk
+from postdate.sidecar.states import State
+from postdate.sidecar.takeover import opening, takeover
+from postdate.sidecar.takeover.checking import check
+from postdate.sidecar.takeover.confirmation import Confirmation
+from postdate.sidecar.takeover.takeover import Recovered
+from postdate.sidecar.transaction.bound_check import UnverifiedBound
+from postdate.sidecar.transaction.transaction import Tenure
+from postdate.wheel.index import TimerIndex
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver:
+    """The result of a successful attempt. `gate_end`: the end offset of the requests. It is queried before the tenure
+    exists, since a tenure without this offset would run with an open gate."""
+
+    recovered: Recovered
+    tenure: Tenure
+    gate_end: int
+
+
+class Attempt:
+    """`index`: the open index, before, during and after `run`, whether or not it succeeds. `unread`: True if the index
+    must receive the requests from R on again, because it is another index, or because a loss was accepted."""
+
+    def __init__(self, index: TimerIndex | None, entered: Callable[[State, TimerIndex | None], None]) -> None:
+        """`entered` is called with each state of the shard, and with the index if its status is to be written."""
+        self.index = index
+        self.unread = False
+        self._entered = entered
+
+    def run(self, confirmation: Confirmation, desk: Desk, broker_clock: BrokerClock, owned_seq: int) -> TakenOver:
+        """Take the shard over. Raises Halted if a halt is confirmed, and as the steps do."""
+        with confirmation.asking() as ctx:
+            try:
+                taken = self._steps(ctx, desk, broker_clock, owned_seq)
+            except Halted as halt:
+                confirmation.confirm(halt, desk.reason)
+                if halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED and self.index is not None:
+                    takeover.leave_mark(ctx, self.index, standing=desk.reason is halt.reason)
+                raise
+            except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
+                confirmation.doubt()
+                raise
+        confirmation.clear()
+        return taken
+
+    def _steps(self, ctx: ShardContext, desk: Desk, broker_clock: BrokerClock, owned_seq: int) -> TakenOver:
+        self._entered(State.OPENING if self.index is None else State.FENCING, None)
+        opened = opening.open_index(ctx) if self.index is None else opening.Opened(self.index)
+        self.index = opened.index
+        ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
+        desk.directory = opened.index.wheel_path.parent
+        checked = check(ctx, opened, desk.acceptance(), desk.standing)
+        self._entered(State.FENCING, None)
+        fenced = takeover.fence(ctx, checked)
+        try:
+            bounded = takeover.bound(ctx, fenced)
+            self._entered(State.RECOVERING, checked.index)
+            try:
+                recovered = takeover.recover(ctx, bounded)
+            finally:
+                self.index = checked.index  # recovery may have replaced it
+                self.unread = self.unread or checked.empty or bool(checked.acceptance.used)
+            gate_end = takeover.end_of_requests(ctx)
+            return TakenOver(recovered, takeover.own(ctx, recovered, broker_clock, owned_seq), gate_end)
+        except BaseException:
+            fenced.producer.destroy()
+            raise

@@ -1,0 +1,80 @@
+"""Handles a break in `seq`: a dispatch-log record is missing or duplicated, or another program wrote one.
+
+It is unknown which fates are missing, so delivering the requests that they may have ended could cause duplicates. An
+operator may accept to give these requests up: all that existed when the record at the break was written, and those of
+one more hour, except what STORE holds. An owner that later replays the same break finds the owner record that names the
+acceptance, and continues in the same way.
+
+Thread rule: the shard's thread, after the fence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postdate.kafka.seam import Record
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import HaltReason, Loss
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover.dispatch_tail import decode, read_log
+from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Start, certain_request
+from postdate.wire.dispatch_log import DispatchRecord
+
+
+class SeqBroken(Exception):
+    """The record at `offset` does not follow the record before it. Caught by the takeover."""
+
+    def __init__(self, offset: int, expected: int) -> None:
+        super().__init__(f"offset {offset}: seq {expected} expected")
+        self.offset = offset
+        self.expected = expected
+
+
+@dataclass(slots=True)
+class _LastBreak:
+    """The state while reading on from a break: the last break, and a later owner's record that names its acceptance."""
+
+    expected: int
+    record: Record | None = None
+    said: DispatchRecord | None = None
+    last: DispatchRecord | None = None
+    accepted_end: int = -1
+
+    def note(self, record: Record, said: DispatchRecord) -> None:
+        if said.seq != self.expected:
+            self.record, self.said, self.accepted_end = record, said, -1
+        self.expected, self.last = said.seq + 1, said
+        for reason, _, _, end in said.accepted or []:
+            if reason == HaltReason.SEQ_BROKEN:
+                self.accepted_end = end
+
+
+def start_behind(ctx: ShardContext, acceptance: Acceptance, broken: SeqBroken, low: int, end: int) -> Start:
+    """Where to start after the last break of the dispatch log below `end`, giving up requests from `low` on.
+
+    Raises Halted, unless this was accepted, now or by an earlier owner.
+    """
+    found = _LastBreak(broken.expected)
+
+    def take(records: list[Record]) -> None:
+        for record in records:
+            if not acceptance.skips(ctx.log.topic, record.offset):
+                found.note(record, decode(ctx.log, record))
+
+    read_log(ctx, ctx.log, broken.offset, end, take)
+    assert found.record is not None, "the break was read before"
+    assert found.said is not None, "a record was read"
+    assert found.last is not None, "a record was read"
+    at, seq, first = found.record.offset, found.said.seq, found.accepted_end
+    if first < 0:
+        until = certain_request(ctx, found.record, low)
+        loss = Loss(HaltReason.SEQ_BROKEN, ctx.own.requests, low, until, seq, at)
+        first = acceptance.take(
+            ctx.name,
+            loss,
+            f"record {ctx.log.topic}/{ctx.partition}/{at} has seq {seq} and does not follow on the one before it (at "
+            f"offset {broken.offset}, seq {broken.expected} must be): a record was lost, written twice or written by a "
+            f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
+            f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
+        ).end
+    return Start(first, at, found.said.takeover, SEQ_UNKNOWN, found.last.seq, found.last.next_request)

@@ -1,0 +1,104 @@
+"""Step 2 of a takeover (docs/protocol.md): compare R and D of the timer index with both logs.
+
+Thread rule: the shard's thread, before the fence.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from postdate.kafka.seam import Isolation, Partition
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Halted, HaltReason, Loss
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN
+from postdate.sidecar.takeover.opening import Opened
+from postdate.wheel.index import TimerIndex
+
+_TRUNCATED = "was truncated, or an unclean leader election lost its end"
+
+
+@dataclass(slots=True)
+class Checked:
+    """The result of step 2: the logs reach the local offsets; or the index is unusable (`empty`); or a truncation was
+    accepted, and D goes back to `rewind_to`. `behind`: R lies below the first request of the topic."""
+
+    index: TimerIndex
+    acceptance: Acceptance
+    empty: bool
+    behind: bool
+    rewind_to: int = -1
+    last_seq: int = 0
+    ingested: int = 0
+    """Requests below this were taken in before, by whoever: what limits their sender has been asked then."""
+    replaceable: bool = True
+    """Nothing was accepted that only this index knows: the topics hold all that a rebuild needs."""
+
+
+def check(
+    ctx: ShardContext, opened: Opened, acceptance: Acceptance | None = None, standing: Loss | None = None
+) -> Checked:
+    """Step 2. Compare R and D with the logs.
+
+    `standing`: the loss for which this shard halted before. A truncated log grows again, and then only this shows that
+    offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless that is accepted.
+    """
+    index, acceptance = opened.index, acceptance or Acceptance()
+    replaceable = standing is None and not acceptance.accepted
+    ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
+    fresh = index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN
+    reason = HaltReason.REQUESTS_TRUNCATED
+    lost = _truncated(reason, ctx.requests, ends, None if fresh else index.next_request, standing)
+    if lost is not None:
+        _check_refilled(ctx, acceptance, lost, ends[ctx.requests])
+    if fresh or index.next_request is None or index.next_dispatch is None:
+        _check_knows_fates(ctx, standing)
+        return Checked(index, acceptance, empty=True, behind=False)
+    starts = ctx.admin.start_offsets((ctx.requests, ctx.log))
+    behind = index.next_request < starts[ctx.requests]
+    lost = _truncated(HaltReason.DISPATCH_LOG_TRUNCATED, ctx.log, ends, index.next_dispatch, standing)
+    if lost is None:
+        return Checked(index, acceptance, empty=False, behind=behind, replaceable=replaceable)
+    detail = (
+        f"{ctx.log.topic}/{ctx.partition} ended at offset {lost.first}, but records up to {lost.end} were seen: it "
+        f"{_TRUNCATED}. The index here knows those fates and can go on; nobody else can rebuild it without them"
+    )
+    accepted = acceptance.take(ctx.name, lost, detail)
+    rewind_to = max(min(accepted.first, ends[ctx.log]), starts[ctx.log])
+    return Checked(index, acceptance, empty=False, behind=behind, rewind_to=rewind_to, replaceable=False)
+
+
+def _check_knows_fates(ctx: ShardContext, standing: Loss | None) -> None:
+    """Raises Halted if the dispatch log was truncated and the index that still had the lost fates is not here."""
+    if standing is not None and standing.reason is HaltReason.DISPATCH_LOG_TRUNCATED:
+        raise Halted(
+            standing.reason,
+            f"{standing.topic}/{ctx.partition} {_TRUNCATED}, and the index that knew the fates at offsets "
+            f"[{standing.first}, {standing.end}) is gone or damaged: without it they would be delivered again. Move "
+            f"the directory that was kept beside {ctx.directory} back, or a copy of it",
+            standing,
+        )
+
+
+def _truncated(
+    reason: HaltReason, part: Partition, ends: dict[Partition, int], seen: int | None, standing: Loss | None
+) -> Loss | None:
+    """The loss of a log below offset `seen` (None: unknown), as found now or when the shard halted."""
+    stands = standing is not None and standing.reason is reason and seen in (None, standing.end)
+    if seen is not None and seen > ends[part]:
+        first = min(ends[part], standing.first) if stands and standing is not None else ends[part]
+        return Loss(reason, part.topic, first, seen)
+    return standing if stands else None
+
+
+def _check_refilled(ctx: ShardContext, acceptance: Acceptance, lost: Loss, end: int) -> None:
+    """Require that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
+    these offsets, since their origins are ambiguous. Raises Halted otherwise."""
+    detail = (
+        f"{ctx.name} ended at offset {lost.first}, but requests up to {lost.end} were read: it {_TRUNCATED}. Requests "
+        f"that were produced since to the offsets [{lost.first}, {lost.end}) bear the origins of others and are never "
+        f"read; the shard can go on when the topic has reached offset {lost.end}"
+    )
+    acceptance.take(ctx.name, lost, detail)
+    if end < lost.end:
+        raise Halted(lost.reason, f"{detail}. That is accepted; it has reached {end}", lost)

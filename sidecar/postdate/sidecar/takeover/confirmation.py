@@ -1,0 +1,65 @@
+"""Confirms a halt before the shard halts: new clients must find the same problem of a log or a topic again.
+
+Offsets and metadata come from the broker that the client knows. A broker that was deposed while it was frozen returns
+old values. So if a halt depends on such an answer, admin clients that were created for this purpose repeat the check
+for longer than a broker's session lasts. The shard halts only if all of them agree; until then it retries with backoff.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from postdate.kafka.errors import Retriable
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import EVIDENT, Halted, HaltReason
+from postdate.sidecar.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
+
+
+class Confirmation:
+    """The unconfirmed findings of the takeovers of one shard."""
+
+    def __init__(self, ctx: ShardContext) -> None:
+        self._ctx = ctx
+        self._reason: HaltReason | None = None
+        self._found_at = 0.0
+        self._findings = 0
+        self._in_doubt = False
+
+    @contextmanager
+    def asking(self) -> Iterator[ShardContext]:
+        """The context of the next takeover; with a new admin client while an answer is in doubt."""
+        if not self._in_doubt:
+            yield self._ctx
+            return
+        admin = self._ctx.kafka.admin()
+        try:
+            yield replace(self._ctx, admin=admin)
+        finally:
+            admin.close()
+
+    def doubt(self) -> None:
+        """An answer was wrong: the next takeover uses a new client."""
+        self._in_doubt = True
+
+    def clear(self) -> None:
+        """A takeover has succeeded: nothing is in doubt."""
+        self._reason, self._in_doubt = None, False
+
+    def confirm(self, halt: Halted, standing: HaltReason | None) -> None:
+        """Return if the shard must halt. `standing`: the reason for which it halted before, also in another process.
+
+        Raises Retriable while the finding is unconfirmed: take over again later.
+        """
+        if halt.reason in EVIDENT or halt.reason is standing:
+            return
+        steady = self._ctx.clock.steady_ms()
+        if self._reason is not halt.reason:
+            self._reason, self._found_at, self._findings = halt.reason, steady, 0
+        self._findings += 1
+        if self._findings < HALT_FINDINGS_MIN or steady - self._found_at < HALT_CONFIRM_MS:
+            self._in_doubt = True
+            raise Retriable(f"{halt} (found {self._findings} times; asking again before the shard halts)")

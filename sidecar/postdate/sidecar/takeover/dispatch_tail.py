@@ -1,0 +1,117 @@
+"""Reads a log of a shard up to an offset, and finds the last committed record of the dispatch log.
+
+Thread rule: functions; each creates and closes its own reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import closing
+
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
+from postdate.sidecar.limits import (
+    LOG_READ_S_MAX,
+    LOG_READ_S_MIN,
+    READ_RECORDS_MAX,
+    RECOVERY_STALL_MS_MAX,
+    TAIL_OFFSETS,
+)
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.wire.dispatch_log import DispatchRecord, decode_record
+from postdate.wire.errors import FormatError, NewerFormat
+
+
+class Stopped(Fenced):
+    """The shard was released in the middle of a takeover: drop everything; nothing is lost."""
+
+
+def read_log(ctx: ShardContext, part: Partition, start: int, end: int, take: Callable[[list[Record]], None]) -> None:
+    """Pass every committed record of `part` in [start, end) to `take`, in order and in batches.
+
+    Returns when the reader's position has reached `end`: not a count and not an end-of-partition event, since markers
+    and aborted records occupy offsets too. Raises Retriable if there is no progress for a while, for example without a
+    leader or behind a foreign open transaction: try again later. Raises Stopped, and what `LogReader.read` raises.
+    """
+    for records in _batches(ctx, part, start, end, READ_RECORDS_MAX):
+        take(records)
+
+
+def first_record(ctx: ShardContext, part: Partition, start: int, end: int) -> Record | None:
+    """The first committed record of `part` in [start, end), None if there is none. Raises as `read_log`."""
+    with closing(_batches(ctx, part, start, end, 1)) as batches:
+        return next((records[0] for records in batches), None)
+
+
+def _batches(
+    ctx: ShardContext, part: Partition, start: int, end: int, records_max: int
+) -> Generator[list[Record], None, None]:
+    """Batches of the records in [start, end), none of them empty, until the position has reached `end`."""
+    reader = ctx.kafka.log_reader(part, start, Isolation.READ_COMMITTED)
+    try:
+        position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
+        while position < end:
+            if ctx.stopping():
+                raise Stopped("told to let go while reading the log")
+            records = [record for record in reader.read(records_max, wait_s) if record.offset < end]
+            wait_s = min(wait_s * 2, LOG_READ_S_MAX)
+            if records:
+                yield records
+            if reader.position() > position:
+                position, moved_at, wait_s = reader.position(), ctx.clock.steady_ms(), LOG_READ_S_MIN
+            elif ctx.clock.steady_ms() - moved_at > RECOVERY_STALL_MS_MAX:
+                raise Retriable(
+                    f"no progress at offset {position} of {end} of {part.topic}/{part.index}: its leader is away, or a "
+                    "transaction is open there; recovery goes on when that is over"
+                )
+    finally:
+        reader.close()
+
+
+def last_committed(
+    ctx: ShardContext, start: int, end: int, acceptance: Acceptance | None = None
+) -> DispatchRecord | None:
+    """The last committed record of the dispatch log in [start, end), or None if there is none.
+
+    Reads backwards from the end, in windows that double. Raises Halted for a foreign record, unless it was accepted,
+    and as `read_log`.
+    """
+    span, accepted = TAIL_OFFSETS, acceptance or Acceptance()
+    while start < end:
+        first = max(start, end - span)
+        last: list[Record] = []
+
+        def keep(records: list[Record], last: list[Record] = last) -> None:
+            ours = [record for record in records if not accepted.skips(ctx.log.topic, record.offset)]
+            last[:] = ours[-1:] or last
+
+        read_log(ctx, ctx.log, first, end, keep)
+        if last:
+            return decode(ctx.log, last[0])
+        if first == start:
+            break
+        span *= 4
+    return None
+
+
+def decode(log: Partition, record: Record) -> DispatchRecord:
+    """The decoded dispatch-log record. Raises Halted if it is not one: another program wrote into the log."""
+    try:
+        return decode_record(record.value)
+    except FormatError as error:
+        raise not_ours(log, record, error) from error
+
+
+def not_ours(log: Partition, record: Record, error: FormatError) -> Halted:
+    """The halt for a record of one of our own topics that this program cannot read."""
+    where = f"record {log.topic}/{log.index}/{record.offset}"
+    if isinstance(error, NewerFormat):
+        return Halted(HaltReason.NEWER_FORMAT, f"{where}: {error}; run that version here, then resume the shard")
+    return Halted(
+        HaltReason.FOREIGN_RECORD,
+        f"{where} is not one of Postdate's ({error}): find who writes into {log.topic} and take their permission away. "
+        "To go on means to pass over this record",
+        Loss(HaltReason.FOREIGN_RECORD, log.topic, record.offset, record.offset + 1),
+    )

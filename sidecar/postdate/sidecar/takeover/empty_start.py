@@ -1,0 +1,185 @@
+"""Step 5 of a takeover (docs/protocol.md): finds where to start without a local state, from Kafka alone.
+
+The last committed dispatch-log record names the oldest request that is still needed. If Kafka no longer holds that
+request or the later fates, the shard halts and names the range; an operator may accept its loss. Requests that are
+given up are not delivered: if their fate was deleted, they may have been delivered before.
+
+Thread rule: the shard's thread, after the fence.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from postdate.kafka.seam import Isolation, Record
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Halted, HaltReason, Loss
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover.dispatch_tail import decode, first_record, last_committed
+from postdate.sidecar.takeover.store_reading import rebuild
+from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import DispatchRecord
+
+log = logging.getLogger(__name__)
+
+#: The seq of an index that was just started empty in the middle of the dispatch log.
+SEQ_UNKNOWN = -1
+
+
+@dataclass(slots=True)
+class Bounds:
+    """The offsets of the dispatch log, queried after the fence: [start, end)."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The start of an empty index: request `low`, and the dispatch log from `position` on.
+
+    `seq`: SEQ_UNKNOWN, if the first record read sets it; or `last_seq`, that of the last record of the log, if none is
+    left to read. `ingested`: earlier owners have ingested the requests below this offset.
+    """
+
+    low: int
+    position: int
+    takeover: int
+    seq: int
+    last_seq: int
+    ingested: int
+
+
+def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Start:
+    """Where an empty index starts; changes nothing.
+
+    Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
+    """
+    last = last_committed(ctx, bounds.start, bounds.end, acceptance)
+    req_start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+    if last is None:
+        low = _first_unrecorded(ctx, bounds, acceptance, req_start)
+        return Start(low, bounds.start, takeover=0, seq=0, last_seq=0, ingested=0)
+    low = _first_request(ctx, last, acceptance, req_start)
+    low, position = _first_dispatch(ctx, bounds, acceptance, low, last.seq)
+    return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request)
+
+
+def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: Acceptance) -> None:
+    """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
+    stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
+    draft = Draft(index)
+    draft.changes.next_request, draft.changes.next_dispatch = start.low, start.position
+    draft.changes.takeover, draft.changes.seq = start.takeover, start.seq
+    index.write(draft.changes)
+    if start.takeover:
+        where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"
+        log.info("shard %s: rebuilding from %s", ctx.name, where)
+
+
+def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, req_start: int) -> int:
+    """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
+    emptied = bounds.start == bounds.end > 0
+    if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
+        return req_start
+    end = _end_of_all(ctx)
+    return acceptance.take(
+        ctx.name,
+        Loss(HaltReason.DISPATCH_LOG_EMPTY, ctx.own.requests, req_start, end, since=bounds.start),
+        f"{ctx.log.topic}/{ctx.partition} holds no record, but {ctx.name} was served before: the fates of what was "
+        f"delivered are gone, and to deliver again would repeat messages. To go on means to give up the requests "
+        f"[{req_start}, {end}) that are not in {ctx.own.store}",
+    ).end
+
+
+def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptance, req_start: int) -> int:
+    """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
+    req_end = _end_of_all(ctx)
+    low, read = last.low_water, max(last.low_water, last.next_request)
+    if read > req_end:
+        raise Halted(
+            HaltReason.REQUESTS_TRUNCATED,
+            f"{ctx.name} ends at offset {req_end}, but requests up to {read} were read: the topic was truncated, or "
+            "created anew while its dispatch log was kept",
+            Loss(HaltReason.REQUESTS_TRUNCATED, ctx.own.requests, req_end, read),
+        )
+    if low >= req_start:
+        return low
+    acceptance.take(
+        ctx.name,
+        Loss(HaltReason.LOW_WATER_OUTSIDE, ctx.own.requests, low, req_start, last.seq),
+        f"requests from {low} on are needed, but {ctx.name} begins at {req_start}: requests [{low}, {req_start}) were "
+        f"deleted, and those of them that are pending and not in {ctx.own.store} are lost",
+    )
+    return req_start
+
+
+def _first_dispatch(
+    ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, low: int, last_seq: int
+) -> tuple[int, int]:
+    """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
+    fates were deleted and the loss was accepted."""
+    request = first_record(ctx, ctx.requests, low, _end(ctx, low))
+    if request is None:
+        return low, bounds.end
+    position = bounds.start
+    if request.log_append:
+        since = request.timestamp_ms - DISPATCH_LOG_RETENTION_MARGIN_MS
+        found = ctx.admin.offset_for_time(ctx.log, since)
+        position = bounds.end if found is None else max(found, bounds.start)
+    if position == bounds.start and bounds.start > 0:
+        oldest = _oldest_fates(ctx, bounds, acceptance)
+        if oldest is not None and oldest.timestamp_ms > request.timestamp_ms:
+            low = _above_missing(ctx, acceptance, low, oldest, last_seq)
+    return low, position
+
+
+def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
+    """The oldest record of the dispatch log if earlier ones were deleted; otherwise None."""
+    oldest = oldest_record(ctx, bounds, acceptance)
+    return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
+
+
+def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
+    """The oldest committed record of the dispatch log that is not skipped; None if there is none."""
+    start = bounds.start
+    while True:
+        oldest = first_record(ctx, ctx.log, start, bounds.end)
+        if oldest is None or not acceptance.skips(ctx.log.topic, oldest.offset):
+            return oldest
+        start = oldest.offset + 1
+
+
+def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: Record, last_seq: int) -> int:
+    """The first request whose fates the dispatch log certainly still holds. Raises Halted, unless the loss of the
+    requests below it was accepted."""
+    end = certain_request(ctx, oldest, low)
+    loss = Loss(HaltReason.FATES_MISSING, ctx.own.requests, low, end, last_seq, oldest.offset)
+    return acceptance.take(
+        ctx.name,
+        loss,
+        f"the dispatch log begins at offset {oldest.offset}, after request {low} of {ctx.name} was written: fates of "
+        f"the requests [{low}, {end}) may have been deleted, and to deliver them could repeat them. To go on means to "
+        f"give up those that are not in {ctx.own.store}. The dispatch log must keep its records for longer than the "
+        "request topic",
+    ).end
+
+
+def certain_request(ctx: ShardContext, record: Record, low: int) -> int:
+    """The first request at or above `low` that certainly did not end before `record` of the dispatch log: one that was
+    written an hour or more later, or the end of the topic."""
+    certain = None
+    if record.log_append:
+        certain = ctx.admin.offset_for_time(ctx.requests, record.timestamp_ms + DISPATCH_LOG_RETENTION_MARGIN_MS)
+    return max(_end_of_all(ctx) if certain is None else certain, low)
+
+
+def _end(ctx: ShardContext, low: int) -> int:
+    return max(low, ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests])
+
+
+def _end_of_all(ctx: ShardContext) -> int:
+    return ctx.admin.end_offsets([ctx.requests], Isolation.READ_UNCOMMITTED)[ctx.requests]

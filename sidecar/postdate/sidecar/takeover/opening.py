@@ -1,0 +1,183 @@
+"""Step 1 of a takeover (docs/protocol.md): opens the timer index of a shard, whatever its directory contains.
+
+An unusable index is moved aside for the operator, and an empty one is opened: all of it can be rebuilt from Kafka. Only
+a re-created topic halts the shard, since then Kafka has lost pending messages.
+
+If another process holds the directory for long, a directory beside it is used: the newest one that was used like this
+before. So the shard starts from an earlier state, and the number of directories stays small.
+
+Thread rule: the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from postdate.kafka.errors import NotAuthorized, SettingRefused
+from postdate.kafka.seam import TopicInfo
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Halted, HaltReason
+from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_POLL_MS, LOCK_WAIT_MS_MAX
+from postdate.sidecar.operation.instructions import INSTRUCTION_NAME
+from postdate.sidecar.operation.shard_status import BESIDE, STATUS_NAME
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
+from postdate.wheel.identity import Identity
+from postdate.wheel.index import TimerIndex, move_aside
+from postdate.wheel.options import IndexOptions
+
+log = logging.getLogger(__name__)
+
+# Why an index is moved aside while the shard stays what it was.
+_SAME_SHARD = frozenset({"unusable", "old"})
+
+_BESIDE_NAME = re.compile(r"\d+\.beside-[0-9a-f]+")
+
+
+@dataclass(slots=True)
+class Opened:
+    """The result of step 1: the shard's timer index, possibly an empty one."""
+
+    index: TimerIndex
+
+
+def open_index(ctx: ShardContext) -> Opened:
+    """Step 1. Open the timer index; an unusable one is moved aside, and an empty one is opened.
+
+    Raises Halted for a topic that was re-created or is missing. StorageError and DiskFull propagate.
+    """
+    topics = ctx.admin.describe(ctx.own.names())
+    for name in (ctx.own.requests, ctx.own.dispatch_log, ctx.own.store):
+        if name not in topics:
+            raise Halted(
+                HaltReason.TOPIC_RULES,
+                f"topic {name} does not exist: run postdate topics create --requests {ctx.own.requests} "
+                "--allow-existing, then resume the shard",
+            )
+        if not topics[name].topic_id:
+            raise NotAuthorized(f"no ACL lets this user describe topic {name}: allow it Describe and DescribeConfigs")
+    _grow(ctx, topics)
+    identity = Identity(
+        cluster_id=ctx.cluster_id,
+        request_topic_id=topics[ctx.own.requests].topic_id,
+        dispatch_log_topic_id=topics[ctx.own.dispatch_log].topic_id,
+        partition=ctx.partition,
+        store_topic_id=topics[ctx.own.store].topic_id,
+    )
+    return Opened(_open(ctx, identity))
+
+
+def _grow(ctx: ShardContext, topics: dict[str, TopicInfo]) -> None:
+    """Add the partition of this shard to Postdate's own topics, if the request topic got it after they were created.
+
+    Raises Halted if that is not allowed; shards that have all their partitions continue.
+    """
+    wanted = len(topics[ctx.own.requests].partitions)
+    short = {
+        name: wanted
+        for name, info in topics.items()
+        if name != ctx.own.requests and info.partitions and ctx.partition not in info.partitions
+    }
+    if not short:
+        return
+    try:
+        ctx.admin.add_partitions(short)
+        log.info("shard %s: raised to %d partitions: %s", ctx.name, wanted, ", ".join(sorted(short)))
+    except NotAuthorized as error:
+        raise Halted(
+            HaltReason.TOPIC_RULES,
+            f"{', '.join(sorted(short))} have no partition {ctx.partition} and may not be altered from here ({error}): "
+            f"run postdate topics create --requests {ctx.own.requests} --allow-existing, then resume the shard",
+        ) from error
+    except SettingRefused as error:  # another shard was quicker; if not, the next step cannot read the partition
+        log.info("shard %s: %s", ctx.name, error)
+
+
+def _open(ctx: ShardContext, identity: Identity) -> TimerIndex:
+    options = IndexOptions(tick_ms=ctx.config.index.tick_ms, ended_window_ms=ctx.topic.ended_window_ms)
+    directory, waited_since = ctx.directory, ctx.clock.steady_ms()
+    beside = _beside(ctx.directory)
+    while True:
+        try:
+            index = TimerIndex.open(directory, identity, options, ctx.clock.wall_ms())
+            _forget_beside(ctx.directory, directory)
+            return index
+        except Locked:
+            if directory != ctx.directory or ctx.clock.steady_ms() - waited_since > LOCK_WAIT_MS_MAX:
+                held, directory = directory, beside.pop()
+                log.warning("shard %s: another process holds %s; using %s", ctx.name, held, directory)
+            elif ctx.stopping():
+                raise
+            else:
+                ctx.clock.sleep(LOCK_POLL_MS)
+        except (Corrupt, FormatMismatch) as error:
+            kept = keep(directory, "unusable")
+            log.warning("shard %s: the timer index cannot be used (%s); kept as %s, rebuilding", ctx.name, error, kept)
+        except IdentityMismatch as error:
+            if any("topic_id" in name for name in error.fields):
+                raise Halted(
+                    HaltReason.TOPIC_RECREATED,
+                    f"{error}; a topic of this shard was deleted and created anew: what was pending is gone "
+                    "from Kafka. If that was meant, see that all topics of this request topic were created anew, and "
+                    "then rebuild the shard",
+                ) from error
+            kept = keep(directory, "foreign")
+            log.warning("shard %s: %s; kept as %s, rebuilding", ctx.name, error, kept)
+
+
+def keep(directory: Path, why: str) -> Path:
+    """Move a directory aside for the operator, and remove all but the newest few of those kept before."""
+    kept = move_aside(directory, why)
+    if why in _SAME_SHARD:  # what the shard had halted for, and what was accepted, is as true without this index
+        _carry_over(kept, directory)
+    for old in _by_age(list(directory.parent.glob(f"{directory.name}.{why}-*")))[:-ASIDE_DIRECTORIES_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
+    return kept
+
+
+def discard(directory: Path) -> None:
+    """Remove an index whose rebuild was interrupted: it contains nothing that the topics do not have."""
+    for path in directory.iterdir():
+        if path.name not in (STATUS_NAME, INSTRUCTION_NAME):
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+
+
+def _carry_over(kept: Path, directory: Path) -> None:
+    for name in (STATUS_NAME, INSTRUCTION_NAME):
+        if (kept / name).exists():
+            directory.mkdir(mode=0o700, exist_ok=True)
+            shutil.copy2(kept / name, directory / name)
+
+
+def _beside(directory: Path) -> list[Path]:
+    """Alternatives to a directory that is held by another process, the newest first: those used before, and a new
+    one."""
+    used = [path for path in directory.parent.glob(f"{directory.name}{BESIDE}*") if _BESIDE_NAME.fullmatch(path.name)]
+    return [directory.with_name(f"{directory.name}{BESIDE}{time.time_ns():x}"), *_by_age(used)]
+
+
+def _forget_beside(directory: Path, opened: Path) -> None:
+    """Remove all directories beside `directory` but the newest: they are old states of the opened index.
+
+    A process that still uses one loses it. That process should have released the shard, and rebuilds if it continues.
+    """
+    used = directory.parent.glob(f"{directory.name}{BESIDE}*")
+    others = [path for path in used if _BESIDE_NAME.fullmatch(path.name) and path != opened]
+    for old in _by_age(others)[:-BESIDE_DIRECTORIES_MAX]:
+        shutil.rmtree(old, ignore_errors=True)
+        log.info("removed %s: a newer state of the shard is in use", old)
+
+
+def _by_age(paths: list[Path]) -> list[Path]:
+    """Sorted by age, the oldest first; those that disappear meanwhile are left out."""
+    aged: list[tuple[float, Path]] = []
+    for path in paths:
+        try:
+            aged.append((path.stat().st_mtime, path))
+        except FileNotFoundError:
+            continue
+    return [path for _, path in sorted(aged)]

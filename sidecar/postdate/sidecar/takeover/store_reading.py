@@ -1,0 +1,120 @@
+"""Reads STORE: the entries of an empty timer index for requests below the low-water mark.
+
+Part of step 5 of a takeover (docs/protocol.md). After the fence no other process can write to STORE, so it is read
+completely, up to the bound of step 5.
+
+Thread rule: the shard's thread. Cost: one pass over what compaction has left, some 20 us per pending entry.
+"""
+
+from __future__ import annotations
+
+from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
+from postdate.kafka.seam import Partition, Record
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.limits import FLUSH_TIMEOUT_S, STORE_RECORDS_MAX
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
+from postdate.sidecar.transaction.store import entry_of
+from postdate.wheel.entry import Entry
+from postdate.wheel.index import TimerIndex
+from postdate.wire.errors import FormatError
+from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
+
+
+def rebuild(
+    ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: Acceptance | None = None
+) -> int:
+    """Put the entries of STORE for requests below `low` into the index; returns their number.
+
+    Requests from `low` on come from REQ with the fates of the dispatch log; reading them here as well would deliver
+    them twice. `first`: requests below it are skipped too. REQUIRES: the index contains none of these entries. Raises
+    Halted for a foreign record, and as `read_log`.
+    """
+    accepted = acceptance or Acceptance()
+
+    def take(records: list[Record]) -> None:
+        ours = [record for record in records if not accepted.skips(ctx.store.topic, record.offset)]
+        if first:
+            ours = [record for record in ours if _is_from(first, record)]
+        for at in range(0, len(ours), STORE_RECORDS_MAX):
+            take_stored(index, ctx.store, ours[at : at + STORE_RECORDS_MAX], low)
+
+    end = write_bound(ctx)
+    start = ctx.admin.start_offsets([ctx.store])[ctx.store]
+    read_log(ctx, ctx.store, start, end, take)
+    return index.count
+
+
+def write_bound(ctx: ShardContext) -> int:
+    """Write a record to STORE and return its offset: everything that older owners have committed lies below it.
+
+    A deposed leader may answer a query for the end of the log, but only the true one can append. The record is a
+    tombstone under a key that no request has; every reader skips it. REQUIRES: the fence. Raises KafkaFault.
+    """
+    try:
+        return _write_bound(ctx, created_ms=0)
+    except RecordRejected:  # its timestamp, if the clock of this machine is far ahead: the broker's is not known yet
+        return _write_bound(ctx, created_ms=1)
+
+
+def _write_bound(ctx: ShardContext, created_ms: int) -> int:
+    answers: list[tuple[KafkaFault | None, int]] = []
+    producer = ctx.kafka.plain_producer(created_ms)
+    try:
+        producer.produce(
+            ctx.store.topic, None, BOUND_KEY, [], ctx.store.index, lambda fault, at, _: answers.append((fault, at))
+        )
+        producer.flush(FLUSH_TIMEOUT_S)
+    finally:
+        producer.destroy()
+    fault, offset = answers[0] if answers else (None, -1)
+    if fault is not None:
+        raise fault
+    if offset < 0:  # no answer, or the one that a repeated request gets
+        raise Retriable(f"{ctx.store.topic}/{ctx.partition} did not report where a record was appended")
+    return offset
+
+
+def _is_from(first: int, record: Record) -> bool:
+    """False for the record of a request below `first`; `take_stored` handles unreadable records."""
+    try:
+        return stored_offset(record.key) >= first
+    except FormatError:
+        return True
+
+
+def take_stored(index: TimerIndex, store: Partition, records: list[Record], low: int) -> None:
+    """One local write. The last record of each request below `low` counts; a null value removes the entry.
+
+    Raises Halted for a foreign record.
+    """
+    draft = Draft(index)
+    last: dict[int, Entry | None] = {}
+    for record in records:
+        try:
+            offset = stored_offset(record.key)
+            if offset < low:
+                entry = None
+                if record.value is not None:
+                    entry = entry_of(decode_stored(record.key, record.value, record.headers))
+                last.pop(offset, None)
+                last[offset] = entry
+        except FormatError as error:
+            raise not_ours(store, record, error) from error
+    for offset, entry in last.items():
+        _put(draft, offset, entry)
+    index.write(draft.changes)
+
+
+def _put(draft: Draft, offset: int, entry: Entry | None) -> None:
+    """Replace the entry of a request by that of its STORE record; None: it has ended."""
+    key = draft.find(offset)
+    if key is not None:
+        old = draft.entry(key)
+        draft.remove(key, old.stored)
+        draft.changes.places[offset] = None
+        draft.drop_id(old.id, offset)
+    if entry is not None:
+        draft.put(offset, entry.due, entry)
+        draft.claim_id(entry, offset)  # whoever had the id before has ended in the transaction that stored this one

@@ -1,0 +1,401 @@
+"""Takeover: the steps before a process may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
+
+Each step takes the result of the previous step as its argument, and only the last one, `own`, creates a `Tenure`,
+without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound, recover, own.
+
+Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from postdate.kafka.errors import Retriable
+from postdate.kafka.seam import Isolation, Record, TransactionalProducer
+from postdate.sidecar import failpoints
+from postdate.sidecar.clock import BrokerClock
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
+from postdate.sidecar.index.apply import apply_fate, check_causes
+from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.limits import (
+    FENCE_TIMEOUT_S,
+    PRODUCER_MESSAGE_BYTES_MAX,
+    RECOVERY_FATES_MAX,
+    RECOVERY_MEMTABLES_BYTES_MAX,
+    RECOVERY_RECORDS_MAX,
+)
+from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
+from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, read_log
+from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
+from postdate.sidecar.takeover.opening import discard, keep, open_index
+from postdate.sidecar.takeover.store_reading import rebuild
+from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
+from postdate.sidecar.transaction.transaction import Tenure
+from postdate.wheel.entry import Mark
+from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import OWNER, DispatchRecord
+
+log = logging.getLogger(__name__)
+
+#: Offsets behind D of an index that has seen everything, if its process died before it asked for a commit: the marker
+#: of the last transaction, and the record and the marker of the one that was aborted.
+_ABORTED_OFFSETS = 3
+
+
+@dataclass(slots=True)
+class FencedOff:
+    """Step 3 is done: every older owner is fenced, and its open transaction is over."""
+
+    checked: Checked
+    producer: TransactionalProducer
+
+
+@dataclass(slots=True)
+class Bounded(Bounds):
+    """The result of step 4: the end of the dispatch log, queried after the fence. The first transaction verifies it."""
+
+    fenced: FencedOff
+
+
+@dataclass(slots=True)
+class Recovered:
+    """Steps 5 and 6 are done: the index holds requests below R minus what has ended, up to the bound."""
+
+    index: TimerIndex
+    producer: TransactionalProducer
+    ingested: int
+    acceptance: Acceptance
+    low_water: int
+    """The highest L that is committed: what is said from here on is never less, however old this index is."""
+
+
+def fence(ctx: ShardContext, checked: Checked) -> FencedOff:
+    """Step 3. From here on no older owner can commit. Raises Retriable or Unreachable: try the takeover again.
+
+    Raises Stopped if the shard was revoked meanwhile: a fence now would hit its rightful owner.
+    """
+    if ctx.stopping():
+        raise Stopped("told to let go before the fence")
+    producer = ctx.kafka.producer(ctx.transactional_id, PRODUCER_MESSAGE_BYTES_MAX)
+    try:
+        producer.init(FENCE_TIMEOUT_S, ctx.log.topic)
+    except BaseException:
+        producer.destroy()
+        raise
+    failpoints.reached("takeover.fenced")
+    return FencedOff(checked, producer)
+
+
+def bound(ctx: ShardContext, fenced: FencedOff) -> Bounded:
+    """Step 4. The end of the dispatch log, of everything appended: never the last stable offset.
+
+    Raises Retriable if it lies below what was read: the answer is old, or the log was truncated, which step 2 finds.
+    """
+    checked = fenced.checked
+    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    read = checked.index.next_dispatch if checked.rewind_to < 0 and not checked.empty else None
+    if read is not None and end < read:
+        raise Retriable(f"{ctx.log.topic}/{ctx.partition} is said to end at offset {end}, but was read up to {read}")
+    failpoints.reached("takeover.bounded")
+    return Bounded(start, end, fenced)
+
+
+def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
+    """Steps 5 and 6. Bring the index up to the bound, from its present state or from nothing.
+
+    Raises Halted, naming the range, if Kafka no longer holds what is needed; an existing index stays in place.
+    """
+    checked, start, give_up_to = bounded.fenced.checked, None, -1
+    why = "too old to go on from"
+    checked.empty = checked.empty or _has_missed(ctx, bounded, checked)
+    if checked.behind and not checked.empty:
+        give_up_to = _check_behind(ctx, bounded, checked)
+        checked.empty = give_up_to < 0
+    if checked.empty:
+        start = find_start(ctx, bounded, checked.acceptance)
+    while True:
+        if start is not None:
+            _begin(ctx, checked, start, why)
+        try:
+            _replay(ctx, checked, bounded.start, bounded.end)
+            check_causes(Draft(checked.index, replaceable=checked.replaceable))
+            break
+        except SeqBroken as broken:
+            low = checked.index.low_water()
+            start, give_up_to = start_behind(ctx, checked.acceptance, broken, low, bounded.end), -1
+            why = "behind a break in seq"
+        except Contradicted as fault:
+            checked.replaceable = False
+            start, why = _start_again(ctx, bounded, checked), f"contradicted by the dispatch log ({fault})"
+    if give_up_to >= 0:
+        _give_up(ctx, bounded, checked.index, give_up_to)
+    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
+    failpoints.reached("takeover.recovered")
+    low_water = last.low_water if last is not None else 0
+    return Recovered(checked.index, bounded.fenced.producer, checked.ingested, checked.acceptance, low_water)
+
+
+def _has_missed(ctx: ShardContext, bounded: Bounded, checked: Checked) -> bool:
+    """True if a committed record that the index has not seen may have been deleted. REQUIRES: the index has R and D.
+
+    The records from D to the start of the log are gone. None of them was committed if the oldest remaining record is
+    the next by `seq`. If no record remains, only the number of missing offsets can show it. D lies after a record, so
+    the first missing offset is the marker of that record's transaction. An aborted transaction adds a record and a
+    marker. A transaction whose commit was requested has moved D to its own record before, so it leaves fewer offsets.
+    And another owner that has ended anything has committed two transactions. If a power failure lost the last step of
+    D, the wheel is not trusted, since it is trusted only together with the last write.
+    """
+    index, seen = checked.index, checked.index.next_dispatch
+    if seen is None or seen >= bounded.start or checked.rewind_to >= 0:
+        return False
+    oldest = oldest_record(ctx, bounded, checked.acceptance)
+    if oldest is not None:
+        return decode(ctx.log, oldest).seq != index.seq + 1
+    gone = bounded.end - seen
+    return gone > _ABORTED_OFFSETS or (gone > 1 and (gone < _ABORTED_OFFSETS or index.rebuilds > 0))
+
+
+def _start_again(ctx: ShardContext, bounded: Bounded, checked: Checked) -> Start | None:
+    """Where an index starts that replaces one that contradicts the log; None if the topics no longer hold what that
+    needs: then the index is kept and follows the log."""
+    try:
+        return find_start(ctx, bounded, checked.acceptance)
+    except Halted as halt:
+        log.warning("shard %s: the timer index cannot be rebuilt: %s", ctx.name, halt)
+        return None
+
+
+def _begin(ctx: ShardContext, checked: Checked, start: Start, why: str) -> None:
+    """Step 5, after all checks that may halt it: an empty index with its R and D replaces the old one."""
+    index = checked.index
+    if index.next_request is not None or index.count:
+        directory = index.wheel_path.parent
+        is_partial = index.next_request is None or index.seq == SEQ_UNKNOWN
+        index.close()
+        if is_partial:
+            discard(directory)
+            log.warning("shard %s: a rebuild was interrupted; it begins again", ctx.name)
+        else:
+            kept = keep(directory, "old")
+            log.warning("shard %s: the timer index is %s; kept as %s, rebuilding", ctx.name, why, kept)
+        index = checked.index = open_index(ctx).index
+    start_empty(ctx, index, start, checked.acceptance)
+    checked.empty, checked.rewind_to = True, -1
+    checked.last_seq, checked.ingested = start.last_seq, start.ingested
+
+
+def _check_behind(ctx: ShardContext, bounded: Bounded, checked: Checked) -> int:
+    """R lies below the first request. Returns -1 if the low-water mark shows that no request below is needed, since the
+    disk is only old. Otherwise requests were deleted before they were read: raises Halted, or returns the offset to
+    continue at."""
+    read = read_up_to(checked.index)
+    start = ctx.admin.start_offsets([ctx.requests])[ctx.requests]
+    last = last_committed(ctx, bounded.start, bounded.end, checked.acceptance)
+    if last is not None and last.low_water >= start:
+        return -1
+    checked.acceptance.take(
+        ctx.name,
+        Loss(HaltReason.REQUESTS_LOST, ctx.own.requests, read, start, checked.index.seq),
+        f"requests [{read}, {start}) of {ctx.name} were deleted before they were read; the retention of the request "
+        f"topic is too short for the outage. To go on means to give up those that are not in {ctx.own.store}; what was "
+        "read before is kept",
+    )
+    return start
+
+
+def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int) -> None:
+    """Move R to `start` over deleted requests; only their entries in STORE are read. Their marks are removed as
+    well."""
+    read = read_up_to(index)
+    rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance)
+    draft = Draft(index)
+    for offset in range(read, min(start, index.marks_end)):
+        if index.mark(offset) is not None:
+            draft.changes.marks[offset] = None
+    draft.changes.next_request = start
+    index.write(draft.changes)
+
+
+def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
+    """Step 6. Apply every committed record from D to the bound; D, seq and the changes are written together."""
+    index, in_memory = checked.index, 0
+
+    def take(records: list[Record]) -> None:
+        nonlocal in_memory
+        ours = [record for record in records if not checked.acceptance.skips(ctx.log.topic, record.offset)]
+        for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
+            said = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
+            checked.ingested = max(checked.ingested, said.next_request)
+        in_memory += sum(len(record.value or b"") for record in ours)
+        if in_memory > RECOVERY_MEMTABLES_BYTES_MAX:
+            index.release_memory()
+            in_memory = 0
+
+    position = index.next_dispatch if checked.rewind_to < 0 else checked.rewind_to
+    assert position is not None, "check and start_empty leave no index without D"
+    position = min(max(position, start), end)  # D may lie on a marker that was deleted
+    read_log(ctx, ctx.log, position, end, take)
+    draft = Draft(index)
+    draft.changes.next_dispatch = end
+    if index.seq == SEQ_UNKNOWN:
+        draft.changes.seq = checked.last_seq
+    index.write(draft.changes)
+
+
+def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
+    """Apply these records, at least one, in as few local writes as memory allows; returns the last record."""
+    said = None
+    for piece in _pieces(ctx, records):
+        _apply_piece(ctx, checked, piece)
+        said = piece[-1][1]
+    assert said is not None, "there is a record"
+    return said
+
+
+def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
+    """The decoded records, in pieces of RECOVERY_FATES_MAX fates. A single record is never split. A record that names
+    accepted losses is a separate piece, since `_pass_over` needs the writes of the records before it."""
+    piece: list[tuple[Record, DispatchRecord]] = []
+    fates = 0
+    for record in records:
+        said = decode(ctx.log, record)
+        if piece and (said.accepted or piece[-1][1].accepted or fates + len(said.fates) > RECOVERY_FATES_MAX):
+            yield piece
+            piece, fates = [], 0
+        piece.append((record, said))
+        fates += len(said.fates)
+    if piece:
+        yield piece
+
+
+def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
+    """One local write for these records."""
+    index = checked.index
+    draft = Draft(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
+    seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
+    checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
+    for record, said in piece:
+        if seq != SEQ_UNKNOWN and said.seq != seq + 1:
+            raise SeqBroken(record.offset, seq + 1)
+        seq, takeover = said.seq, max(takeover, said.takeover)
+        for fate in said.fates:
+            apply_fate(draft, fate, read_up_to(index))
+        _pass_over(ctx, index, said)
+    draft.changes.seq, draft.changes.takeover = seq, takeover
+    draft.changes.next_dispatch = piece[-1][0].offset + 1
+    index.write(draft.changes)
+    failpoints.reached("takeover.record-applied")
+
+
+def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> None:
+    """Mark requests at offsets that were used twice as ended: an operator has accepted that they are never read.
+
+    The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
+    between two of them reads the record again. Raises Stopped.
+    """
+    ended = Mark(final=True, stored=False, due=-1)
+    for reason, topic, first, end in said.accepted or []:
+        if (reason, topic) != (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
+            continue
+        for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):
+            if ctx.stopping():
+                raise Stopped("told to let go while passing over requests")
+            changes = index.changes()
+            changes.marks = dict.fromkeys(range(start, min(start + RECOVERY_FATES_MAX, end)), ended)
+            index.write(changes)
+
+
+def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
+    """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
+
+    `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
+    one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover
+    would be all that is ever written. The first transaction, whichever it is, verifies the bound of the recovery.
+    Raises as `Tenure.run`.
+    """
+    index = recovered.index
+    accepted = recovered.acceptance.accepted
+    stands = index.seq == owned_seq and broker_clock.known() and not accepted
+    tenure = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
+    tenure.low_water_floor = recovered.low_water
+    if stands:
+        return tenure
+    tenure.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
+    offset = tenure.run([], [], OWNER, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
+    draft = Draft(index)
+    draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
+    draft.changes.next_dispatch = offset + 1
+    index.write(draft.changes)
+    failpoints.reached("takeover.owned")
+    return tenure
+
+
+def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
+    """Commit a record after the gap of a truncated dispatch log, once, before the shard halts.
+
+    An owner that rebuilds this shard elsewhere then finds a break of `seq` and halts, instead of delivering again
+    messages whose fates were lost. The index stays as it is. `standing`: the shard halted for this before, and the log
+    may have grown past D since. Raises as `fence` and `own`, and UnverifiedBound if the log was not truncated after
+    all.
+    """
+    last = last_record(ctx)
+    if last is not None and last.seq > index.seq:
+        return
+    fenced = fence(ctx, Checked(index, Acceptance(), empty=False, behind=False))
+    try:
+        tenure = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        tenure.verify, tenure.before_commit = None if standing else partial(_verify_truncated, index), None
+        tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+    finally:
+        fenced.producer.destroy()
+
+
+def _verify_truncated(index: TimerIndex, offset: int) -> None:
+    """The counterpart of `BoundCheck.verify` for a log that must end below D."""
+    if index.next_dispatch is not None and offset >= index.next_dispatch:
+        raise UnverifiedBound(f"a record was appended at {offset}, behind {index.next_dispatch}: nothing was truncated")
+
+
+def _note_commit(index: TimerIndex, offset: int) -> None:
+    """Move D to the record that is about to be committed. Nothing committed lies between, and `_has_missed` must be
+    able to see later that this commit may have happened."""
+    changes = index.changes()
+    changes.next_dispatch = offset
+    index.write(changes)
+
+
+def _tenure(
+    ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
+) -> Tenure:
+    assert index.next_dispatch is not None, "recovery leaves no index without D"
+    return Tenure(
+        producer=producer,
+        log=ctx.log,
+        takeover=takeover,
+        seq=index.seq,
+        instance=ctx.instance,
+        group=ctx.config.group_id,
+        clock=ctx.clock,
+        broker_clock=broker_clock,
+        verify=BoundCheck(ctx.kafka, ctx.log, index.next_dispatch, ctx.clock).verify,
+        before_commit=partial(_note_commit, index),
+    )
+
+
+def last_record(ctx: ShardContext) -> DispatchRecord | None:
+    """The last committed record of the dispatch log; None if there is none."""
+    start = ctx.admin.start_offsets([ctx.log])[ctx.log]
+    end = ctx.admin.end_offsets([ctx.log], Isolation.READ_UNCOMMITTED)[ctx.log]
+    return last_committed(ctx, start, end)
+
+
+def end_of_requests(ctx: ShardContext) -> int:
+    """The present end of the committed requests, for which the gate of step 8 waits."""
+    return ctx.admin.end_offsets([ctx.requests], Isolation.READ_COMMITTED)[ctx.requests]

@@ -1,0 +1,100 @@
+"""Verdicts: the outcome of a request, written to the verdicts topic in the transaction that makes it true.
+
+A verdict is decided when the transaction is built, never at ingest (rule 2 of docs/protocol.md). By then a successor
+may have delivered the entry that a control acts on.
+
+| setting | answered requests |
+| --- | --- |
+| `none` | none |
+| `control` | cancels, reschedules, replacements, and refused requests that carry an action |
+| `all` | these, and every request to schedule: when it is stored, and with its final fate |
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from postdate.sidecar.config.settings import Verdicts
+from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.transaction.transaction import NOBODY, Message
+from postdate.wheel.entry import PENDING, Entry, Kind
+from postdate.wire.headers import ACTION, ID, Headers
+from postdate.wire.limits import ID_BYTES_MAX
+from postdate.wire.topics import OwnTopics
+from postdate.wire.verdicts import Verdict, encode_verdict
+
+_CANCEL = "cancel"
+
+
+class Answers:
+    """Creates the verdict records of one shard; `controls` and `all` state which ones the setting requires."""
+
+    def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:
+        self.controls = mode != "none"
+        self.all = mode == "all"
+        self._topic = own.verdicts
+        self._partition = partition
+        self._origin_prefix = f"{own.requests}/{partition}/".encode()
+        self._wall_ms = wall_ms
+
+    def message(self, verdict: Verdict, offset: int, caller_id: bytes, of: int = -1) -> Message:
+        """The record that answers request `offset`; `of`: the offset of the request that it acted on, -1 for none."""
+        named = self._origin_prefix + b"%d" % of if of >= 0 else b""
+        key, value = encode_verdict(verdict, self._origin_prefix + b"%d" % offset, caller_id, named, self._wall_ms())
+        return NOBODY, self._topic, self._partition, key, value, []
+
+    def to_ended(self, entry: Entry, offset: int) -> list[Message]:
+        """The answers after a control has ended an entry: to that entry, and to the request that replaced it."""
+        replaced = entry.kind == Kind.REPLACED
+        answers: list[Message] = []
+        if self.all:
+            answers.append(self.message(Verdict.REPLACED if replaced else Verdict.CANCELLED, offset, entry.id))
+        if replaced and self.controls:
+            answers.append(self.message(Verdict.REPLACED, entry.acts_on, entry.id, of=offset))
+        return answers
+
+    def to_refused(self, entry: Entry, offset: int) -> list[Message]:
+        """The answer to a request that was refused when it was read."""
+        action, caller_id = _asked(entry.headers)
+        if self.all or (self.controls and action not in (None, b"schedule")):
+            return [self.message(Verdict.REJECTED, offset, caller_id)]
+        return []
+
+    def to_control(self, draft: Draft, entry: Entry, offset: int) -> list[Message]:
+        """The answer to a cancel or reschedule, from the present state of the entry that it acts on."""
+        if not self.controls:
+            return []
+        verdict, of = _outcome(draft, entry, offset)
+        return [self.message(verdict, offset, entry.id, of)]
+
+
+def _outcome(draft: Draft, entry: Entry, offset: int) -> tuple[Verdict, int]:
+    acts_on = entry.acts_on
+    key = draft.find(acts_on) if acts_on >= 0 else None
+    if key is not None:
+        other = draft.entry(key)
+        if entry.reason == _CANCEL:
+            if other.kind == Kind.CANCELLED and other.acts_on == offset:
+                return Verdict.CANCELLED, acts_on
+        elif other.kind in PENDING:
+            return Verdict.RESCHEDULED, acts_on
+        return Verdict.NOT_FOUND, -1
+    ending = draft.ending(entry.id) if entry.id else None
+    if ending is not None and ending.offset < offset:
+        return (Verdict.TOO_LATE, ending.offset) if ending.sent else (Verdict.NOT_FOUND, -1)
+    if acts_on >= 0 and draft.was_sent(acts_on):
+        return Verdict.TOO_LATE, acts_on
+    return Verdict.NOT_FOUND, -1
+
+
+def _asked(headers: Headers) -> tuple[bytes | None, bytes]:
+    """The action and the id of a request that could not be parsed, if they are readable."""
+    said = {name: value for name, value in headers if name in (ACTION, ID)}
+    caller_id = said.get(ID) or b""
+    try:
+        caller_id.decode()
+    except UnicodeDecodeError:
+        caller_id = b""
+    return said.get(ACTION), caller_id if len(caller_id) <= ID_BYTES_MAX else b""

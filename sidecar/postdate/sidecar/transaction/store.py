@@ -1,0 +1,74 @@
+"""Long delays: the records of the store topic (STORE), which keep an entry after its request is deleted.
+
+An entry and its STORE record have the same content: a shard without a disk rebuilds the entry from the record.
+
+Thread rule: `StoreRecords` belongs to the shard's thread; the others are functions.
+"""
+
+from __future__ import annotations
+
+from postdate.sidecar.transaction.transaction import NOBODY, Message
+from postdate.wheel.entry import Entry, Kind, control_of, pack_control
+from postdate.wire.stored import StoredRequest, encode_stored, stored_key
+from postdate.wire.topics import OwnTopics
+
+
+class StoreRecords:
+    """Creates the STORE records of one shard."""
+
+    def __init__(self, own: OwnTopics, partition: int) -> None:
+        self._topic = own.store
+        self._partition = partition
+
+    def record(self, entry: Entry, offset: int) -> Message:
+        """The record that keeps the present entry of request `offset`."""
+        key, value, headers = encode_stored(stored_of(entry, offset))
+        return offset, self._topic, self._partition, key, value, headers
+
+    def rewritten(self, entry: Entry, offset: int) -> Message:
+        """The same for an entry that is not the cause of this transaction, so that a refusal is not attributed to
+        it."""
+        return NOBODY, *self.record(entry, offset)[1:]
+
+    def tombstone(self, offset: int) -> Message:
+        """The record that says that request `offset` has ended."""
+        return NOBODY, self._topic, self._partition, stored_key(offset), None, []
+
+
+def stored_of(entry: Entry, offset: int) -> StoredRequest:
+    """The STORE form of a pending entry."""
+    return StoredRequest(
+        offset=offset,
+        accepted_ms=entry.accepted_ms,
+        first_due_ms=entry.first_due,
+        due_ms=entry.due,
+        target=entry.target,
+        key=entry.key,
+        own_key=entry.own_key[0] if entry.own_key else entry.key,
+        value=entry.value,
+        headers=entry.headers,
+        control=control_of(entry),
+        partition=entry.partition,
+        id=entry.id,
+        grace_ms=entry.grace_ms,
+    )
+
+
+def entry_of(request: StoredRequest) -> Entry:
+    """The entry from a STORE record: the one that was passed to `stored_of`, marked as stored."""
+    return Entry(
+        kind=Kind.DELIVER,
+        stored=True,
+        first_due=request.first_due_ms,
+        due=request.due_ms,
+        target=request.target,
+        key=request.key,
+        value=request.value,
+        headers=request.headers,
+        partition=request.partition,
+        id=request.id,
+        grace_ms=request.grace_ms,
+        own_key=() if request.key == request.own_key else (request.own_key,),
+        control=pack_control(request.control),
+        accepted_ms=request.accepted_ms,
+    )

@@ -1,0 +1,270 @@
+"""One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
+
+Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the
+fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of the sidecar
+is a call of `Tenure.run`, which settles its end, whether commit or abort, before it returns ("Recycle").
+
+Thread rule: a tenure belongs to the thread of its shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from msgspec import UNSET
+
+from postdate.kafka.classification import PURGED_CODES
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
+from postdate.kafka.seam import OnDelivery, Partition, TransactionalProducer
+from postdate.sidecar import failpoints
+from postdate.sidecar.clock import BrokerClock, Clock
+from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
+from postdate.sidecar.transaction.bound_check import UnverifiedBound
+from postdate.wheel.index import TimerIndex
+from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
+from postdate.wire.requests import Headers
+
+#: Instead of a request offset: a record of Postdate's own, for whose failure no entry is to blame.
+NOBODY = -1
+
+#: One record that a transaction produces: the offset of the request that it ends (or NOBODY), topic, partition (-1: by
+#: key), key, value, headers. A plain tuple: there is one for every message.
+Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
+
+
+@dataclass(slots=True)
+class TopicOutcome:
+    """The delivery reports of one transaction for one topic: the number of acknowledged records, the times (ms) of
+    those that came SLOW_RECORD_MS or longer after the acknowledgement before, and the faults of refused ones by request
+    offset."""
+
+    acknowledged: int = 0
+    waits_ms: list[float] = field(default_factory=list)
+    faults: dict[int, KafkaFault] = field(default_factory=dict)
+
+
+class GivenUp(AbortRequired):
+    """The transaction was aborted because it could not succeed any more, as its caller has found out."""
+
+
+class AppendedEarly(AbortRequired):
+    """The broker's timestamp of the dispatch-log record is before a due time that it names: its clock went back."""
+
+
+@dataclass(slots=True)
+class Tenure:
+    """The right of this process to act for a shard, from the fence until an outcome is in doubt."""
+
+    producer: TransactionalProducer
+    log: Partition
+    takeover: int
+    seq: int
+    instance: str
+    group: str
+    clock: Clock
+    broker_clock: BrokerClock
+    verify: Callable[[int], None] | None = None
+    """What the first transaction asks, with the offset of its dispatch-log record, before its commit; None: verified.
+    Raises UnverifiedBound."""
+    before_commit: Callable[[int], None] | None = None
+    """Called with the offset of the dispatch-log record before each commit."""
+    accepted: list[Accepted] = field(default_factory=list)
+    """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
+    outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
+    """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
+    low_water: int = -1
+    """That of the last record of this tenure."""
+    low_water_floor: int = 0
+    """The highest that was committed before it: an index that comes from an older disk must not take it back."""
+    acknowledged_ms: float = 0.0
+    """How long the records of the last transaction took from the first produce to the last acknowledgement."""
+    began_at: float = 0.0
+    """When the last transaction began; steady ms."""
+    first_wait_ms: float = 0.0
+    """How long the last transaction waited for its first acknowledgement: round trips, and the coordinator."""
+    log_waited_ms: float = 0.0
+    """How long it waited for its log record after the acknowledgement before that."""
+    took_ms: float = 0.0
+    """How long it took from its begin to its commit."""
+    reusable: bool = True
+    """False while a transaction is open, and after one whose end was not settled cleanly: drop the tenure."""
+    is_refuted: bool = False
+    """True after the bound of the recovery proved wrong: `reusable` is False for good."""
+    _log_offset: int = -1
+    _log_appended: int = -1
+    _log_fault: KafkaFault | None = None
+    _gave_up: bool = False
+    _acknowledged_at: float = 0.0
+
+    def run(
+        self,
+        messages: list[Message],
+        fates: list[Fate],
+        kind: str,
+        next_request: int,
+        low_water: int,
+        due_max_ms: int,
+        report_all: bool = False,
+        must_give_up: Callable[[], bool] | None = None,
+    ) -> int:
+        """Commit `messages` together with one dispatch-log record; returns the record's offset.
+
+        `due_max_ms` is the latest due time among the messages: if the broker stamps the record before it, the
+        transaction is aborted (invariant I6). `report_all`: each message gets its own entry in `outcomes`.
+        `must_give_up` is called while records stay unacknowledged for long; if it returns True, the transaction is
+        aborted immediately.
+
+        Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
+        is True only if the next transaction may begin on this producer.
+
+        Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
+        `log_failed`), as UnverifiedBound if this was the first transaction and the log holds records that recovery has
+        not read. Raises UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
+        """
+        assert self.reusable, "no transaction begins before the end of the last one was settled"
+        self.reusable = False
+        self.outcomes = {}
+        self._log_offset, self._log_appended, self._log_fault, self._gave_up = -1, -1, None, False
+        self.producer.begin(self.broker_clock.now_ms() if self.broker_clock.known() else 0)
+        failpoints.reached("dispatch.begun")
+        began = self.began_at = self.clock.steady_ms()
+        self.first_wait_ms = self.log_waited_ms = 0.0
+        try:
+            self._produce(messages, report_all)
+            record = DispatchRecord(
+                v=1,
+                seq=self.seq + 1,
+                takeover=self.takeover,
+                instance=self.instance,
+                group=self.group,
+                at=self.clock.wall_ms(),
+                next_request=max(next_request, low_water),  # an older disk is still catching up with L
+                low_water=low_water,
+                kind=kind,
+                fates=fates,
+                accepted=self.accepted or UNSET,
+            )
+            self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
+            failpoints.reached("dispatch.produced")
+            self._acknowledged_at = self.clock.steady_ms()
+            left = self._flush(must_give_up)
+            self.acknowledged_ms = self.clock.steady_ms() - began
+            failpoints.reached("dispatch.flushed")
+            self._check(left, due_max_ms)
+            self._prepare()
+            self.producer.commit()
+            self.took_ms = self.clock.steady_ms() - began
+        except (AbortRequired, Unreachable) as fault:
+            self.is_refuted = isinstance(fault, UnverifiedBound)
+            self.producer.abort()
+            self._settle(is_sound=not (self.is_refuted or self._has_gap(messages)))
+            if isinstance(fault, AbortRequired):
+                raise
+            raise AbortRequired(str(fault), fault.code) from fault
+        failpoints.reached("dispatch.committed")
+        self.seq += 1
+        self.low_water, self.accepted = low_water, []
+        self._settle(is_sound=True)
+        return self._log_offset
+
+    def _prepare(self) -> None:
+        """Runs between the flush and the commit. Raises UnverifiedBound, WheelError."""
+        if self.verify is not None:
+            self.verify(self._log_offset)
+            self.verify = None
+        if self.before_commit is not None:
+            self.before_commit(self._log_offset)
+
+    def low_water_of(self, index: TimerIndex) -> int:
+        """L, for the next record."""
+        return max(index.low_water(), self.low_water_floor)
+
+    @property
+    def log_failed(self) -> bool:
+        """True if the dispatch-log record itself was refused: then no entry is to blame."""
+        return self._log_fault is not None
+
+    def _produce(self, messages: list[Message], report_all: bool) -> None:
+        offset, topic, produce = NOBODY, "", self.producer.produce
+        self._acknowledged_at = self.began_at
+        try:
+            for offset, topic, partition, key, value, headers in messages:
+                on_delivery = self._report(offset, topic) if report_all else None
+                produce(topic, value, key, headers, partition, on_delivery)
+        except RecordRejected as fault:
+            self.outcomes.setdefault(topic, TopicOutcome()).faults[offset] = fault
+            raise
+
+    def _report(self, offset: int, topic: str) -> OnDelivery:
+        outcome = self.outcomes.setdefault(topic, TopicOutcome())
+
+        def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
+            if fault is None:
+                outcome.acknowledged += 1
+                wait_ms = self._wait_ms()
+                if wait_ms >= SLOW_RECORD_MS:
+                    outcome.waits_ms.append(wait_ms)
+            elif isinstance(fault, RecordRejected):
+                outcome.faults[offset] = fault
+            self._saw(fault)
+
+        return delivered
+
+    def _saw(self, fault: KafkaFault | None) -> None:
+        """At each report: True in `_gave_up` if the client has given up a record unsent."""
+        self._gave_up = self._gave_up or (fault is not None and fault.code in PURGED_CODES)
+
+    def _wait_ms(self) -> float:
+        """At an acknowledgement: milliseconds since the previous one; 0 at the first one, which counts for no topic."""
+        before, self._acknowledged_at = self._acknowledged_at, self.clock.steady_ms()
+        if not self.first_wait_ms:
+            self.first_wait_ms = max(self._acknowledged_at - before, 0.001)
+            return 0.0
+        return self._acknowledged_at - before
+
+    def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
+        """Wait until every record has its report; returns how many have none."""
+        left_s = FLUSH_TIMEOUT_S
+        while must_give_up is not None and left_s > FLUSH_SLICE_S:
+            left = self.producer.flush(FLUSH_SLICE_S)
+            left_s -= FLUSH_SLICE_S
+            if not left:
+                return 0
+            if must_give_up():
+                raise GivenUp("a transaction is aborted: one of its targets cannot be produced to any more")
+        return self.producer.flush(left_s)
+
+    def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+        self._log_offset, self._log_appended = offset, timestamp_ms
+        self._log_fault = fault if fault is None or fault.code not in PURGED_CODES else None
+        self._saw(fault)
+        if fault is None:
+            self.log_waited_ms = self._wait_ms()
+            if offset >= 0:  # else the timestamp is unknown, and `_check` aborts
+                self.broker_clock.sample(timestamp_ms, self._acknowledged_at)
+
+    def _check(self, left: int, due_max_ms: int) -> None:
+        if self._log_fault is not None:
+            raise AbortRequired(f"the dispatch-log record was not accepted: {self._log_fault}", self._log_fault.code)
+        if left:
+            raise AbortRequired(f"{left} records without an answer after {FLUSH_TIMEOUT_S:.0f} s")
+        if self._log_offset < 0:
+            faults = [fault for outcome in self.outcomes.values() for fault in outcome.faults.values()]
+            what = (
+                "the dispatch-log record has no offset: another record of the transaction failed, or an answer was lost"
+            )
+            raise RecordRejected(str(faults[0]), faults[0].code) if faults else AbortRequired(what)
+        if self._log_appended < due_max_ms:
+            self.broker_clock.forget()
+            raise AppendedEarly(f"the broker's clock went back: {self._log_appended} is before {due_max_ms}")
+
+    def _has_gap(self, messages: list[Message]) -> bool:
+        """True if the next transaction of this producer would be refused, too."""
+        is_refused = any(outcome.faults for outcome in self.outcomes.values())
+        return is_refused and self._gave_up and len({message[1] for message in messages}) >= GAP_TOPICS_MIN
+
+    def _settle(self, is_sound: bool) -> None:
+        """The one step that follows every commit and every abort (docs/protocol.md, "Recycle"). `is_sound`: False if
+        this producer must not be used again, however its transaction ended."""
+        self.reusable = self.producer.settle() and is_sound
