@@ -1,4 +1,4 @@
-"""The implementations of the Kafka seam that the contract suite is run against."""
+"""The implementations of the Kafka interface that the contract suite is run against."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import Kafka
+from postdate.kafka.interface import Kafka
 from postdate.kafka.settings import KafkaSettings
 from support.broker import RunningBroker
 from support.kafka_clock import now_s

@@ -8,12 +8,12 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.errors import KafkaFault, OffsetOutOfRange, SettingRefused
-from postdate.kafka.seam import Isolation, Kafka, NewTopic, Partition, TopicInfo
+from postdate.kafka.interface import Isolation, Kafka, NewTopic, Partition, TopicInfo
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import append, new_topic, open_producer
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 class TestOffsets:
@@ -25,12 +25,12 @@ class TestOffsets:
         foreign = open_producer(kafka)
         foreign.begin()
         foreign.produce(topic, b"open", None, [], 0)
-        assert foreign.flush(PATIENCE_S) == 0
+        assert foreign.flush(WAIT_TIMEOUT_S) == 0
         append(kafka, topic)
         assert admin.end_offsets([part, empty], Isolation.READ_COMMITTED) == {part: 1, empty: 0}
         assert admin.end_offsets([part, empty], Isolation.READ_UNCOMMITTED) == {part: 3, empty: 0}
         foreign.commit()
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] != 4:
             assert now_s(kafka) < deadline
         foreign.destroy()
@@ -91,7 +91,7 @@ class TestTopics:
         first_id = admin.describe([name])[name].topic_id
         assert admin.describe([name])[name].topic_id == first_id != ""
         admin.delete_topics([name, unique_name("absent")])
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while name in admin.describe([name]):
             assert now_s(kafka) < deadline
         assert admin.create_topics([NewTopic(name, 1, 1, {})]) == [name]

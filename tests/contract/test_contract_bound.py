@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from postdate.kafka.seam import Kafka, OnDelivery, Partition
+from postdate.kafka.interface import Kafka, OnDelivery, Partition
 from postdate.sidecar.clock import Clock, SystemClock
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 def _clock(kafka: Kafka) -> Clock:
@@ -35,7 +35,7 @@ def _verify(kafka: Kafka, replayed_to: int, committed: Sequence[bytes], aborted:
     note: OnDelivery = lambda fault, offset, _: offsets.append(offset)  # noqa: E731
     ours.begin()
     ours.produce(topic, b"ours", None, [], 0, note)
-    assert ours.flush(PATIENCE_S) == 0
+    assert ours.flush(WAIT_TIMEOUT_S) == 0
     try:
         BoundCheck(kafka, Partition(topic, 0), replayed_to, _clock(kafka)).verify(offsets[0])
     finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.errors import KafkaFault, OffsetOutOfRange
-from postdate.kafka.seam import Kafka, Partition
+from postdate.kafka.interface import Kafka, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s
 from support.kafka_steps import (

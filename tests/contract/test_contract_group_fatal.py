@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault
-from postdate.kafka.seam import Kafka, Partition
+from postdate.kafka.interface import Kafka, Partition
 from support.broker import unique_name
 from support.kafka_steps import Join, Member, confirms, new_topic, poll_until
 

@@ -10,7 +10,7 @@ import struct
 import pytest
 
 from postdate.kafka.errors import FatalClient, OffsetOutOfRange
-from postdate.kafka.seam import Headers, Isolation, Kafka, LogReader, Partition
+from postdate.kafka.interface import Headers, Isolation, Kafka, LogReader, Partition
 from support.kafka_clock import now_s
 from support.kafka_steps import (
     abort_values,
@@ -21,7 +21,7 @@ from support.kafka_steps import (
     read_committed,
     read_to_end,
 )
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 class TestPosition:
@@ -60,7 +60,7 @@ class TestPosition:
         assert reader.read(10, 0.3) == []
         assert reader.position() == 3
         append(kafka, topic)
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while reader.position() < 4:
             assert now_s(kafka) < deadline
             reader.read(10, 0.2)
@@ -73,7 +73,7 @@ class TestPosition:
         foreign = open_producer(kafka)
         foreign.begin()
         foreign.produce(topic, b"open", None, [], 0)
-        assert foreign.flush(PATIENCE_S) == 0
+        assert foreign.flush(WAIT_TIMEOUT_S) == 0
         append(kafka, topic, b"behind")
         reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
         seen: list[int] = []
@@ -85,7 +85,7 @@ class TestPosition:
                 quiet_since = now_s(kafka)
         assert (seen, reader.position()) == ([0], 1)
         foreign.commit()
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while reader.position() < 4:
             assert now_s(kafka) < deadline
             seen += [r.offset for r in reader.read(10, 0.2)]
@@ -130,7 +130,7 @@ class TestRange:
         commit_values(producer, topic, [b"%d" % n for n in range(10)])
         reader = kafka.log_reader(Partition(topic, 0), 0, Isolation.READ_COMMITTED)
         seen: list[int] = []
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while len(seen) < 10:
             assert now_s(kafka) < deadline
             records = reader.read(3, 0.2)
@@ -194,7 +194,7 @@ class TestPartitioning:
 
 
 def _read_until_something(kafka: Kafka, reader: LogReader) -> None:
-    deadline = now_s(kafka) + PATIENCE_S
+    deadline = now_s(kafka) + WAIT_TIMEOUT_S
     while not reader.read(10, 0.2):
         assert now_s(kafka) < deadline, "neither records nor an error"
 

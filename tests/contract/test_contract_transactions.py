@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.kafka.errors import AbortRequired, FatalClient, Fenced, KafkaFault, RecordRejected
-from postdate.kafka.seam import Isolation, Kafka, Partition
+from postdate.kafka.interface import Isolation, Kafka, Partition
 from support.broker import unique_name
 from support.kafka_clock import now_s, wall_ms
 from support.kafka_steps import (
@@ -21,7 +21,7 @@ from support.kafka_steps import (
     read_committed,
     read_to_end,
 )
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: s. Less than the least that it could wait for in vain: what an open transaction may last.
 _PROMPT_S = 9.0
@@ -34,7 +34,7 @@ class TestFencing:
         older = open_producer(kafka, tid)
         older.begin()
         older.produce(topic, b"old", None, [], 0)
-        assert older.flush(PATIENCE_S) == 0
+        assert older.flush(WAIT_TIMEOUT_S) == 0
         newer = open_producer(kafka, tid)
         with pytest.raises(Fenced):
             older.commit()
@@ -63,11 +63,11 @@ class TestFencing:
         older = open_producer(kafka, tid)
         older.begin()
         older.produce(topic, b"open", None, [], 0)
-        assert older.flush(PATIENCE_S) == 0
+        assert older.flush(WAIT_TIMEOUT_S) == 0
         admin = kafka.admin()
         assert admin.end_offsets([part], Isolation.READ_COMMITTED)[part] == 0
         newer = open_producer(kafka, tid)
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while admin.end_offsets([part], Isolation.READ_COMMITTED)[part] < 2:  # the record and the abort marker
             assert now_s(kafka) < deadline
         assert read_committed(kafka, part) == []
@@ -92,7 +92,7 @@ class TestOutcome:
         producer.begin()
         producer.produce(one, b"a", None, [], 0)
         producer.produce(two, b"b", None, [], 0)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
         assert read_committed(kafka, Partition(one, 0), beside_open=True) == []
         producer.commit()
         assert [r.value for r in read_committed(kafka, Partition(one, 0))] == [b"a"]
@@ -118,7 +118,7 @@ class TestOutcome:
 
     def test_an_empty_transaction_commits_and_aborts(self, kafka: Kafka) -> None:
         producer = open_producer(kafka)
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while True:
             producer.begin()
             producer.commit()
@@ -201,7 +201,7 @@ class TestRefusedRecords:
     def test_a_record_beyond_the_clients_limit_is_refused_at_once(self, kafka: Kafka) -> None:
         topic = new_topic(kafka)
         producer = kafka.producer(unique_name("tid"), 100_000)
-        producer.init(PATIENCE_S)
+        producer.init(WAIT_TIMEOUT_S)
         producer.begin()
         with pytest.raises(RecordRejected):
             producer.produce(topic, bytes(200_000), None, [], 0)

@@ -18,12 +18,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault
-from postdate.kafka.seam import Kafka, TopicInfo
+from postdate.kafka.interface import Kafka, TopicInfo
 from postdate.kafka.settings import KafkaSettings
 from support.broker import local_broker, unique_name
 from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import new_topic, open_producer
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
@@ -32,7 +32,7 @@ def _allow(bootstrap_servers: str, topic: str, whom: str) -> None:
     allow, literal = AclPermissionType.ALLOW, ResourcePatternType.LITERAL
     binding = AclBinding(ResourceType.TOPIC, topic, literal, whom, "*", AclOperation.DESCRIBE, allow)
     for future in admin.create_acls([binding]).values():
-        future.result(PATIENCE_S)
+        future.result(WAIT_TIMEOUT_S)
 
 
 def _expect_refusal(kafka: Kafka, allowed: str, forbidden: str) -> None:

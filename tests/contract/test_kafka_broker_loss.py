@@ -18,7 +18,7 @@ import pytest
 from postdate.kafka import limits
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import AbortRequired, FatalClient, KafkaFault, Unreachable
-from postdate.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.tools.dev_broker.local import LocalBroker, free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
@@ -33,9 +33,9 @@ from support.kafka_steps import (
     poll_until,
     read_committed,
 )
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
 from support.sidecars import environment
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: s. Far more than what is given to wait for here, a second or two and a transaction's ten, and half of the minute
 #: after which the client library gives a request up that nobody answers.
@@ -74,7 +74,7 @@ def own() -> Iterator[LocalBroker]:
 @pytest.fixture
 def kafka(own: LocalBroker) -> ConfluentKafka:
     """The broker takes a transaction: after a pause its own controller keeps it out for a while."""
-    wait_until_ready(own.host, own.port, PATIENCE_S, lambda: None)
+    wait_until_ready(own.host, own.port, WAIT_TIMEOUT_S, lambda: None)
     return ConfluentKafka(KafkaSettings(own.bootstrap_servers))
 
 
@@ -137,7 +137,7 @@ def test_a_broker_that_restarts_taints_the_producer(own: LocalBroker, kafka: Con
     read_committed(kafka, Partition(topic, 0))  # returns when the markers are written, too
     own.kill()
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WAIT_TIMEOUT_S
         while producer.settle():
             assert time.monotonic() < deadline, "the broken connection was never reported"
             time.sleep(0.05)
@@ -158,7 +158,7 @@ def test_an_address_without_a_broker_does_not_taint_a_new_producer(own: LocalBro
         producer = open_producer(some_away)
         producer.begin()
         producer.produce(topic, b"v", None, [], 0)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
         began = time.monotonic()
         producer.commit()
         took_s, settled = time.monotonic() - began, producer.settle()
@@ -177,13 +177,13 @@ def test_readers_and_members_go_on_after_a_restart(own: LocalBroker, kafka: Conf
     member.consumer.subscribe([topic], member)
     poll_until([member], lambda: len(member.offsets(part)) == 1, "the first record")
     reader = kafka.log_reader(part, 0, Isolation.READ_COMMITTED)
-    assert [r.value for r in reader.read(10, PATIENCE_S)] == [b"before"]
+    assert [r.value for r in reader.read(10, WAIT_TIMEOUT_S)] == [b"before"]
     own.restart(hard=True)
     patient = KafkaSettings(own.bootstrap_servers, producer={"message.timeout.ms": 60_000})
     append(ConfluentKafka(patient), topic, b"after")
     # On a slow machine its session runs out meanwhile: then it is assigned anew and reads from the beginning again.
     poll_until([member], lambda: 1 in member.offsets(part), "the second record")
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while reader.position() < 2:
         assert time.monotonic() < deadline
         reader.read(10, 0.2)
@@ -224,7 +224,7 @@ def test_an_admin_that_gets_no_answer_says_so_in_time_and_invents_none(own: Loca
 
 def _answers(questions: Mapping[str, Callable[[], object]]) -> dict[str, object]:
     """What is said to each question but `create`, however often it must be asked: on a slow machine, more than once."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     answers: dict[str, object] = {}
     while len(answers) < len(questions) - 1:
         assert time.monotonic() < deadline, answers
@@ -251,7 +251,7 @@ def test_a_question_about_a_group_that_got_no_answer_does_not_end_the_process_la
             assert asking.stdout is not None
             assert asking.stdout.readline() == "no answer\n"
             own.resume()
-            said, _ = asking.communicate("it is back\n", timeout=PATIENCE_S)
+            said, _ = asking.communicate("it is back\n", timeout=WAIT_TIMEOUT_S)
         finally:
             asking.kill()
     assert (asking.returncode, said) == (0, "[]\n"), "the client library has ended the process"

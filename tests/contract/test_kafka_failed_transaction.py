@@ -13,13 +13,13 @@ import pytest
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import RecordRejected
+from postdate.kafka.interface import Partition, TransactionalProducer
 from postdate.kafka.limits import MESSAGE_TIMEOUT_MS
-from postdate.kafka.seam import Partition, TransactionalProducer
 from postdate.kafka.settings import KafkaSettings
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import PRODUCE
 from support.kafka_steps import commit_until_settled, new_topic, open_producer, read_committed
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: s. Enough for the second topic to join the transaction; otherwise its record is not in flight, and proves less.
 _JOINS_S = 0.5
@@ -37,7 +37,7 @@ def test_flush_raises_before_unsent_records_time_out() -> None:
         first = proxy.hold(PRODUCE, lose_client=False)
         producer.begin()
         producer.produce(refusing, b"x" * 200, None, [], 0)
-        assert first.caught.wait(PATIENCE_S)
+        assert first.caught.wait(WAIT_TIMEOUT_S)
         producer.produce(other, b"aborted", None, [], 0)
         assert producer.flush(_JOINS_S) == 2
         proxy.release(first)
@@ -53,5 +53,5 @@ def test_flush_raises_before_unsent_records_time_out() -> None:
 
 def _finish(producer: TransactionalProducer) -> None:
     """Commits; the flush raises, unless the library has given up the second record before it was sent."""
-    producer.flush(PATIENCE_S)
+    producer.flush(WAIT_TIMEOUT_S)
     producer.commit()

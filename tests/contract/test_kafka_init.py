@@ -13,7 +13,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
 from support.broker import RunningBroker, unique_name
 from support.kafka_steps import new_topic
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _ROUNDS = 20
 #: s. Of the two sums. Fewer than three waits in twenty rounds are not to be expected.
@@ -28,7 +28,7 @@ def test_a_producer_that_knows_its_brokers_takes_its_id_sooner(broker: RunningBr
         for known in took_s:
             started = time.monotonic()
             producer = kafka.producer(transactional_id)
-            producer.init(PATIENCE_S, known)
+            producer.init(WAIT_TIMEOUT_S, known)
             took_s[known] += time.monotonic() - started
             producer.destroy()
     assert took_s[""] - took_s[topic] >= _DIFFERENCE_S
@@ -38,7 +38,7 @@ def test_a_topic_that_does_not_exist_is_no_hindrance(broker: RunningBroker) -> N
     kafka = ConfluentKafka(KafkaSettings(broker.bootstrap_servers))
     absent = unique_name("absent")
     producer = kafka.producer(unique_name("tid"))
-    producer.init(PATIENCE_S, absent)
+    producer.init(WAIT_TIMEOUT_S, absent)
     producer.destroy()
     admin = kafka.admin()
     assert absent not in admin.describe([absent])

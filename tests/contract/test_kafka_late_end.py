@@ -8,12 +8,12 @@ tells an error that it has told before to nobody. Only the real implementation.
 from __future__ import annotations
 
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.kafka.settings import KafkaSettings
 from support.faults.proxied_broker import proxied_broker
 from support.faults.proxy import END_TXN
 from support.kafka_steps import commit_values, new_topic, open_producer, read_committed
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _TIMES = 4
 
@@ -30,7 +30,7 @@ def test_an_end_asked_for_twice_taints_the_producer_every_time() -> None:
             assert hold.caught.is_set()
             assert not producer.settle(), f"disturbed for the {number + 1}. time"
             broker.proxies[0].release(hold)  # while no transaction is open, it decides nothing
-            assert hold.answered.wait(PATIENCE_S)
+            assert hold.answered.wait(WAIT_TIMEOUT_S)
         producer.destroy()
         found = [record.value for record in read_committed(kafka, Partition(topic, 0))]
         assert found == [b"undisturbed", *(b"%d" % number for number in range(_TIMES))]

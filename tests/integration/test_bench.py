@@ -14,7 +14,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 
 from support.broker import RunningBroker
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,12 +48,12 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     assert said["settings"]["messages"] == 1000
     assert said["settings"]["broker"]["min.insync.replicas"] == "1"
     assert "100/s" in chart.read_text()
-    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=PATIENCE_S).topics
+    topics = AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=WAIT_TIMEOUT_S).topics
     assert [name for name in topics if name.startswith("bench.")] == []
 
 
 def test_a_case_that_does_not_exist_is_refused_with_those_that_do() -> None:
     command = [sys.executable, "-m", "postdate.cli", "bench", "thru"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=dict(os.environ))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_TIMEOUT_S, env=dict(os.environ))
     assert done.returncode == 2
     assert "no case begins with 'thru'; there are: intake, long, through, cancel, drain" in done.stderr

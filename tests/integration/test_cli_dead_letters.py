@@ -22,9 +22,9 @@ from postdate.wire.headers import ORIGIN, Headers
 from support.bed import Bed
 from support.broker import unique_name
 from support.command import said_by
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
 from support.sidecars import postdate, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 BUDGET_MS = 300
 
@@ -63,7 +63,7 @@ def put_back(bed: Bed, requests: str, *options: str) -> dict[str, str]:
 
 def create(bed: Bed, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
     bed.targets.append(topic)
 
 
@@ -117,10 +117,10 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monke
     partition = int(origin.split("/")[1])
     named = {"transactional.id": unique_name("foreign"), "transaction.timeout.ms": 900_000}
     foreign = Producer({"bootstrap.servers": bed.bootstrap, **named})
-    foreign.init_transactions(PATIENCE_S)
+    foreign.init_transactions(WAIT_TIMEOUT_S)
     foreign.begin_transaction()
     foreign.produce(requests, b"never", partition=partition)
-    assert foreign.flush(PATIENCE_S) == 0
+    assert foreign.flush(WAIT_TIMEOUT_S) == 0
     command = ["dead-letters", "requeue", "-b", bed.bootstrap, "--requests", requests, "--execute", "--output", "json"]
 
     def play(slower: int) -> None:
@@ -132,6 +132,6 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monke
 
     first_kept(play, LONGER)
     monkeypatch.undo()
-    foreign.abort_transaction(PATIENCE_S)
+    foreign.abort_transaction(WAIT_TIMEOUT_S)
     now = put_back(bed, requests, "--delay", "1h")[origin]
     assert requeued(bed, requests, "--execute") == {origin: ("put-back-before", now)}

@@ -1,7 +1,7 @@
 """Goal: `dev`, `topics` and `send` keep their contract against a real Kafka: what they print, make, refuse and produce.
 
 Method: the broker of this module is `postdate dev` itself, as a process; the other commands run in this process through
-click's runner, and the records are read back through the seam.
+click's runner, and the records are read back through the interface.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postdate.cli import postdate
-from postdate.kafka.seam import Admin, Isolation, Partition, Record
+from postdate.kafka.interface import Admin, Isolation, Partition, Record
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.cluster import admin_of, kafka_of
@@ -32,7 +32,7 @@ from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import OwnTopics
 from support.broker import unique_name
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = [sys.executable, "-c", "from postdate.cli import main; main()"]
@@ -68,7 +68,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     try:
         yield ready_address(process)
         process.send_signal(signal.SIGTERM)
-        _, stderr = process.communicate(timeout=PATIENCE_S)
+        _, stderr = process.communicate(timeout=WAIT_TIMEOUT_S)
         assert process.returncode == Exit.OK, stderr
         assert "Traceback" not in stderr
     finally:
@@ -97,7 +97,7 @@ def call(bootstrap: str, *arguments: str, stdin: bytes | None = None) -> Result:
 def alter(admin: Admin, topic: str, setting: str, value: str) -> None:
     """Change a setting and wait until the broker shows it: the controller answers before the broker knows."""
     admin.alter_topic_config(topic, {setting: value})
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while admin.describe([topic], [setting])[topic].config[setting] != value:
         assert time.monotonic() < deadline, f"{setting} of {topic} does not become {value}"
 
@@ -108,7 +108,7 @@ def read_back(bootstrap: str, origin: str) -> Record:
     kafka = kafka_of(Config(kafka=KafkaConfig(bootstrap)))
     reader = kafka.log_reader(Partition(topic, partition), offset, Isolation.READ_COMMITTED)
     try:
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WAIT_TIMEOUT_S
         while time.monotonic() < deadline:
             records = reader.read(1, 1.0)
             if records:
@@ -170,7 +170,7 @@ def test_check_names_each_violation_and_exits_with_4(bootstrap: str, requests: s
     as_json = json.loads(call(bootstrap, "topics", "check", "--requests", requests, "--output", "json").stdout)
     assert not as_json["ok"]
     assert [violation["refuses"] for violation in as_json["violations"]] == [True, False]
-    assert all(violation["mend"] for violation in as_json["violations"])
+    assert all(violation["remedy"] for violation in as_json["violations"])
 
 
 def test_check_of_topics_that_do_not_exist(bootstrap: str) -> None:
@@ -242,6 +242,6 @@ def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pyt
 
 def test_a_port_in_use_is_told_with_what_to_do(bootstrap: str, tmp_path: Path) -> None:
     process = start_dev("--port", bootstrap.rpartition(":")[2], "--data", str(tmp_path))
-    stdout, stderr = process.communicate(timeout=PATIENCE_S)
+    stdout, stderr = process.communicate(timeout=WAIT_TIMEOUT_S)
     assert (process.returncode, stdout) == (Exit.FAILED, "")
     assert "--port" in stderr

@@ -25,8 +25,8 @@ from postdate.client import Answer, RequestRecord, RequestTopic, Verdict, decode
 from postdate.wire.headers import DUE, ID
 from postdate.wire.verdicts import encode_verdict
 from support.bed import Bed
-from support.patience import PATIENCE_S
 from support.sidecars import postdate
+from support.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTITIONS = 7
@@ -44,7 +44,7 @@ def produce(bed: Bed, records: Iterable[RequestRecord]) -> list[tuple[int, int]]
 
     for index, record in enumerate(records):
         producer.produce(**record, on_delivery=partial(note, index))
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
     return [places[index] for index in range(len(places))]
 
 
@@ -174,7 +174,7 @@ def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
     readme = blocks("README.md", "python")[1]
     run(here(served, readme), names)
     assert isinstance(names["producer"], Producer)
-    assert names["producer"].flush(PATIENCE_S) == 0
+    assert names["producer"].flush(WAIT_TIMEOUT_S) == 0
     answers(served, served.requests[0], 3)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.interface import Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.errors import Exit
 from postdate.tools.dev_broker.local import free_port
@@ -25,8 +25,8 @@ from support.command import start_postdate
 from support.containers import container_broker
 from support.kafka_steps import abort_values, commit_values, new_topic, open_producer, read_to_end
 from support.oracle import Sent
-from support.patience import PATIENCE_S
 from support.programs import need_kafka_image, need_program
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_the_command_leaves_no_container_when_it_is_interrupted(ready: bool) -> 
             assert process.stdout.readline() == f"ready: 127.0.0.1:{port}\n", process.stderr.read()
             assert _containers(docker, port) != ""
         process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        stdout, stderr = process.communicate(timeout=WAIT_TIMEOUT_S)
         assert (process.returncode, stdout) == (Exit.OK, ""), stderr
         assert "Traceback" not in stderr
     finally:

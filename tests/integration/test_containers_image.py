@@ -29,10 +29,10 @@ from support.broker import unique_name
 from support.containers import ContainerBroker, container_broker
 from support.helm import NEEDED, RELEASE, Helm, merged, of_kind, pod_specs, running_helm
 from support.oracle import Sent, gather
-from support.patience import PATIENCE_S
 from support.pods import Pod, docker, image_config
 from support.programs import need_python_image
 from support.sidecars import QUICK_SESSION, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = "postdate:test"
@@ -152,7 +152,7 @@ def test_the_container_of_other_peoples_tests_delivers(image: str, broker: Conta
         producer.produce(**postdate.requests.schedule(target, b"v", key=b"k", delay=half))
         forbidden: Headers = [(TOPIC, b"__forbidden"), (DELAY, b"0")]
         producer.produce(postdate.requests.name, b"never", headers=[*forbidden])
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
         (message,), (letter,) = postdate.delivered(target, 1), postdate.dead_letters(1)
         with pytest.raises(NotDelivered, match=r"(?s)has 1 of 2 records after 0 s.\n.*took over"):
             postdate.delivered(target, 2, timeout_s=0.0)

@@ -24,13 +24,13 @@ from postdate.wire.headers import ACTION, AT, ID, KEY, TOPIC, Headers
 from postdate.wire.verdicts import Answer, Verdict, decode_verdict
 from support.bed import Bed
 from support.oracle import Outcome, Sent, gather
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, postdate
+from support.timeouts import WAIT_TIMEOUT_S
 
 _IDS = int(os.environ.get("POSTDATE_STORM_IDS", "600"))
 _KILLS = int(os.environ.get("POSTDATE_STORM_KILLS", "3"))
 _SECONDS = float(os.environ.get("POSTDATE_STORM_SECONDS", "8"))
-_SETTLE_S = PATIENCE_S + 5.0 * _KILLS
+_SETTLE_S = WAIT_TIMEOUT_S + 5.0 * _KILLS
 
 
 @dataclass(order=True)

@@ -29,8 +29,8 @@ from postdate.wire.reasons import Reason
 from support.bed import Bed
 from support.broker import unique_name
 from support.oracle import Sent
-from support.patience import PATIENCE_S
 from support.programs import need_program
+from support.timeouts import WAIT_TIMEOUT_S
 
 _RETRY_BUDGET_MS = 1000
 _SMALL_TARGET_BYTES = 20_000
@@ -142,7 +142,7 @@ def test_headers_that_cannot_be_read_end_as_a_dead_letter_without_them(bed: Bed)
     command: list[str | bytes] = [kcat, "-P", "-b", bed.bootstrap, "-t", requests, "-p", "0", "-k", "key"]
     for header in (b"postdate-topic=" + target.encode(), b"postdate-delay=0", b"not\xffUTF-8=1"):
         command += ["-H", header]
-    subprocess.run(command, input=b"value", check=True, timeout=PATIENCE_S)
+    subprocess.run(command, input=b"value", check=True, timeout=WAIT_TIMEOUT_S)
     sender = bed.sender()
     given: Headers = [(TOPIC, target.encode()), (AT, b"1000")]
     good = sender.send(requests, Sent(target, b"k", b"v", given, 1000), 0)

@@ -17,8 +17,8 @@ from support.bed import Bed
 from support.broker import unique_name
 from support.contention import watch_contention
 from support.oracle import Outcome, Seen, Sent, overtaken
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
+from support.timeouts import WAIT_TIMEOUT_S
 
 _BINARY = bytes(range(256))
 #: ms. For how long a target that does not exist is tried.
@@ -181,7 +181,7 @@ def test_an_aborted_request_does_not_exist(bed: Bed) -> None:
     requests, target = bed.new_requests(), bed.new_target()
     _serve(bed, 1)
     producer = Producer({"bootstrap.servers": bed.bootstrap, "transactional.id": unique_name("shop")})
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(WAIT_TIMEOUT_S)
     due_ms = _now_ms() + 500
 
     def ask(value: bytes) -> Sent:
@@ -192,11 +192,11 @@ def test_an_aborted_request_does_not_exist(bed: Bed) -> None:
     producer.begin_transaction()
     for index in range(50):
         ask(b"aborted %d" % index)
-    assert producer.flush(PATIENCE_S) == 0
-    producer.abort_transaction(PATIENCE_S)
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
+    producer.abort_transaction(WAIT_TIMEOUT_S)
     producer.begin_transaction()
     ask(b"committed")
-    producer.commit_transaction(PATIENCE_S)
+    producer.commit_transaction(WAIT_TIMEOUT_S)
     last = bed.sender().send(requests, _at(target, due_ms + 300, b"k", b"after it"))
     bed.wait_for_ends(2)
     reader = bed.reader(target)

@@ -11,7 +11,7 @@ import time
 from dataclasses import dataclass
 
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import NewTopic
+from postdate.kafka.interface import NewTopic
 from postdate.kafka.settings import KafkaSettings
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED

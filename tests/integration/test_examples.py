@@ -24,7 +24,7 @@ from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.examples import run_example
 from support.oracle import Outcome, Seen, gather
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 
@@ -100,7 +100,7 @@ class Served:
         consumer = Consumer({"bootstrap.servers": self.bed.bootstrap, "group.id": "examples"})
         for partition in range(PARTITIONS):
             _, self._since[partition] = consumer.get_watermark_offsets(
-                TopicPartition(self.requests, partition), PATIENCE_S
+                TopicPartition(self.requests, partition), WAIT_TIMEOUT_S
             )
         consumer.close()
 

@@ -30,9 +30,9 @@ from support.foreign_clients import (
     produce_with_kcat,
     send_with_java,
 )
-from support.patience import PATIENCE_S
 from support.programs import need_program
 from support.sidecars import Sidecar, postdate
+from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 ROOT = Path(__file__).resolve().parents[2]
@@ -67,7 +67,7 @@ def new_topic(broker: RunningBroker) -> Callable[[str], str]:
     def make(prefix: str) -> str:
         name = unique_name(prefix)
         for made in admin.create_topics([NewTopic(name, PARTITIONS, 1)]).values():
-            made.result(PATIENCE_S)
+            made.result(WAIT_TIMEOUT_S)
         return name
 
     return make
@@ -106,7 +106,7 @@ def read(bootstrap: str, topic: str, count: int) -> list[Received]:
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(PARTITIONS)])
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     records: list[Received] = []
     while len(records) < count and time.monotonic() < deadline:
         for record in consumer.consume(count - len(records), 0.5):
@@ -200,7 +200,7 @@ def test_the_examples_of_the_readme_work(
     ):
         example = example.replace(shown, here)
     interpreter = {"python": [sys.executable, "-c"], "sh": ["bash", "-c"]}[language]
-    subprocess.run([*interpreter, example], check=True, timeout=PATIENCE_S)
+    subprocess.run([*interpreter, example], check=True, timeout=WAIT_TIMEOUT_S)
 
     (record,) = read(broker.bootstrap_servers, target, 1)
 

@@ -30,8 +30,8 @@ from support.broker import local_broker, unique_name
 from support.contention import Waits, Watch, watch_contention
 from support.oracle import Outcome, Reader, Sent
 from support.passing import passed_by
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "6"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
@@ -63,7 +63,7 @@ def _forbid_writing(bed: Bed, topic: str) -> None:
     ]
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
     for made in admin.create_acls(acls).values():
-        made.result(PATIENCE_S)
+        made.result(WAIT_TIMEOUT_S)
 
 
 @dataclass

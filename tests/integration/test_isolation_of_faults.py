@@ -35,7 +35,7 @@ from support.contention import Waits, Watch, watch_contention
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.http_steps import Client, free_port, value_of
 from support.oracle import Reader, Sent
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
 #: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.
@@ -152,17 +152,17 @@ def _hide_settings(bed: Bed, topic: str) -> None:
     ]
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
     for made in admin.create_acls(acls).values():
-        made.result(PATIENCE_S)
+        made.result(WAIT_TIMEOUT_S)
 
 
 def _delete(bed: Bed, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
-    admin.delete_topics([topic])[topic].result(PATIENCE_S)
+    admin.delete_topics([topic])[topic].result(WAIT_TIMEOUT_S)
 
 
 def _create(bed: Bed, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": bed.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE_S)
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(WAIT_TIMEOUT_S)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_a_refusing_a_slow_and_a_deleted_target_delay_no_other(play: _Play) -> N
     else:
         play.disturb()
     play.broker.heal()
-    play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * PATIENCE_S)
+    play.bed.wait_for_ends(len(play.good) + len(play.bad), 20 * WAIT_TIMEOUT_S)
     letters = play.bed.reader(f"{play.requests}.dead-letters")
     target_of = {sent.origin: sent.target for sent in play.bad}
     letters.until(lambda: len(letters.records) > 0, "there are dead letters")

@@ -17,8 +17,8 @@ import pytest
 from postdate.wire.headers import AT, TOPIC, Headers
 from support.bed import Bed
 from support.oracle import Seen, Sent, overtaken
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 _MESSAGES = int(os.environ.get("POSTDATE_KILL_MESSAGES", "5000"))
 _KILLS = int(os.environ.get("POSTDATE_KILL_KILLS", "4"))
@@ -68,7 +68,7 @@ def test_killed_processes_deliver_each_message_once(bed: Bed, members: str) -> N
     asked = _send(bed, requests, target, random.Random(seed + 1))
     killer.join()
     killed = time.monotonic()
-    bed.wait_for_ends(len(asked), PATIENCE_S + 5.0 * _KILLS + _SECONDS)
+    bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     settled = time.monotonic()
     exits = [process.stop() for process in processes]
     outcome = bed.judge(asked)

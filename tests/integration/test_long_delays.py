@@ -21,9 +21,9 @@ from postdate.wire.origins import format_origin
 from postdate.wire.stored import decode_stored, stored_offset
 from support.bed import Bed
 from support.oracle import Sent
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
 from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 _MESSAGES = 400
 _PARTITIONS = 2
@@ -108,7 +108,7 @@ class _Play:
         admin = AdminClient({"bootstrap.servers": self.bed.bootstrap})
         before = [TopicPartition(self.requests, partition, low) for partition, low in marks.items()]
         for part, done in admin.delete_records(before).items():
-            assert done.result(PATIENCE_S).low_watermark == marks[part.partition]
+            assert done.result(WAIT_TIMEOUT_S).low_watermark == marks[part.partition]
         return marks
 
     def restart(self) -> None:

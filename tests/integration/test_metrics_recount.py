@@ -17,8 +17,8 @@ from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC, Headers
 from support.bed import Bed
 from support.http_steps import Client, Samples, free_port, value_of
 from support.oracle import Outcome, Sent, gather
-from support.patience import PATIENCE_S
 from support.sidecars import QUICK_SESSION, Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 _FAR = b"30m"
 _DAY_S = 86_400
@@ -98,7 +98,7 @@ def counted(samples: Samples, name: str, requests: str) -> Counter[str]:
 
 def eventually(check: Callable[[], None]) -> None:
     """Returns when `check` passes; its last failure is the test's."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         try:
             check()

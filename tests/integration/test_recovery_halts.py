@@ -22,7 +22,7 @@ from typing import Any
 from confluent_kafka import Producer
 
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import Admin, Isolation, Partition
+from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.operation.shard_directories import find_shards
 from postdate.sidecar.states import State
@@ -36,8 +36,8 @@ from postdate.wire.topics import OwnTopics
 from support.bed import Bed
 from support.command import run_postdate, said_by
 from support.oracle import Sender, Sent, gather
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _SOON, _LATER, _STORED, _UNREAD = 3, 3, 2, 2
 _READ = _SOON + _LATER + _STORED
@@ -111,7 +111,7 @@ class Play:
     def write_into_log(self, value: bytes) -> None:
         producer = Producer({"bootstrap.servers": self.bed.bootstrap})
         producer.produce(self.log.topic, value, partition=0)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
 
 
 def _lose_requests(play: Play, sidecar: Sidecar) -> None:

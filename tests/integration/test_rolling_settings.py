@@ -27,8 +27,8 @@ from postdate.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
 from postdate.wire.origins import parse_origin
 from support.bed import Bed
 from support.oracle import Outcome, Seen, Sent, gather
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 _REQUESTS = int(os.environ.get("POSTDATE_ROLLING_REQUESTS", "5000"))
 _KILLS = int(os.environ.get("POSTDATE_ROLLING_KILLS", "5"))
@@ -206,7 +206,7 @@ def test_owners_with_different_settings_end_each_request_once(bed: Bed, members:
     roller.start()
     asked = _send(bed, requests, targets, random.Random(seed + 1))
     roller.join()
-    bed.wait_for_ends(len(asked), PATIENCE_S + 5.0 * _KILLS + _SECONDS)
+    bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S + 5.0 * _KILLS + _SECONDS)
     assert [process.stop() for process in processes] == [0, 0]
     outcome = gather(bed.bootstrap, bed.requests, bed.targets)
     wrong = _judge(outcome, asked)

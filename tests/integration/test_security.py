@@ -21,12 +21,12 @@ from postdate.cli import config_docs
 from postdate.kafka import limits
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Admin, Isolation, Operation, Partition
+from postdate.kafka.interface import Admin, Isolation, Operation, Partition
 from postdate.kafka.secrets import SecretFile
 from postdate.kafka.settings import KafkaSettings
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster.cluster import kafka_of
-from postdate.sidecar.cluster.producing import Draft, produce
+from postdate.sidecar.cluster.producing import RequestRecord, produce
 from postdate.sidecar.cluster.rights import Right
 from postdate.sidecar.cluster.topics import Rule
 from postdate.sidecar.config.load import Flags, load
@@ -37,10 +37,10 @@ from support.certificates import KEY_PASSWORD
 from support.command import run_postdate
 from support.http_steps import Client, free_port
 from support.oracle import Reader, Sent
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
 from support.secured_broker import CLIENT_SECRET, PASSWORD, SCRAM_PASSWORD, SecuredBroker, secured_broker
 from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _TOKEN = "the-token-of-this-module"  # noqa: S105
 _SECRETS = (PASSWORD, SCRAM_PASSWORD, KEY_PASSWORD, CLIENT_SECRET, _TOKEN)
@@ -91,7 +91,7 @@ def _judged(config: Config) -> list[tuple[Rule, str]]:
     admin = kafka.admin()
     found = rights.transactional_id_violations(config, topic, kafka) + rights.violations(config, topic, admin)
     admin.close()
-    return [(violation.rule, violation.mend) for violation in found]
+    return [(violation.rule, violation.remedy) for violation in found]
 
 
 def _settings(config: Config, admin_timeout_s: float) -> KafkaSettings:
@@ -109,13 +109,13 @@ def _refusal(config: Config, right: Right) -> str:
             with closing(kafka.admin()) as admin:
                 admin.group_offset(right.name, Partition(config.request_topics[0].name, 0))
         elif right.resource == rights.TRANSACTIONAL_ID:
-            kafka.producer(f"{right.name}0").init(PATIENCE_S)
+            kafka.producer(f"{right.name}0").init(WAIT_TIMEOUT_S)
         elif right.operation is Operation.DESCRIBE_CONFIGS:
             with closing(kafka.admin()) as admin:
                 found = admin.describe([right.name], ["cleanup.policy"])[right.name].config
             return "" if found else "no ACL allows to read the settings"
         elif right.operation is Operation.WRITE:
-            produce(kafka, part, Draft(b"k", b"v", []))
+            produce(kafka, part, RequestRecord(b"k", b"v", []))
         else:
             with closing(kafka.log_reader(part, 0, Isolation.READ_COMMITTED)) as reader:
                 wait_until(lambda: reader.read(1, 0.1) == [] and reader.position() > 0, "the answer to a fetch")

@@ -22,9 +22,9 @@ from support.bed import Bed
 from support.broker import local_broker
 from support.command import run_postdate
 from support.http_steps import Client, free_port
-from support.patience import PATIENCE_S
 from support.secured_broker import SecuredBroker, secured_broker
 from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: The line of one attempt in vain.
 _WAITS = re.compile(r"Kafka does not answer for \d+ s: .*the next attempt is in (\d+) s")
@@ -141,7 +141,7 @@ def test_a_refusal_ends_the_process_at_once_with_the_reason(
     assert done.returncode == 2, done.stderr
     assert "Kafka refuses this process" in done.stderr
     assert words in done.stderr
-    assert time.monotonic() - began < PATIENCE_S / 4
+    assert time.monotonic() - began < WAIT_TIMEOUT_S / 4
 
 
 @pytest.mark.parametrize("listener", ["plain", "TLS"])
@@ -159,7 +159,7 @@ def test_a_listener_of_the_other_protocol_ends_the_process_at_once(
     assert f"security.protocol is {configured}, but every bootstrap address answers" in done.stderr
     assert f"({servers})" in done.stderr
     assert f"set security.protocol to {fits}" in done.stderr
-    assert time.monotonic() - began < PATIENCE_S / 4
+    assert time.monotonic() - began < WAIT_TIMEOUT_S / 4
 
 
 @contextmanager

@@ -23,13 +23,13 @@ from support.faults.course import DEEDS
 from support.faults.deed import FAULTS
 from support.faults.judgement import judge
 from support.faults.scene import PARTITIONS, SESSION_S, Scene, new_scene
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _CYCLES = int(os.environ.get("POSTDATE_TEST_FAULT_CYCLES", "0"))
 _BUSY_LOOPS = 3
 #: s. The aim after each fault; on a machine of unknown load only that it happens at all.
-_SERVED_WITHIN_S = 60.0 if _CYCLES else PATIENCE_S
+_SERVED_WITHIN_S = 60.0 if _CYCLES else WAIT_TIMEOUT_S
 _NAMES = ("broker killed", "held EndTxn", "id taken", "kill", "long cut", "paused", "short cut", "terminated")
 _PER_SECOND = 50
 _DELAY_MS_MAX = 3_000
@@ -65,7 +65,7 @@ def test_every_member_that_lives_serves_again_soon_after_each_fault(scene: Scene
     for number in range(_CYCLES or 1):
         fault = FAULTS[_NAMES[0] if not _CYCLES else scene.chance.choice(_NAMES)]
         what = fault.deed(scene)
-        scene.mend()
+        scene.repair()
         print(f"{number + 1} {fault.name}: {what}; served again after {_served_again_s(scene):.1f} s", flush=True)
         scene.wait(scene.chance.uniform(0.0, 5.0))
     assert scene.wrong == [], "no member ended by itself"

@@ -17,8 +17,8 @@ from confluent_kafka import Producer
 
 from postdate.testing import LocalPostdate, NotDelivered
 from support.broker import RunningBroker, unique_name
-from support.patience import PATIENCE_S
 from support.sidecars import environment
+from support.timeouts import WAIT_TIMEOUT_S
 
 _USERS_TEST = """
 from datetime import timedelta
@@ -45,7 +45,7 @@ def test_a_message_comes_when_it_is_due_and_what_does_not_is_told(broker: Runnin
         producer.produce(**asked)
         producer.produce(**postdate.requests.schedule(forbidden, b"never", delay=half))
         producer.produce(target, b"of somebody else")
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
         (message,) = postdate.delivered(target, 1)
         (letter,) = postdate.dead_letters(1)
         with pytest.raises(NotDelivered, match=rf"(?s){target} has 1 of 2 records after 0 s.\n.*took over"):

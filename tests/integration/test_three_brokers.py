@@ -19,16 +19,16 @@ import pytest
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.seam import Admin, Isolation, LogReader, NewTopic, Partition
+from postdate.kafka.interface import Admin, Isolation, LogReader, NewTopic, Partition
 from postdate.kafka.settings import KafkaSettings
 from support.bed import new_bed
 from support.broker import unique_name
 from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
 from support.broker_traffic import Traffic
 from support.kafka_steps import Member, append, poll_for, poll_until
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
 from support.three_brokers import NODES, ThreeBrokers, three_brokers
+from support.timeouts import WAIT_TIMEOUT_S
 
 _RANDOM_FAULTS = int(os.environ.get("POSTDATE_TEST_BROKER_FAULTS", "0"))
 #: Requests a second: every second has some for each of the four shards.
@@ -64,7 +64,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
                 print(scene.run(name), flush=True)
             asked = traffic.stop()
             scene.wait(lambda: traffic.overdue() == 0, "the last request has ended")
-            bed.wait_for_ends(len(asked), PATIENCE_S)
+            bed.wait_for_ends(len(asked), WAIT_TIMEOUT_S)
         finally:
             traffic.close()
         exits = [sidecar.stop() for sidecar in sidecars]
@@ -95,7 +95,7 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
     part = next(Partition(topic, index) for index in range(6) if cluster.leader(topic, index) == victim)
     append(kafka, topic, b"before", partition=part.index)
     readers = [kafka.log_reader(part, 0, Isolation.READ_COMMITTED) for _ in range(3)]
-    found = [_values_until(reader, 1, PATIENCE_S) for reader in readers]
+    found = [_values_until(reader, 1, WAIT_TIMEOUT_S) for reader in readers]
     cluster.freeze(victim)
     try:
         cluster.wait_until_deposed(victim)

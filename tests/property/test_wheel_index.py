@@ -19,11 +19,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from postdate.wheel import changes as changes_module
 from postdate.wheel.entry import Entry, Kind, encode_entry
-from postdate.wheel.host import PretendHost
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.limits import BLOCK_OFFSETS
 from postdate.wheel.timer_log import NO_FIRST_DUE
 from postdate.wheel.wheel_view import WheelView
+from support.fake_host import FakeHost
 from support.timer_indexes import NOW_MS, HeapTimer, finish_wheel, open_index
 
 DUES = st.one_of(st.just(0), st.integers(1, 30))
@@ -43,7 +43,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(changes_module, "SPAN_KEYS_MIN", 3)
         self.directory = Path(tempfile.mkdtemp(prefix="postdate-index-"))
-        self.host = PretendHost()
+        self.host = FakeHost()
         self.index = open_index(self.directory, host=self.host)
         self.model = HeapTimer()
         self.parked: dict[tuple[int, int], int] = {}
@@ -175,7 +175,7 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.index.close(clean=how in ("clean", "flipped"))
         wheel = self.index.wheel_path
         if how == "booted":
-            self.host = PretendHost(self.host.boot + "'")
+            self.host = FakeHost(self.host.boot + "'")
         elif how == "no wheel":
             wheel.unlink()
         elif how == "flipped":

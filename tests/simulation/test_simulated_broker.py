@@ -19,7 +19,7 @@ from postdate.kafka.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from postdate.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, NewTopic, Partition
 from support.kafka_simulator import Faults, Link, SimBroker, SimKafka, SimTime
 from support.kafka_steps import Member, commit_values, open_producer, read_committed, read_to_end
 

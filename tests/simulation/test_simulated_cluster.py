@@ -18,7 +18,7 @@ from postdate.kafka.errors import (
     UnknownOutcome,
     Unreachable,
 )
-from postdate.kafka.seam import Isolation, NewTopic, Partition, TransactionalProducer
+from postdate.kafka.interface import Isolation, NewTopic, Partition, TransactionalProducer
 from support.kafka_simulator import SimBroker, SimClock, SimKafka, SimTime
 from support.kafka_simulator.brokers import BELIEF_MS_MAX, SESSION_MS
 from support.kafka_simulator.misbehaviour import Misbehaviour

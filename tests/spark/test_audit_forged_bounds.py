@@ -23,8 +23,8 @@ from postdate.spark.repair_options import RepairOptions
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of, until
-from support.patience import PATIENCE_S
 from support.small_spark import has_cached
+from support.timeouts import WAIT_TIMEOUT_S
 
 LOST = ("missing", "contradiction")
 
@@ -42,9 +42,9 @@ def _key_of(partition: int) -> bytes:
 def _created_again(forged: Forged, partitions: int) -> AdminClient:
     """Deletes the target and creates it again, without records."""
     admin = AdminClient({"bootstrap.servers": forged.bed.bootstrap})
-    admin.delete_topics([forged.target])[forged.target].result(PATIENCE_S)
+    admin.delete_topics([forged.target])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target not in admin.list_topics(timeout=10).topics, "the target is gone")
-    admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(PATIENCE_S)
+    admin.create_topics([NewTopic(forged.target, partitions, 1)])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: forged.target in admin.list_topics(timeout=10).topics, "the target is there again")
     return admin
 
@@ -72,7 +72,7 @@ def test_each_partition_excuses_its_own(bed: Bed, spark: SparkSession, capsys: p
     assert named(found) == forged.expected
     assert found["outcomes"]["reasons"] == {"capped": 1}
     assert (found["exit"], found["clean"]) == (4, False)
-    open_still.abort_transaction(PATIENCE_S)
+    open_still.abort_transaction(WAIT_TIMEOUT_S)
 
 
 @pytest.mark.timeout(600)
@@ -92,7 +92,7 @@ def test_requests_behind_an_open_transaction_are_not_verified(
     for more in ({}, {"state": state}, {"state": state}):
         found = forged.audited(capsys, strict=True, **more)
         assert (found["exit"], found["clean"], found["outcomes"]["reasons"]) == (5, False, {"capped": 3}), more
-    open_still.abort_transaction(PATIENCE_S)
+    open_still.abort_transaction(WAIT_TIMEOUT_S)
     found = forged.audited(capsys, strict=True, state=state)
     assert (found["exit"], found["outcomes"]["reasons"], found["counts"]["missing"]) == (4, {}, 2)
 
@@ -132,7 +132,7 @@ def test_a_target_that_was_created_again_or_has_grown_raises_no_alarm(
         offset = forged.ask(key=key)
         forged.deliver(offset, key=key, partition=place_of(key, 2))
         forged.commit(offset)
-    admin.create_partitions([NewPartitions(forged.target, 4)])[forged.target].result(PATIENCE_S)
+    admin.create_partitions([NewPartitions(forged.target, 4)])[forged.target].result(WAIT_TIMEOUT_S)
     until(lambda: len(admin.list_topics(timeout=10).topics[forged.target].partitions) == 4, "it has grown")
     time.sleep(0.05)  # the new partitions get their first records in a later millisecond
     for partition in range(4):
@@ -211,7 +211,7 @@ def test_an_open_transaction_of_a_producer_with_times_of_its_own_may_hide_anythi
     open_still = forged.hanging(place_of(b"k"))
     found = forged.audited(capsys)
     assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"capped": 1})
-    open_still.abort_transaction(PATIENCE_S)
+    open_still.abort_transaction(WAIT_TIMEOUT_S)
 
 
 @pytest.mark.timeout(600)

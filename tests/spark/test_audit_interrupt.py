@@ -17,8 +17,8 @@ import pytest
 
 from support.bed import new_bed
 from support.broker import RunningBroker
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -73,10 +73,10 @@ def test_interrupted_it_says_so_and_leaves_nothing(
                 audit.send_signal(signal.SIGTERM)
             else:
                 os.killpg(audit.pid, signal.SIGINT)
-            stdout, _ = audit.communicate(timeout=PATIENCE_S)
+            stdout, _ = audit.communicate(timeout=WAIT_TIMEOUT_S)
         finally:
             audit.kill()
-            audit.wait(PATIENCE_S)
+            audit.wait(WAIT_TIMEOUT_S)
     wait_until(lambda: not _members(audit.pid), f"nothing is left of {_members(audit.pid)}")
     assert (audit.returncode, stdout) == (code, b""), said.read_text()
     lines = said.read_text().splitlines()

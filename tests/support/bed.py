@@ -17,8 +17,8 @@ from postdate.wire.dispatch_log import FINAL, decode_record
 from support.broker import unique_name
 from support.command import said_by
 from support.oracle import Outcome, Reader, Sender, Sent, gather, judge
-from support.patience import PATIENCE_S
 from support.sidecars import QUICK_SESSION, Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
@@ -56,7 +56,7 @@ class Bed:
         name = unique_name("target")
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.create_topics([NewTopic(name, partitions, self.replicas, config=settings)])[name].result(PATIENCE_S)
+        admin.create_topics([NewTopic(name, partitions, self.replicas, config=settings)])[name].result(WAIT_TIMEOUT_S)
         self.targets.append(name)
         return name
 
@@ -93,7 +93,7 @@ class Bed:
         """A read_committed reader of these topics, or of all targets and dead letters."""
         return Reader(self.bootstrap, topics or [*self.targets, *(f"{name}.dead-letters" for name in self.requests)])
 
-    def wait_for_ends(self, count: int, timeout_s: float = PATIENCE_S) -> None:
+    def wait_for_ends(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when `count` different requests have ended, by what the dispatch logs say."""
         reader = self.reader(*(f"{name}.dispatch-log" for name in self.requests))
         ended: set[tuple[str, int, int]] = set()

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from postdate.tools.dev_broker.local import LocalBroker
 from support.containers import container_broker
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def local_broker(**properties: str) -> Iterator[LocalBroker]:
     with tempfile.TemporaryDirectory(prefix="postdate-broker-", ignore_cleanup_errors=True) as directory:
         settings = {name.replace("_", "."): value for name, value in properties.items()}
         broker = LocalBroker(0, Path(directory), properties=settings)
-        broker.start(PATIENCE_S)
+        broker.start(WAIT_TIMEOUT_S)
         try:
             yield broker
         finally:

@@ -15,9 +15,9 @@ from random import Random
 
 from support.bed import Bed
 from support.broker_traffic import GRACE_MS, Traffic
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, postdate
 from support.three_brokers import NODES, ThreeBrokers
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: Partitions of the request topic. Each of the three brokers leads one of them at first.
 SHARDS = 4
@@ -115,7 +115,7 @@ class BrokerScene:
         held = self.cluster.open_transactions([*self.bed.requests, *self.bed.targets, f"{self.requests}.dispatch-log"])
         return "\n".join([f"see {self.bed.directory}", *status, f"transactions are open on {held or 'no partition'}"])
 
-    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    def wait(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when the condition holds; looks after the sidecars meanwhile. Fails with `what` if it is late."""
         deadline = time.monotonic() + timeout_s
         while not condition():

@@ -19,8 +19,8 @@ from postdate.wire.dispatch_log import FINAL, decode_record
 from postdate.wire.headers import AT, ORIGIN, TOPIC, Headers
 from postdate.wire.origins import format_origin
 from support.oracle import Sender, Sent
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: ms. A request whose end is read later than this after it became due is overdue.
 GRACE_MS = 1_000
@@ -74,7 +74,7 @@ class Traffic:
     def stop(self) -> list[Sent]:
         """Sends nothing more; returns all requests, each acknowledged."""
         self._ending.set()
-        self._threads[0].join(PATIENCE_S)
+        self._threads[0].join(WAIT_TIMEOUT_S)
         self._sender.flush()
         return self.asked
 
@@ -82,7 +82,7 @@ class Traffic:
         self._ending.set()
         self._read.set()
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(WAIT_TIMEOUT_S)
         self._consumer.close()
 
     def overdue(self) -> int:
@@ -140,7 +140,7 @@ class Traffic:
         parts: list[TopicPartition] = []
 
         def known() -> bool:
-            seen = asking.list_topics(timeout=PATIENCE_S).topics
+            seen = asking.list_topics(timeout=WAIT_TIMEOUT_S).topics
             parts[:] = [
                 TopicPartition(each, index, OFFSET_BEGINNING)
                 for each in topics

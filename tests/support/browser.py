@@ -10,10 +10,10 @@ from pathlib import Path
 
 from playwright.sync_api import ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
-from support.patience import PATIENCE_S
 from support.programs import need_program
+from support.timeouts import WAIT_TIMEOUT_S
 
-expect.set_options(PATIENCE_S * 1_000)
+expect.set_options(WAIT_TIMEOUT_S * 1_000)
 
 PHONE, DESK = ViewportSize(width=390, height=900), ViewportSize(width=1280, height=900)
 #: Where to put pictures of the pages for a person to look at; none are taken without it.
@@ -35,7 +35,7 @@ def browser_page(*, runs_scripts: bool = True) -> Iterator[Page]:
 
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=program) as browser:
         page = browser.new_page(java_script_enabled=runs_scripts)
-        page.set_default_timeout(PATIENCE_S * 1_000)
+        page.set_default_timeout(WAIT_TIMEOUT_S * 1_000)
         page.on("console", note)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         yield page

@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner, Result
 
 from postdate.cli import postdate as program
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,7 +29,7 @@ def said_by(*arguments: str) -> str:
     return done.stdout
 
 
-def run_postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> subprocess.CompletedProcess[str]:
+def run_postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> subprocess.CompletedProcess[str]:
     """The finished process, with stdout and stderr as text."""
     return subprocess.run(
         _command(arguments), capture_output=True, text=True, timeout=timeout_s, check=False, env=_environment()

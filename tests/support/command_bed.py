@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postdate.cli import postdate
-from postdate.kafka.seam import Headers, Isolation, LogReader, Partition, Record
+from postdate.kafka.interface import Headers, Isolation, LogReader, Partition, Record
 from postdate.sidecar.cluster import cluster
 from postdate.sidecar.cluster.topics import own_topics, request_topic
 from postdate.sidecar.config.settings import Config, TopicsConfig

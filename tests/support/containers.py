@@ -13,8 +13,8 @@ from postdate.kafka.errors import DevBrokerFailed
 from postdate.tools.dev_broker.docker import node_environment
 from postdate.tools.dev_broker.local import free_port
 from postdate.tools.dev_broker.readiness import wait_until_ready
-from support.patience import PATIENCE_S
 from support.programs import need_kafka_image
+from support.timeouts import WAIT_TIMEOUT_S
 
 _HOST = "127.0.0.1"
 
@@ -44,5 +44,5 @@ def container_broker() -> Iterator[ContainerBroker]:
             raise DevBrokerFailed(f"the container of {image} has ended:\n{container.get_wrapped_container().logs()!r}")
 
     with container:
-        wait_until_ready(_HOST, port, PATIENCE_S, check_alive)
+        wait_until_ready(_HOST, port, WAIT_TIMEOUT_S, check_alive)
         yield ContainerBroker(f"{_HOST}:{port}", f"container:{container.get_wrapped_container().id}")

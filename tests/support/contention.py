@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: s. Between two samples, and between two looks at who uses the processor, whose figures have steps of 10 ms.
 _SAMPLE_S, _LOOK_S = 0.01, 0.25
@@ -129,7 +129,7 @@ class Watch:
 
     def close(self) -> None:
         self._sampler.kill()
-        self._sampler.wait(PATIENCE_S)
+        self._sampler.wait(WAIT_TIMEOUT_S)
         for pipe in (self._sampler.stdin, self._sampler.stdout):
             if pipe is not None:
                 pipe.close()

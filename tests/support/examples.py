@@ -16,8 +16,8 @@ from pathlib import Path
 
 from postdate.tools.dev_broker.jars import kafka_libs
 from support.foreign_clients import fetch_kafkajs
-from support.patience import PATIENCE_S
 from support.programs import need_go, need_program
+from support.timeouts import WAIT_TIMEOUT_S
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -71,7 +71,7 @@ def run_example(program: str, bootstrap: str, requests: str) -> list[str]:
         start_new_session=True,
     ) as started:
         try:
-            output, errors = started.communicate(timeout=PATIENCE_S)
+            output, errors = started.communicate(timeout=WAIT_TIMEOUT_S)
         except subprocess.TimeoutExpired as late:
             os.killpg(started.pid, signal.SIGKILL)  # the shell and whatever it has started
             said = (late.stdout or b"") + (late.stderr or b"")

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from postdate.tools.dev_broker.jars import kafka_libs
-from support.patience import PATIENCE_S
 from support.programs import need_program
+from support.timeouts import WAIT_TIMEOUT_S
 
 _CLIENTS = Path(__file__).with_name("clients")
 _JAVASCRIPT = Path(__file__).resolve().parents[2] / "examples" / "javascript"
@@ -107,6 +107,8 @@ def _acknowledged(output: bytes) -> list[tuple[int, int]]:
 def _run(command: list[str | bytes] | list[str], given: bytes) -> bytes:
     """Returns what the program printed; an error of the program is the test's failure, in its own words."""
     environment = {**os.environ, "JAVA_TOOL_OPTIONS": ""}
-    done = subprocess.run(command, input=given, capture_output=True, timeout=PATIENCE_S, check=False, env=environment)
+    done = subprocess.run(
+        command, input=given, capture_output=True, timeout=WAIT_TIMEOUT_S, check=False, env=environment
+    )
     assert done.returncode == 0, done.stderr.decode(errors="replace")
     return done.stdout

@@ -23,7 +23,7 @@ from postdate.wire.murmur2 import partition_for
 from support.bed import Bed
 from support.broker import unique_name
 from support.expected import Headers
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: The longest that a broker allows by default: the transaction outlives the audit.
 _LONG = {"transaction.timeout.ms": 900_000}
@@ -124,7 +124,7 @@ class Forged:
             timestamp=stamped_ms or 0,
             headers=[*headers],
         )
-        assert self.producer.flush(PATIENCE_S) == 0
+        assert self.producer.flush(WAIT_TIMEOUT_S) == 0
         assert offsets, "no answer from the broker"
         assert offsets[0] >= 0, "the record was not taken"
         return offsets[0]
@@ -133,17 +133,17 @@ class Forged:
         """Deletes the records of a partition below an offset, as retention does."""
         admin = AdminClient({"bootstrap.servers": self.bed.bootstrap})
         for future in admin.delete_records([TopicPartition(topic, partition, offset)]).values():
-            future.result(PATIENCE_S)
+            future.result(WAIT_TIMEOUT_S)
 
     def hanging(self, partition: int, topic: str | None = None) -> Producer:
         """Opens a transaction on a partition of the target, or of another topic, that nobody ends."""
         producer = Producer(
             {"bootstrap.servers": self.bed.bootstrap, "transactional.id": unique_name("hanging")} | _LONG
         )
-        producer.init_transactions(PATIENCE_S)
+        producer.init_transactions(WAIT_TIMEOUT_S)
         producer.begin_transaction()
         producer.produce(topic or self.target, b"open", partition=partition)
-        assert producer.flush(PATIENCE_S) == 0
+        assert producer.flush(WAIT_TIMEOUT_S) == 0
         return producer
 
     def audited(self, capsys: pytest.CaptureFixture[str], **options: Any) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def place_of(key: bytes | None, partitions: int = 4) -> int:
 
 def until(holds: Callable[[], bool], what: str) -> None:
     """Returns when the condition holds."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)

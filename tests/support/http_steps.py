@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -63,9 +63,9 @@ class Client:
     def connection(self) -> HTTPConnection:
         """One that is not open yet."""
         if self.ca is None:
-            return HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
+            return HTTPConnection("127.0.0.1", self.port, timeout=WAIT_TIMEOUT_S)
         context = ssl.create_default_context(cafile=self.ca)
-        return HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_S, context=context)
+        return HTTPSConnection("127.0.0.1", self.port, timeout=WAIT_TIMEOUT_S, context=context)
 
     def listens(self) -> bool:
         try:

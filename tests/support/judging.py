@@ -10,13 +10,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from postdate.spark.answer_rows import answer_rows
 from postdate.spark.answers import judged_answers
+from postdate.spark.audit_inputs import AuditInputs
 from postdate.spark.bounds import NEVER_MS
 from postdate.spark.by_origin import ORIGIN
 from postdate.spark.dialect_rows import NO_DIALECTS, DialectOptions
 from postdate.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
 from postdate.spark.history import PARTITIONS, TARGETS
 from postdate.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.spark.known_rows import known_rows
 from postdate.spark.limits import SIFTED_ROWS_MAX
 from postdate.spark.ordering import overtaken
 from postdate.spark.record_rows import (
@@ -26,8 +26,8 @@ from postdate.spark.record_rows import (
     unreadable_letters,
     unreadable_records,
 )
+from postdate.spark.request_histories import known_rows
 from postdate.spark.request_rows import request_rows, understood_rows
-from postdate.spark.sides import Sides
 from postdate.spark.sieve import asked_rows, sieved
 from postdate.spark.sifting import History as Read
 from postdate.spark.sifting import Judged, Sifting, judged_history, judged_sides
@@ -194,8 +194,8 @@ def _history(spark: SparkSession, history: History, found: Tables) -> Read:
     )
 
 
-def _sides(spark: SparkSession, history: History, found: Tables) -> Sides:
-    return Sides(
+def _sides(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
+    return AuditInputs(
         found.requests,
         found.fates,
         delivered_rows(small_table(spark, history.delivered, RECORDS), [REQUESTS]),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from postdate.kafka.seam import Kafka
+from postdate.kafka.interface import Kafka
 from support.kafka_simulator import SimKafka
 
 

@@ -1,4 +1,4 @@
-"""Steps that contract tests are made of, in terms of the seam alone: they fit the real and a simulated Kafka alike."""
+"""Steps that contract tests are made of, in terms of the interface: for the real and a simulated Kafka."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import (
+from postdate.kafka.interface import (
     GroupConsumer,
     Headers,
     Isolation,
@@ -19,7 +19,7 @@ from postdate.kafka.seam import (
 )
 from support.broker import unique_name
 from support.kafka_clock import now_s
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
@@ -35,7 +35,7 @@ def new_topic(kafka: Kafka, partitions: int = 1, **config: str) -> str:
 def open_producer(kafka: Kafka, transactional_id: str | None = None) -> TransactionalProducer:
     """A transactional producer that has taken its id."""
     producer = kafka.producer(transactional_id or unique_name("tid"))
-    producer.init(PATIENCE_S)
+    producer.init(WAIT_TIMEOUT_S)
     return producer
 
 
@@ -51,7 +51,7 @@ def commit_until_settled(producer: TransactionalProducer, topic: str, value: byt
     """One committed transaction whose end was quick, so that the producer is to be trusted; a busy machine may take
     several, each with the same value. What was committed, in order."""
     committed: list[bytes] = []
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while True:
         commit_values(producer, topic, [value])
         committed.append(value)
@@ -65,7 +65,7 @@ def abort_values(producer: TransactionalProducer, topic: str, values: Sequence[b
     producer.begin()
     for value in values:
         producer.produce(topic, value, None, [], partition)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
     producer.abort()
 
 
@@ -86,7 +86,7 @@ def append(
 
     producer = kafka.plain_producer()
     producer.produce(topic, value, key, headers or [], partition, report)
-    assert producer.flush(PATIENCE_S) == 0
+    assert producer.flush(WAIT_TIMEOUT_S) == 0
     producer.destroy()
     assert len(reported) == 1
     return reported[0]
@@ -102,7 +102,7 @@ def read_to_end(
     bound = isolation if beside_open else Isolation.READ_UNCOMMITTED
     try:
         records: list[Record] = []
-        deadline = now_s(kafka) + PATIENCE_S
+        deadline = now_s(kafka) + WAIT_TIMEOUT_S
         while reader.position() < (end := admin.end_offsets([part], bound)[part]):
             assert now_s(kafka) < deadline, f"{part} stays at {reader.position()} of {end}"
             records += reader.read(100, 0.2)
@@ -152,7 +152,7 @@ class Member:
 def poll_until(members: Sequence[Member], condition: Callable[[], bool], what: str) -> None:
     """Polls all members in turn until the condition holds; fails with `what` when it does not come to hold."""
     now = members[0].now_s
-    deadline = now() + PATIENCE_S
+    deadline = now() + WAIT_TIMEOUT_S
     while not condition():
         assert now() < deadline, f"never happened: {what}"
         for member in members:

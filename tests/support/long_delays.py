@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Verdicts
 from postdate.sidecar.context.holds import Held
@@ -18,7 +18,7 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.sidecar.transaction.answers import Answers
@@ -60,9 +60,9 @@ class Shard:
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""
-        draft = Draft(self.index)
-        draft.changes.next_request, draft.changes.next_dispatch, draft.changes.seq = next_request, 0, 0
-        self.index.write(draft.changes)
+        overlay = IndexOverlay(self.index)
+        overlay.changes.next_request, overlay.changes.next_dispatch, overlay.changes.seq = next_request, 0, 0
+        self.index.write(overlay.changes)
 
     def feed(self, *records: Record) -> None:
         """Ingests all of these."""
@@ -71,16 +71,16 @@ class Shard:
 
     def recover(self, *fates: Fate) -> None:
         """Applies what the dispatch log says."""
-        draft = Draft(self.index, BASE_MS)
+        overlay = IndexOverlay(self.index, BASE_MS)
         for fate in fates:
-            apply_fate(draft, fate, read_up_to(self.index))
-        self.index.write(draft.changes)
+            apply_fate(overlay, fate, read_up_to(self.index))
+        self.index.write(overlay.changes)
 
     def commit(self, now_ms: int = SOON_MS, locally: bool = True) -> Batch:
         """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well."""
-        draft = Draft(self.index, BASE_MS)
+        overlay = IndexOverlay(self.index, BASE_MS)
         keys, values = self.index.scan_due(now_ms, 1_000)
-        batch = self._builder.build(draft, keys, values, now_ms, 0.0, {})
+        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {})
         assert not batch.unknown
         for _, topic, _, key, value, headers in batch.messages:
             if topic == OWN.store:
@@ -89,21 +89,21 @@ class Shard:
                 self.store.pop(key, None)
                 self.store[key] = Record(self.written, BASE_MS, False, key, value, headers)
         if locally:
-            finish(draft, batch)
-            self.index.write(draft.changes)
+            finish(overlay, batch)
+            self.index.write(overlay.changes)
         return batch
 
     def park(self, offset: int) -> None:
         """Moves an entry aside, as if its target failed."""
-        draft = Draft(self.index)
-        key = draft.find(offset)
+        overlay = IndexOverlay(self.index)
+        key = overlay.find(offset)
         assert key is not None
-        entry = draft.entry(key)
-        draft.remove(key, entry.stored)
+        entry = overlay.entry(key)
+        overlay.remove(key, entry.stored)
         parked = parked_key(entry.target, entry.due, offset)
-        draft.changes.insert_parked(parked, encode_entry(entry), stored=entry.stored)
-        draft.changes.places[offset] = parked
-        self.index.write(draft.changes)
+        overlay.changes.insert_parked(parked, encode_entry(entry), stored=entry.stored)
+        overlay.changes.places[offset] = parked
+        self.index.write(overlay.changes)
 
     def kept(self) -> set[int]:
         """The requests that STORE keeps, tombstones left out."""

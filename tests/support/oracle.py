@@ -28,7 +28,7 @@ from support.expected import (
     origin_of,
     partition_of,
 )
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 #: How many violations a failed test shows of each kind.
 _SHOWN = 10
@@ -123,7 +123,7 @@ class Sender:
         self._producer.poll(0)
 
     def flush(self) -> None:
-        assert self._producer.flush(PATIENCE_S) == 0, "requests were not acknowledged"
+        assert self._producer.flush(WAIT_TIMEOUT_S) == 0, "requests were not acknowledged"
         assert not self.failures, self.failures[:3]
 
 
@@ -144,7 +144,7 @@ class Reader:
             }
         )
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
-        known = self._admin.list_topics(timeout=PATIENCE_S).topics
+        known = self._admin.list_topics(timeout=WAIT_TIMEOUT_S).topics
         self.partitions = {topic: len(known[topic].partitions) for topic in topics}
         self._parts = [(topic, index) for topic in topics for index in known[topic].partitions]
         self._consumer.assign([TopicPartition(topic, index, OFFSET_BEGINNING) for topic, index in self._parts])
@@ -166,20 +166,20 @@ class Reader:
         passed, self.records = self.records, []
         return passed
 
-    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+    def until(self, condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Reads until the condition holds; fails with `what` where it does not come to hold in time."""
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what} ({self.taken} seen)"
             self.take()
 
-    def to_end(self, timeout_s: float = PATIENCE_S) -> list[Seen]:
+    def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[Seen]:
         """Reads on to the present end of every partition; returns everything read since the beginning."""
         reached = self._end()
         self.until(reached, "the ends of all partitions are reached", timeout_s)
         return self.records
 
-    def passing(self, timeout_s: float = PATIENCE_S) -> Iterator[Seen]:
+    def passing(self, timeout_s: float = WAIT_TIMEOUT_S) -> Iterator[Seen]:
         """Each record up to the present end of its partition, one after the other; none is kept."""
         reached, deadline = self._end(), time.monotonic() + timeout_s
         while not reached():
@@ -190,7 +190,7 @@ class Reader:
     def _end(self) -> Callable[[], bool]:
         """Whether the ends that the partitions have now are reached."""
         ends = {
-            part: self._consumer.get_watermark_offsets(TopicPartition(*part), PATIENCE_S)[1] for part in self._parts
+            part: self._consumer.get_watermark_offsets(TopicPartition(*part), WAIT_TIMEOUT_S)[1] for part in self._parts
         }
 
         def reached() -> bool:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _DATA = "data"
 
 
-def docker(*arguments: str, timeout_s: float = PATIENCE_S, check: bool = True) -> str:
+def docker(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S, check: bool = True) -> str:
     """What the docker command prints; its failure is the test's, in its own words."""
     done = subprocess.run(["docker", *arguments], capture_output=True, text=True, timeout=timeout_s, check=False)
     assert done.returncode == 0 or not check, f"docker {' '.join(arguments)}: {done.stderr or done.stdout}"

@@ -29,8 +29,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 from postdate.sidecar.cluster.rights import GROUP, TRANSACTIONAL_ID, Right
 from postdate.tools.dev_broker.local import LocalBroker, free_port
 from support.certificates import KEY_PASSWORD, Authority
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 from support.token_endpoint import AUDIENCE, ISSUER, TokenEndpoint, token_endpoint
 
 PASSWORD = "swordfish-plain"  # noqa: S105 - of a broker that lives as long as a test
@@ -122,25 +122,27 @@ class SecuredBroker:
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(USER, info, password.encode())
         for future in self.admin.alter_user_scram_credentials([change]).values():
-            future.result(PATIENCE_S)
+            future.result(WAIT_TIMEOUT_S)
 
     def grant(self, rights: list[Right]) -> None:
         bindings = [_binding(right) for right in rights]
         for future in self.admin.create_acls(bindings).values():
-            future.result(PATIENCE_S)
+            future.result(WAIT_TIMEOUT_S)
         self._wait_for_acls(bindings, there=True)
 
     def revoke(self, right: Right) -> None:
         binding = _binding(right)
         for future in self.admin.delete_acls([_filter(binding)]).values():
-            assert len(future.result(PATIENCE_S)) == 1, f"there was no ACL for {right}"
+            assert len(future.result(WAIT_TIMEOUT_S)) == 1, f"there was no ACL for {right}"
         self._wait_for_acls([binding], there=False)
 
     def _wait_for_acls(self, bindings: list[AclBinding], *, there: bool) -> None:
         """The authorizer reads what the controller has written, a moment later."""
         for binding in bindings:
             wait_until(
-                lambda binding=binding: bool(self.admin.describe_acls(_filter(binding)).result(PATIENCE_S)) is there,  # type: ignore[misc]
+                lambda binding=binding: (
+                    bool(self.admin.describe_acls(_filter(binding)).result(WAIT_TIMEOUT_S)) is there
+                ),  # type: ignore[misc]
                 f"{binding} is {'there' if there else 'gone'}",
             )
 
@@ -174,7 +176,7 @@ def secured_broker(directory: Path) -> Iterator[SecuredBroker]:
         broker = LocalBroker(port, directory / "broker", properties=properties)
         with pytest.MonkeyPatch.context() as patch:  # Kafka fetches keys from nowhere that is not named so
             patch.setenv("JAVA_TOOL_OPTIONS", f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens.jwks}")
-            broker.start(PATIENCE_S)
+            broker.start(WAIT_TIMEOUT_S)
         try:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             servers = (f"127.0.0.1:{sasl_port}", f"127.0.0.1:{tls_port}")

@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError
 
 from postdate.kafka import limits
 from postdate.kafka.errors import OffsetOutOfRange
-from postdate.kafka.seam import Isolation, NewTopic, Partition, Record
+from postdate.kafka.interface import Isolation, NewTopic, Partition, Record
 from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopicConfig
-from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.shard.inbox import Inbox
@@ -79,7 +79,7 @@ class Bench:
             instance=instance or f"instance-{self.shards}",
             stopping=lambda: False,
         )
-        made = Shard(ctx, Inbox(), TransactionPace(TransactionBudget(10_000), 0.0))
+        made = Shard(ctx, Inbox(), TransactionThrottle(TransactionBudget(10_000), 0.0))
         return made
 
     def until(self, shard: Shard, reached: Callable[[], bool], within_ms: float = 60_000) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _ROOT = Path(__file__).resolve().parents[2]
 _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
@@ -27,7 +27,7 @@ _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
 QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATIENCE_S) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
     """Returns when the condition holds; fails with `what` where it does not come to hold in time."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -35,7 +35,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = PATI
         time.sleep(0.02)
 
 
-def postdate(*arguments: str, timeout_s: float = PATIENCE_S) -> str:
+def postdate(*arguments: str, timeout_s: float = WAIT_TIMEOUT_S) -> str:
     """What the program `postdate` prints; its failure is the test's, in its own words."""
     done = subprocess.run(_command(*arguments), capture_output=True, timeout=timeout_s, check=False, env=environment())
     assert done.returncode == 0, done.stderr.decode(errors="replace")
@@ -119,7 +119,7 @@ class Sidecar:
         said = _RUNNING.findall(self._stdout().read_text()) if self._stdout().exists() else []
         return int(said[-1]) if said else 0
 
-    def wait_for_shards(self, count: int, timeout_s: float = PATIENCE_S) -> None:
+    def wait_for_shards(self, count: int, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         def reached() -> bool:
             assert self.is_alive(), f"{self.name} ended by itself:\n{self.log_text()[-4000:]}"
             return self.shards() == count
@@ -130,7 +130,7 @@ class Sidecar:
         """What this process has logged so far."""
         return self._log().read_text(errors="replace") if self._log().exists() else ""
 
-    def wait_for_log(self, pattern: str, timeout_s: float = PATIENCE_S) -> None:
+    def wait_for_log(self, pattern: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         wait_until(lambda: re.search(pattern, self.log_text()) is not None, f"{self.name} logs {pattern!r}", timeout_s)
 
     def all_logs(self) -> str:
@@ -138,7 +138,7 @@ class Sidecar:
         paths = [self._log(number) for number in range(1, self.starts + 1)]
         return "".join(path.read_text(errors="replace") for path in paths if path.exists())
 
-    def stop(self, timeout_s: float = PATIENCE_S) -> int:
+    def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
         """SIGTERM, once the process handles it: one that has only begun to start is ended by the signal itself.
         Returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
@@ -146,7 +146,7 @@ class Sidecar:
         self._process.send_signal(signal.SIGTERM)
         return self._process.wait(timeout_s)
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> int:
+    def wait(self, timeout_s: float = WAIT_TIMEOUT_S) -> int:
         """Waits until it has ended by itself; returns the exit code."""
         assert self._process is not None, f"{self.name} was not started"
         return self._process.wait(timeout_s)
@@ -155,7 +155,7 @@ class Sidecar:
         """SIGKILL: what it was doing stays half done. Nothing happens where it does not run."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(PATIENCE_S)
+            self._process.wait(WAIT_TIMEOUT_S)
 
     def pause(self) -> None:
         """SIGSTOP: no thread of it runs, and its connections stay open."""

@@ -23,8 +23,8 @@ from postdate.kafka.groups import describe_group
 from postdate.kafka.settings import KafkaSettings
 from postdate.tools.dev_broker.local import LocalBroker, free_port, new_cluster_id
 from postdate.tools.dev_broker.readiness import wait_until_ready
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 NODES = (1, 2, 3)
 
@@ -79,7 +79,7 @@ class ThreeBrokers:
         for broker in self._nodes.values():
             broker.launch()
         broker = self._nodes[NODES[0]]
-        wait_until_ready(broker.host, broker.port, PATIENCE_S, lambda: None)
+        wait_until_ready(broker.host, broker.port, WAIT_TIMEOUT_S, lambda: None)
         self.wait_until_whole()
 
     def close(self) -> None:
@@ -97,7 +97,7 @@ class ThreeBrokers:
 
     def terminate(self, node: int) -> None:
         """SIGTERM: the node gives up what it leads, then ends. Returns when it has ended."""
-        self._nodes[node].stop(PATIENCE_S)
+        self._nodes[node].stop(WAIT_TIMEOUT_S)
 
     def freeze(self, node: int) -> None:
         """SIGSTOP: nothing answers, and connections stay open."""
@@ -111,7 +111,7 @@ class ThreeBrokers:
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition; -1 if none does."""
-        return _leaders(self._metadata(self.answering[0], PATIENCE_S)).get((topic, partition), -1)
+        return _leaders(self._metadata(self.answering[0], WAIT_TIMEOUT_S)).get((topic, partition), -1)
 
     def group_coordinator(self, group_id: str) -> int:
         """The node that coordinates a group; waits until there is one."""

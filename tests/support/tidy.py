@@ -80,10 +80,10 @@ JUDGES = (
 JUDGES_MAY_IMPORT = frozenset(
     {
         # Types of what is read, and the simulated cluster that it is read from.
-        "postdate.kafka.seam.Headers",
-        "postdate.kafka.seam.Isolation",
-        "postdate.kafka.seam.Partition",
-        "postdate.kafka.seam.Record",
+        "postdate.kafka.interface.Headers",
+        "postdate.kafka.interface.Isolation",
+        "postdate.kafka.interface.Partition",
+        "postdate.kafka.interface.Record",
         "support.kafka_simulator.SimBroker",
         "support.kafka_simulator.SimTime",
         "support.kafka_simulator.log.PartitionLog",

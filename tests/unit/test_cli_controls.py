@@ -14,7 +14,7 @@ import pytest
 
 from postdate.cli.answers import is_yes
 from postdate.kafka.errors import NotAuthorized
-from postdate.kafka.seam import Isolation, LogReader, Partition, Record
+from postdate.kafka.interface import Isolation, LogReader, Partition, Record
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ACTION, ID, ORIGIN
 from postdate.wire.murmur2 import partition_for

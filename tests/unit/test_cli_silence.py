@@ -15,10 +15,10 @@ import pytest
 
 from postdate.kafka.complaints import complaint
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.silence import told_of_silence
+from postdate.sidecar.cluster.connection_errors import reported_connection_errors
 from postdate.sidecar.errors import Exit
 from support.command_bed import SimBed
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @contextmanager
@@ -54,14 +54,14 @@ def test_who_waits_is_told_why() -> None:
         told.append(text)
         was_told.set()
 
-    with told_of_silence(lambda over: "refused" if not over() else "", tell):
-        assert was_told.wait(PATIENCE_S)
+    with reported_connection_errors(lambda over: "refused" if not over() else "", tell):
+        assert was_told.wait(WAIT_TIMEOUT_S)
     assert told == ["no answer from Kafka yet, still trying: refused"]
 
 
 def test_nobody_is_told_who_was_answered_at_once() -> None:
     told = list[str]()
-    with told_of_silence(lambda over: "refused", told.append):
+    with reported_connection_errors(lambda over: "refused", told.append):
         pass
     assert told == []
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.kafka.seam import NewTopic, TopicInfo
+from postdate.kafka.interface import NewTopic, TopicInfo
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.topics import Rule, Violation
 from postdate.sidecar.config.settings import DAY_MS, HOUR_MS, TopicsConfig
@@ -74,7 +74,7 @@ def test_created_topics_have_the_settings_of_the_wire_format() -> None:
 
 
 @pytest.mark.parametrize(
-    ("topic", "setting", "value", "rule", "refuses", "mend"),
+    ("topic", "setting", "value", "rule", "refuses", "remedy"),
     [
         ("r.dispatch-log", "retention.ms", str(7 * DAY_MS), Rule.FATES_OUTLIVE, True, "retention.ms=612000000"),
         ("r", "retention.ms", "-1", Rule.FATES_OUTLIVE, True, "retention.ms=-1"),
@@ -91,14 +91,14 @@ def test_created_topics_have_the_settings_of_the_wire_format() -> None:
     ],
 )
 def test_a_broken_rule_is_named_with_the_command_that_mends_it(
-    topic: str, setting: str, value: str, rule: Rule, refuses: bool, mend: str
+    topic: str, setting: str, value: str, rule: Rule, refuses: bool, remedy: str
 ) -> None:
     (violation,) = judged(with_setting(topic, setting, value))
     assert (violation.rule, violation.refuses) == (rule, refuses)
-    assert "--bootstrap-server broker:9092" in violation.mend
-    assert f"--entity-name {violation.topic} " in violation.mend
-    assert mend in violation.mend
-    assert violation.mend in str(violation)
+    assert "--bootstrap-server broker:9092" in violation.remedy
+    assert f"--entity-name {violation.topic} " in violation.remedy
+    assert remedy in violation.remedy
+    assert violation.remedy in str(violation)
 
 
 def test_a_missing_topic_is_made_by_topics_create() -> None:
@@ -107,7 +107,7 @@ def test_a_missing_topic_is_made_by_topics_create() -> None:
     log, verdicts = judged(live)
     assert (log.topic, log.rule, log.refuses) == ("r.dispatch-log", Rule.MISSING, True)
     assert (verdicts.topic, verdicts.refuses) == ("r.verdicts", True)
-    assert log.mend == "postdate topics create -b broker:9092 --requests r --allow-existing"
+    assert log.remedy == "postdate topics create -b broker:9092 --requests r --allow-existing"
 
 
 def test_without_any_topic_each_is_named() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from postdate.kafka.seam import TopicInfo
+from postdate.kafka.interface import TopicInfo
 from postdate.wire.topics import OwnTopics
 from support.command_bed import SimBed
 from support.kafka_simulator.admin import SimAdmin

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from support.faults.proxy import END_TXN, PRODUCE, Proxy
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
@@ -93,7 +93,7 @@ def client(proxy: Proxy) -> Iterator[socket.socket]:
 
 
 def _connect(proxy: Proxy) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", proxy.port), timeout=PATIENCE_S)
+    return socket.create_connection(("127.0.0.1", proxy.port), timeout=WAIT_TIMEOUT_S)
 
 
 @pytest.mark.parametrize("armed", [False, True])
@@ -127,7 +127,7 @@ def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
     with pytest.raises(TimeoutError):
         client.recv(1)
     assert server.frames == []
-    client.settimeout(PATIENCE_S)
+    client.settimeout(WAIT_TIMEOUT_S)
     proxy.heal()
     assert _read_frame(client) == _frame(PRODUCE, b"1")
 
@@ -135,7 +135,7 @@ def test_a_cut_holds_everything_and_what_was_sent_arrives_when_it_ends(
 def test_a_cut_of_the_answers_lets_requests_arrive(proxy: Proxy, server: Server, client: socket.socket) -> None:
     proxy.cut(to_broker=False)
     client.sendall(_frame(PRODUCE, b"1"))
-    wait_until(lambda: server.frames == [_frame(PRODUCE, b"1")], "the request arrives", PATIENCE_S)
+    wait_until(lambda: server.frames == [_frame(PRODUCE, b"1")], "the request arrives", WAIT_TIMEOUT_S)
     client.settimeout(0.3)
     with pytest.raises(TimeoutError):
         client.recv(1)
@@ -153,26 +153,26 @@ def test_a_held_request_holds_what_is_behind_it(proxy: Proxy, server: Server, cl
     hold = proxy.hold(PRODUCE, lose_client=False, skip=1)
     frames = [_frame(key, b"x") for key in (PRODUCE, END_TXN, PRODUCE, END_TXN)]
     client.sendall(b"".join(frames))
-    assert hold.caught.wait(PATIENCE_S)
-    wait_until(lambda: server.frames == frames[:2], "those before it arrive", PATIENCE_S)
+    assert hold.caught.wait(WAIT_TIMEOUT_S)
+    wait_until(lambda: server.frames == frames[:2], "those before it arrive", WAIT_TIMEOUT_S)
     proxy.release(hold)
-    wait_until(lambda: server.frames == frames, "the others arrive when it is released", PATIENCE_S)
+    wait_until(lambda: server.frames == frames, "the others arrive when it is released", WAIT_TIMEOUT_S)
 
 
 def test_a_request_whose_client_was_lost_arrives_late(proxy: Proxy, server: Server, client: socket.socket) -> None:
     hold = proxy.hold(END_TXN, lose_client=True)
     late = _frame(END_TXN, bytes(6) + (47).to_bytes(2, "big"))
     client.sendall(_frame(PRODUCE, b"before") + late)
-    assert hold.caught.wait(PATIENCE_S)
+    assert hold.caught.wait(WAIT_TIMEOUT_S)
     with pytest.raises(ConnectionResetError):
         _read(client, 1_000)
     # What comes over two connections has no order of its own.
-    wait_until(lambda: server.frames == [_frame(PRODUCE, b"before")], "what was sent before it arrives", PATIENCE_S)
+    wait_until(lambda: server.frames == [_frame(PRODUCE, b"before")], "what was sent before it arrives", WAIT_TIMEOUT_S)
     with _connect(proxy) as again:
         again.sendall(_frame(END_TXN, b"again"))
         assert _read_frame(again) == _frame(END_TXN, b"again")
         proxy.release(hold)
-        assert hold.answered.wait(PATIENCE_S)
+        assert hold.answered.wait(WAIT_TIMEOUT_S)
     assert server.frames == [_frame(PRODUCE, b"before"), _frame(END_TXN, b"again"), late]
     assert hold.error_code == 47
 

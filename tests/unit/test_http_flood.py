@@ -20,8 +20,8 @@ import pytest
 from postdate.sidecar.http import connections, gate
 from support.contention import watch_contention
 from support.http_steps import Client
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 from unit.test_http_server import TOKEN, Scene
 
 _FLOOD = 2_000
@@ -54,7 +54,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
 
 
 def connect(client: Client, first: bytes = b"") -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+    connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
     connection.sendall(first)
     return connection
 
@@ -74,7 +74,7 @@ def flood(client: Client, first: bytes, more: bytes) -> Iterator[None]:
     sender = threading.Thread(target=send)
     try:
         for _ in range(_FLOOD):
-            connection = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+            connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
             connection.setblocking(False)
             held.append(connection)
             with suppress(OSError):
@@ -128,7 +128,7 @@ def test_a_client_with_many_connections_displaces_its_own_and_nobody_elses(
     monkeypatch.setattr(connections, "HTTP_CONNECTIONS_MAX", 20)
     with socket.socket() as other, ExitStack() as stack:
         other.bind(("127.0.0.2", 0))
-        other.settimeout(PATIENCE_S)
+        other.settimeout(WAIT_TIMEOUT_S)
         other.connect(("127.0.0.1", client.port))
         many = [stack.enter_context(connect(client)) for _ in range(100)]
         assert is_closed(many[0])
@@ -152,7 +152,7 @@ def is_closed(connection: socket.socket) -> bool:
 def drip(connection: socket.socket, piece: bytes, *, reads: bool = True) -> bool:
     """Sends pieces until the server has closed the connection."""
     connection.setblocking(False)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + WAIT_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
             connection.send(piece)
@@ -211,7 +211,7 @@ def test_requests_beyond_a_bound_are_refused_and_probes_are_not(
         if status == 429:
             with socket.socket() as other:
                 other.bind(("127.0.0.2", 0))
-                other.settimeout(PATIENCE_S)
+                other.settimeout(WAIT_TIMEOUT_S)
                 other.connect(("127.0.0.1", client.port))
                 other.sendall(_HEAD + b"\r\n")
                 assert other.recv(100).startswith(b"HTTP/1.1 200")

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.sidecar.context.inquiries import Inquiries, Unanswered
+from postdate.sidecar.context.index_queries import IndexQueries, Unanswered
 from postdate.wheel.entry import Entry, Kind, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 from support.timer_indexes import open_index
 
 
@@ -43,51 +43,51 @@ def elsewhere() -> Iterator[ThreadPoolExecutor]:
 
 def ask(
     elsewhere: ThreadPoolExecutor,
-    inquiries: Inquiries,
+    index_queries: IndexQueries,
     question: Callable[[TimerIndex], int],
-    timeout_s: float = PATIENCE_S,
+    timeout_s: float = WAIT_TIMEOUT_S,
 ) -> Future[int]:
     """Asks on another thread; returns once the shard would have been woken."""
     woken = threading.Event()
-    future = elsewhere.submit(inquiries.ask, question, woken.set, timeout_s)
-    assert woken.wait(PATIENCE_S)
+    future = elsewhere.submit(index_queries.ask, question, woken.set, timeout_s)
+    assert woken.wait(WAIT_TIMEOUT_S)
     return future
 
 
 def test_an_answer_is_given_by_the_owners_thread(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
-    inquiries, threads = Inquiries(), []
+    index_queries, threads = IndexQueries(), []
 
     def question(asked: TimerIndex) -> int:
         threads.append(threading.current_thread())
         return asked.count
 
-    future = ask(elsewhere, inquiries, question)
-    inquiries.serve(index, 0.0)
-    assert future.result(PATIENCE_S) == 1
+    future = ask(elsewhere, index_queries, question)
+    index_queries.serve(index, 0.0)
+    assert future.result(WAIT_TIMEOUT_S) == 1
     assert threads == [threading.current_thread()]
 
 
 def test_a_mistake_in_a_question_is_the_askers_alone(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
-    inquiries = Inquiries()
-    future = ask(elsewhere, inquiries, lambda _: 1 // 0)
-    inquiries.serve(index, 0.0)
+    index_queries = IndexQueries()
+    future = ask(elsewhere, index_queries, lambda _: 1 // 0)
+    index_queries.serve(index, 0.0)
     with pytest.raises(ZeroDivisionError):
-        future.result(PATIENCE_S)
+        future.result(WAIT_TIMEOUT_S)
 
 
 def test_damage_that_a_question_meets_is_the_shards_affair_too(
     index: TimerIndex, elsewhere: ThreadPoolExecutor
 ) -> None:
-    inquiries = Inquiries()
+    index_queries = IndexQueries()
 
     def question(_: TimerIndex) -> int:
         raise Corrupt("block checksum mismatch")
 
-    future = ask(elsewhere, inquiries, question)
+    future = ask(elsewhere, index_queries, question)
     with pytest.raises(Corrupt):
-        inquiries.serve(index, 0.0)
+        index_queries.serve(index, 0.0)
     with pytest.raises(Corrupt):
-        future.result(PATIENCE_S)
+        future.result(WAIT_TIMEOUT_S)
 
 
 def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
@@ -101,29 +101,29 @@ def noting(notes: list[int], number: int) -> Callable[[TimerIndex], int]:
 
 
 def test_who_has_given_up_is_not_answered_any_more(index: TimerIndex, elsewhere: ThreadPoolExecutor) -> None:
-    inquiries, answered = Inquiries(), list[int]()
+    index_queries, answered = IndexQueries(), list[int]()
     with pytest.raises(Unanswered, match=r"within 0\.01 s"):
-        ask(elsewhere, inquiries, noting(answered, 1), 0.01).result(PATIENCE_S)
-    future = ask(elsewhere, inquiries, noting(answered, 2))
-    inquiries.serve(index, 0.0)
-    assert future.result(PATIENCE_S) == 2
+        ask(elsewhere, index_queries, noting(answered, 1), 0.01).result(WAIT_TIMEOUT_S)
+    future = ask(elsewhere, index_queries, noting(answered, 2))
+    index_queries.serve(index, 0.0)
+    assert future.result(WAIT_TIMEOUT_S) == 2
     assert answered == [2]
 
 
 def test_one_question_a_turn(index: TimerIndex) -> None:
-    inquiries, answered = Inquiries(), list[int]()
+    index_queries, answered = IndexQueries(), list[int]()
     with ThreadPoolExecutor(3) as pool:
-        futures = [ask(pool, inquiries, noting(answered, number)) for number in range(3)]
+        futures = [ask(pool, index_queries, noting(answered, number)) for number in range(3)]
         for turn in range(1, 4):
-            inquiries.serve(index, 0.0)
+            index_queries.serve(index, 0.0)
             assert answered == [*range(turn)]
-        assert [future.result(PATIENCE_S) for future in futures] == [0, 1, 2]
+        assert [future.result(WAIT_TIMEOUT_S) for future in futures] == [0, 1, 2]
 
 
 def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
-    inquiries = Inquiries()
-    inquiries.serve(index, 5_000.0)
-    figures = inquiries.figures
+    index_queries = IndexQueries()
+    index_queries.serve(index, 5_000.0)
+    figures = index_queries.figures
     assert figures is not None
     assert (figures.pending, figures.next_request, figures.low_water, figures.oldest_ms) == (1, 10, 7, 1_234)
     changes = index.changes()
@@ -132,17 +132,17 @@ def test_figures_are_laid_out_once_a_second(index: TimerIndex) -> None:
     changes.firsts.append((9, (9_500).to_bytes(8, "little")))
     changes.delete(entry_key(9_000, 7), 10)
     index.write(changes)
-    inquiries.serve(index, 5_999.0)
-    assert inquiries.figures is figures
-    inquiries.serve(index, 6_000.0)
-    assert inquiries.figures is not None
+    index_queries.serve(index, 5_999.0)
+    assert index_queries.figures is figures
+    index_queries.serve(index, 6_000.0)
+    assert index_queries.figures is not None
     # The mark lags behind what has ended; until it is raised, the oldest is told as older than it is, never as none.
-    assert (inquiries.figures.low_water, inquiries.figures.oldest_ms) == (7, 1_234)
+    assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (7, 1_234)
     index.raise_low_water()
-    inquiries.serve(index, 7_000.0)
-    assert (inquiries.figures.low_water, inquiries.figures.oldest_ms) == (9, 2_345)
+    index_queries.serve(index, 7_000.0)
+    assert (index_queries.figures.low_water, index_queries.figures.oldest_ms) == (9, 2_345)
     changes = index.changes()
     changes.delete(entry_key(9_500, 9), 10)
     index.write(changes)
-    inquiries.serve(index, 8_000.0)
-    assert (inquiries.figures.pending, inquiries.figures.oldest_ms) == (0, -1)
+    index_queries.serve(index, 8_000.0)
+    assert (index_queries.figures.pending, index_queries.figures.oldest_ms) == (0, -1)

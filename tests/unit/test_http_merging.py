@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from postdate.kafka.seam import GroupMember, Partition
+from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.sidecar.http import deployment
@@ -31,7 +31,7 @@ from postdate.sidecar.http.pending import Place
 from postdate.sidecar.http.signing import Signatures
 from postdate.wheel.keys import entry_key
 from postdate.wire.origins import format_origin
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 TOPIC = "requests"
 PLAIN = HttpConfig()
@@ -234,13 +234,13 @@ def test_a_member_of_an_earlier_version_is_named_as_not_asked() -> None:
     "address", ["h:99999", "h:0", "[:::]:80", "[1.2.3.4]:80", "a" * 64 + ":80", "a" * 300 + ":80", "..:80", "-:1"]
 )
 def test_a_member_with_an_address_that_is_none_costs_no_time(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", PATIENCE_S)  # whoever waits for it fails by the clock below
+    monkeypatch.setattr(deployment, "MERGED_TIMEOUT_S", WAIT_TIMEOUT_S)  # whoever waits for it fails by the clock below
     well = Peer(200, counted(0))
     began = time.monotonic()
     with serving(well):
         members = [member(address, 1), member(well.address, 0)]
         told = Deployment(peers_of(members, "secret", PLAIN), frozenset()).count([])
-    assert time.monotonic() - began < PATIENCE_S / 2
+    assert time.monotonic() - began < WAIT_TIMEOUT_S / 2
     assert told["count"] == 2
     if GroupMember("", "", f"x@{address}", "", ()).address:
         assert [item["partition"] for item in told["not_asked"]] == [1]
@@ -294,7 +294,7 @@ def test_a_peer_that_sends_without_an_end_is_cut_off(monkeypatch: pytest.MonkeyP
         address = f"127.0.0.1:{server.getsockname()[1]}"
         others = Deployment(peers_of([member(address, 1)], "secret", PLAIN), frozenset())
         assert [item["partition"] for item in others.count([], [counted(0)])["not_asked"]] == [1]
-        thread.join(PATIENCE_S)
+        thread.join(WAIT_TIMEOUT_S)
         is_cut = not thread.is_alive()
         ended.set()
     assert is_cut

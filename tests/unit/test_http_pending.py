@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits, pending
 from postdate.sidecar.http.pending import PARKED, AskedShard, BadQuery, Filters, Place
 from postdate.wheel.entry import Entry, Kind, encode_entry

@@ -21,11 +21,11 @@ from urllib.parse import quote
 
 import pytest
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Config, HttpConfig
 from postdate.sidecar.context.holds import Held
-from postdate.sidecar.context.inquiries import Inquiries
+from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.group.poller import ClientFailure, Poller
@@ -87,8 +87,8 @@ class Scene:
             counts.states, SimpleNamespace(steady_ms=lambda: clock.steady_ms() - since_s * 1000, wall_ms=int)
         )
         shard.state = state
-        inquiries = SimpleNamespace(inquiries=Inquiries(), held=Held())
-        held = SimpleNamespace(state=state, why=why, ctx=inquiries)
+        index_queries = SimpleNamespace(index_queries=IndexQueries(), held=Held())
+        held = SimpleNamespace(state=state, why=why, ctx=index_queries)
         self.shards[part] = SimpleNamespace(shard=held, inbox=Inbox())
 
 

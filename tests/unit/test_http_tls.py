@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import GroupMember, Partition
+from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.load import Flags, load
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, TransientError
@@ -26,7 +26,7 @@ from postdate.sidecar.http import connections, serving
 from postdate.sidecar.http.deployment import Deployment, peers_of
 from support.certificates import Authority
 from support.http_steps import Client
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 from unit.test_http_flood import is_closed
 from unit.test_http_server import TOKEN, Scene
 
@@ -84,7 +84,7 @@ def client(tmp_path: Path, authority: Authority, secret: Secret) -> Iterator[Cli
 def serial(client: Client) -> str:
     """The serial number of the certificate that a new connection gets."""
     context = ssl.create_default_context(cafile=client.ca)
-    connection = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+    connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
     with context.wrap_socket(connection, server_hostname="127.0.0.1") as secured:
         certificate = secured.getpeercert()
     assert certificate is not None
@@ -103,7 +103,7 @@ def test_a_request_that_comes_with_the_end_of_the_handshake_is_answered(client: 
     context = ssl.create_default_context(cafile=client.ca)
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     secured = context.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
-    with socket.create_connection(("127.0.0.1", client.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S) as connection:
         while True:
             try:
                 secured.do_handshake()
@@ -183,11 +183,11 @@ def test_connections_that_never_begin_tls_displace_their_own_and_nobody_elses(
     with ExitStack() as stack:
         many = [stack.enter_context(socket.create_connection(("127.0.0.1", client.port))) for _ in range(100)]
         for connection in many:
-            connection.settimeout(PATIENCE_S)
+            connection.settimeout(WAIT_TIMEOUT_S)
         assert is_closed(many[0])
         other = socket.socket()
         other.bind(("127.0.0.2", 0))
-        other.settimeout(PATIENCE_S)
+        other.settimeout(WAIT_TIMEOUT_S)
         other.connect(("127.0.0.1", client.port))
         context = ssl.create_default_context(cafile=client.ca)
         with context.wrap_socket(other, server_hostname="127.0.0.1") as secured:
@@ -200,7 +200,7 @@ def test_a_handshake_that_does_not_end_in_time_ends_its_connection(
     client: Client, monkeypatch: pytest.MonkeyPatch, first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(connections, "HTTP_REQUEST_S_MAX", 0.3)
-    with socket.create_connection(("127.0.0.1", client.port), PATIENCE_S) as connection:
+    with socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S) as connection:
         connection.sendall(first)
         assert is_closed(connection)
     assert not [record for record in caplog.records if record.exc_info], "no client causes a traceback in the log"
@@ -223,7 +223,7 @@ def test_a_server_stops_in_time_whoever_is_in_a_handshake(
 ) -> None:
     with ExitStack() as stack:
         client = Scene(stack).serve(tls_cert_file=secret.cert, tls_key_file=secret.key, tls_ca_file=authority.ca)
-        silent = socket.create_connection(("127.0.0.1", client.port), PATIENCE_S)
+        silent = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
         assert client.get("/healthz").status == 200
     with silent:
         assert is_closed(silent)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import Record
-from postdate.sidecar.index.draft import Draft
+from postdate.kafka.interface import Record
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
 from postdate.wheel.identity import Identity
@@ -31,9 +31,9 @@ CANCELLABLE = [example for example in EXAMPLES if example.cancel is not None]
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "r", "l", 0), IndexOptions(), BASE_MS)
-    draft = Draft(timer_index)
-    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
-    timer_index.write(draft.changes)
+    overlay = IndexOverlay(timer_index)
+    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
+    timer_index.write(overlay.changes)
     yield timer_index
     timer_index.close()
 

@@ -1,4 +1,4 @@
-"""Goal: a delivery report without an offset is passed on as an unknown offset, which the seam writes as -1.
+"""Goal: a delivery report without an offset is passed on as an unknown offset, which the interface writes as -1.
 
 Method: the callback of a producer, given messages as the library reports them.
 """

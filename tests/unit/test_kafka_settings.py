@@ -10,8 +10,8 @@ from confluent_kafka import Consumer
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import SettingRefused
+from postdate.kafka.interface import Isolation, Partition
 from postdate.kafka.limits import FETCH_SIZE_BYTES_MAX
-from postdate.kafka.seam import Isolation, Partition
 from postdate.kafka.settings import KafkaSettings
 
 NOWHERE = "127.0.0.1:1"

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from postdate.kafka import limits
 from postdate.kafka.group_consumer import ConfluentGroupConsumer
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.kafka.settings import KafkaSettings
 
 PART = Partition("requests", 3)

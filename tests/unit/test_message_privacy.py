@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 
 import pytest
 
-from postdate.kafka.seam import NewTopic, Partition
+from postdate.kafka.interface import NewTopic, Partition
 from postdate.sidecar.config.settings import HttpConfig, RequestTopicConfig
 from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.group.hold_requests import HoldRequests
@@ -237,12 +237,12 @@ class Shown:
         return self._ask(f"POST {path}", lambda: self.client.post(path, body))
 
     def _ask(self, where: str, question: Callable[[], Answer]) -> Answer:
-        """The answer; the shard serves inquiries meanwhile, on this thread, and does nothing else."""
+        """The answer; the shard serves index_queries meanwhile, on this thread, and does nothing else."""
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(question)
             while not answer.done():
                 if self._shard._index is not None:
-                    self._shard.ctx.inquiries.serve(self._shard._index, self.process.clock.steady_ms())
+                    self._shard.ctx.index_queries.serve(self._shard._index, self.process.clock.steady_ms())
                 time.sleep(0.001)
         self.seen[where] = self.seen.get(where, "") + answer.result().text
         return answer.result()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.errors import UnknownOutcome
-from postdate.kafka.seam import Admin, Isolation, Partition
+from postdate.kafka.interface import Admin, Isolation, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
@@ -129,16 +129,16 @@ def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
     """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
     shard = bench.shard()
     bench.schedule(1)
-    tenure = shard._tenure
-    assert tenure is not None
+    ownership = shard._tenure
+    assert ownership is not None
     known = _end(bench, _LOG)
-    honest = tenure.producer.commit
+    honest = ownership.producer.commit
 
     def commit() -> None:
         honest()
         raise UnknownOutcome("no answer")
 
-    monkeypatch.setattr(tenure.producer, "commit", commit)
+    monkeypatch.setattr(ownership.producer, "commit", commit)
     with _stale(monkeypatch, {_LOG: known}), ExitStack() as stack:
         if aborts_fail:
             made = stack.enter_context(_aborts_are_refused(bench, monkeypatch))

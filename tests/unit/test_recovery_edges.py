@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from postdate.kafka import limits as kafka_limits
-from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar import failpoints
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct

@@ -14,9 +14,9 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import Checked
 from postdate.wheel.identity import Identity
@@ -63,7 +63,7 @@ def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) ->
 
 def _replay(index: TimerIndex) -> None:
     ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
-    checked = Checked(index, Acceptance(), empty=False, behind=False)
+    checked = Checked(index, AcceptedLosses(), empty=False, behind=False)
     takeover._replay(ctx, checked, 0, 2 * _RECORDS)
     assert index.marks_end == _FIRST + _RECORDS * FATES_MAX
 

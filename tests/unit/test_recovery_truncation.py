@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.operation.instructions import Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.states import State

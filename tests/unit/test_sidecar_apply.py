@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.index.apply import apply_fate
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.identity import Identity
@@ -32,9 +32,9 @@ IDENTITY = Identity("cluster", "requests-id", "log-id", 0)
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", IDENTITY, IndexOptions(), BASE_MS)
-    draft = Draft(timer_index)
-    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
-    timer_index.write(draft.changes)
+    overlay = IndexOverlay(timer_index)
+    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
+    timer_index.write(overlay.changes)
     yield timer_index
     timer_index.close()
 
@@ -53,10 +53,10 @@ def feed(index: TimerIndex, *records: Record) -> None:
 
 
 def recover(index: TimerIndex, *fates: Fate) -> None:
-    draft = Draft(index)
+    overlay = IndexOverlay(index)
     for fate in fates:
-        apply_fate(draft, fate, read_up_to(index))
-    index.write(draft.changes)
+        apply_fate(overlay, fate, read_up_to(index))
+    index.write(overlay.changes)
 
 
 def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:

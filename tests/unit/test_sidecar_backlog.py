@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import NewTopic
+from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import DispatchConfig
-from postdate.sidecar.dispatch import look_ahead
+from postdate.sidecar.dispatch import backlog_bypass
 from postdate.sidecar.dispatch.batch_limit import FIRST_SHARE, BatchLimit
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.limits import (
@@ -84,7 +84,7 @@ def test_each_target_leaves_in_order_and_each_message_once(
 ) -> None:
     """Messages, many of them due at once or overdue when they come, and controls, while the backlog is worked off."""
     choose = random.Random(seed)
-    monkeypatch.setattr(look_ahead, "LOOK_AHEAD_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
+    monkeypatch.setattr(backlog_bypass, "LOOK_AHEAD_ENTRIES_MAX", choose.choice([3, 20, 1_000]))
     monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)  # a wrong span would end what is not its own
     bench.dispatch = DispatchConfig(retry_budget_ms=BUDGET_MS, entries_max=choose.choice([10, 40, 80]))
     shard = bench.shard()

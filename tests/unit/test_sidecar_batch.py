@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
@@ -21,7 +21,7 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.answers import Answers
@@ -46,9 +46,9 @@ class Place:
     def __init__(self, directory: Path, mode: Verdicts) -> None:
         options = IndexOptions(ended_window_ms=WINDOW_MS)
         self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
-        draft = Draft(self.index)
-        draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
-        self.index.write(draft.changes)
+        overlay = IndexOverlay(self.index)
+        overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
+        self.index.write(overlay.changes)
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
@@ -59,20 +59,20 @@ class Place:
         assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)
 
     def recover(self, *fates: Fate) -> None:
-        draft = Draft(self.index, self.now_ms)
+        overlay = IndexOverlay(self.index, self.now_ms)
         for fate in fates:
-            apply_fate(draft, fate, read_up_to(self.index))
-        self.index.write(draft.changes)
+            apply_fate(overlay, fate, read_up_to(self.index))
+        self.index.write(overlay.changes)
 
     def commit(self, now_ms: int) -> Batch:
         """The transaction with all that is due before `now_ms`, committed."""
         self.now_ms = now_ms
-        draft = Draft(self.index, now_ms)
+        overlay = IndexOverlay(self.index, now_ms)
         keys, values = self.index.scan_due(now_ms, 1_000)
-        batch = self._builder.build(draft, keys, values, now_ms, 0.0, {})
+        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {})
         assert not batch.unknown
-        finish(draft, batch)
-        self.index.write(draft.changes)
+        finish(overlay, batch)
+        self.index.write(overlay.changes)
         return batch
 
     def verdicts(self, now_ms: int) -> list[tuple[str, int, int | None]]:

@@ -25,7 +25,7 @@ from support.http_steps import free_port
 def test_what_repeats_is_logged_once_in_a_while_with_how_often(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr("postdate.sidecar.logs.time.monotonic", lambda: now)
-    seldom = logs.Seldom()
+    seldom = logs.RateLimitedFilter()
 
     def said(level: int, text: str) -> str | None:
         record = logging.LogRecord("kafka", level, "", 0, text, None, None)

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 
 from postdate.cli import postdate
 from postdate.kafka.errors import NotAuthorized
-from postdate.kafka.seam import Isolation, NewTopic, Partition
+from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.errors import HaltReason, Loss
 from postdate.sidecar.limits import RECLAIM_QUIET_MS
 from postdate.sidecar.operation.halts import ADVICE
@@ -348,7 +348,7 @@ def test_a_mistake_of_our_own_delays_its_shard_which_goes_on_without_a_person(
     monkeypatch.setattr(Shard, "_run", run)
     released = threading.Event()
     ctx = dataclasses.replace(bench.new_shard().ctx, clock=SystemClock(), stopping=released.is_set)
-    thread = ShardThread(ctx, TransactionPace(TransactionBudget(100), 0.0), released)
+    thread = ShardThread(ctx, TransactionThrottle(TransactionBudget(100), 0.0), released)
     wait_until(lambda: "RuntimeError in test_sidecar_desk.py:" in thread.shard.why, "it fails")
     assert thread.shard.state is not State.HALTED
     wait_until(lambda: thread.shard.state is State.RUNNING, "it goes on")

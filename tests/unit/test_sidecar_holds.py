@@ -17,9 +17,9 @@ from typing import cast
 import pytest
 
 from postdate.kafka.errors import KafkaFault, Unreachable
-from postdate.kafka.seam import GroupConsumer, NewTopic, Partition
+from postdate.kafka.interface import GroupConsumer, NewTopic, Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Held, Holds
-from postdate.sidecar.context.pacing import LargeTurns
+from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.group.hold_requests import HoldRequests
 from postdate.sidecar.shard.inbox import Inbox
@@ -65,12 +65,12 @@ def test_what_is_held_while_a_transaction_waits_for_its_turn_does_not_leave(
     shard = bench.shard()
 
     @contextmanager
-    def hold_meanwhile(turns: LargeTurns, fates: int) -> Iterator[bool]:
+    def hold_meanwhile(turns: LargeTransactionSemaphore, fates: int) -> Iterator[bool]:
         shard.ctx.held.now = Holds(delivery=True)
         yield True
 
     with monkeypatch.context() as patched:
-        patched.setattr(LargeTurns, "turn", hold_meanwhile)
+        patched.setattr(LargeTransactionSemaphore, "turn", hold_meanwhile)
         kept = bench.schedule(1)
         pass_ms(bench, shard, 2_000)
     assert bench.fates() == []

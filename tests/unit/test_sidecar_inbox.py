@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from postdate.kafka.seam import Headers, Record
+from postdate.kafka.interface import Headers, Record
 from postdate.sidecar.limits import INBOX_SIZE_BYTES_MAX
 from postdate.sidecar.shard.inbox import Inbox
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.seam import LookedUp, NewTopic
+from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
 from postdate.sidecar.shard.housekeeping import Housekeeping

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.apply import apply_fate, check_causes
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.states import State
 from postdate.wheel.entry import decode_entry
@@ -39,9 +39,9 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 @pytest.fixture
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "requests", "log", 0), IndexOptions(), BASE_MS)
-    draft = Draft(timer_index)
-    draft.changes.next_request = draft.changes.next_dispatch = draft.changes.seq = 0
-    timer_index.write(draft.changes)
+    overlay = IndexOverlay(timer_index)
+    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
+    timer_index.write(overlay.changes)
     yield timer_index
     timer_index.close()
 
@@ -56,11 +56,11 @@ def feed(index: TimerIndex, *records: Record, rules: RequestRules = RULES) -> No
 
 
 def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
-    draft = Draft(index, replaceable=replaceable)
+    overlay = IndexOverlay(index, replaceable=replaceable)
     for fate in fates:
-        apply_fate(draft, fate, read_up_to(index))
-    index.write(draft.changes)
-    check_causes(Draft(index, replaceable=replaceable))
+        apply_fate(overlay, fate, read_up_to(index))
+    index.write(overlay.changes)
+    check_causes(IndexOverlay(index, replaceable=replaceable))
 
 
 def held(index: TimerIndex) -> dict[int, int]:

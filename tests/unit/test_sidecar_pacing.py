@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from postdate.sidecar.context.pacing import LargeTurns, TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.limits import (
     LARGE_TRANSACTION_FATES,
     MADE_TO_WAIT_MS,
@@ -21,13 +21,13 @@ from postdate.sidecar.limits import (
     WINDOW_MAX,
     WINDOW_MIN,
 )
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _QUICK_MS = 4.0
 
 
 def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> None:
-    pace = TransactionPace(TransactionBudget(10_000), 3.0)
+    pace = TransactionThrottle(TransactionBudget(10_000), 3.0)
     pace.note(1_000.0, 1, _QUICK_MS)
     assert 2.5 < pace.wait_ms(1_000.0) <= 3.0
     assert pace.wait_ms(1_003.0) <= 0
@@ -37,7 +37,7 @@ def test_a_small_transaction_is_followed_by_a_pause_and_a_large_one_is_not() -> 
 
 def test_the_pause_settles_where_about_one_transaction_in_a_hundred_is_made_to_wait() -> None:
     """A broker that needs 3 ms between two transactions, and makes who comes sooner wait."""
-    pace = TransactionPace(TransactionBudget(10_000), 1.0)
+    pace = TransactionThrottle(TransactionBudget(10_000), 1.0)
     waited = 0
     for number in range(5_000):
         made_to_wait = pace.pace_ms < 3.0
@@ -48,7 +48,10 @@ def test_the_pause_settles_where_about_one_transaction_in_a_hundred_is_made_to_w
 
 
 def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
-    pace, none = TransactionPace(TransactionBudget(10_000), 3.0), TransactionPace(TransactionBudget(10_000), 0.0)
+    pace, none = (
+        TransactionThrottle(TransactionBudget(10_000), 3.0),
+        TransactionThrottle(TransactionBudget(10_000), 0.0),
+    )
     for number in range(1_000):
         pace.note(number * 20.0, 1, _QUICK_MS)
         none.note(number * 20.0, 1, MADE_TO_WAIT_MS + 1)
@@ -61,7 +64,7 @@ def test_the_pause_stays_within_its_bounds_and_none_stays_none() -> None:
 
 def test_shards_of_one_process_share_its_budget() -> None:
     budget = TransactionBudget(100)
-    first, second = TransactionPace(budget, 0.0), TransactionPace(budget, 0.0)
+    first, second = TransactionThrottle(budget, 0.0), TransactionThrottle(budget, 0.0)
     first.note(1_000.0, 1, _QUICK_MS)
     second.note(1_000.0, 1, _QUICK_MS)
     assert first.wait_ms(1_000.0) == 10.0
@@ -81,7 +84,7 @@ class _Run(NamedTuple):
 def _run(shards: int, took_ms: Callable[[int], float], fates: int = 1, seconds: float = 20.0) -> _Run:
     """So many shards that always have something to send, where one of n transactions at a time takes `took_ms(n)`."""
     budget = TransactionBudget(400)
-    paces = [TransactionPace(budget, 3.0) for _ in range(shards)]
+    paces = [TransactionThrottle(budget, 3.0) for _ in range(shards)]
     events = [(number * 0.1, number, 0.0) for number in range(shards)]  # (when, whose, how long it took; 0: begins)
     running, count, total_ms, apart_ms_max = 0, 0, 0.0, 0.0
     while events[0][0] < seconds * 1000:
@@ -125,7 +128,7 @@ def test_a_few_shards_are_not_slowed_however_busy_the_machine_is() -> None:
 
 def test_large_transactions_have_the_whole_budget_and_tell_nothing_about_small_ones() -> None:
     budget = TransactionBudget(400)
-    pace = TransactionPace(budget, 3.0)
+    pace = TransactionThrottle(budget, 3.0)
     for number in range(100):
         pace.note(number * 100.0, LARGE_TRANSACTION_FATES, 95.0)
     assert pace.wait_ms(9_900.0) <= 2.5
@@ -134,7 +137,7 @@ def test_large_transactions_have_the_whole_budget_and_tell_nothing_about_small_o
 
 def test_a_large_transaction_does_not_queue_behind_the_small_ones_that_wait() -> None:
     budget = TransactionBudget(400)
-    small, large = TransactionPace(budget, 3.0), TransactionPace(budget, 3.0)
+    small, large = TransactionThrottle(budget, 3.0), TransactionThrottle(budget, 3.0)
     for _ in range(63):
         small.note(1_000.0, 1, 90.0)
     assert small.wait_ms(1_000.0) > 500
@@ -158,7 +161,7 @@ def test_how_quick_one_can_be_is_measured_anew() -> None:
 
 def test_a_transaction_that_waited_for_a_broker_that_was_away_holds_nobody_up() -> None:
     budget = TransactionBudget(400)
-    pace = TransactionPace(budget, 3.0)
+    pace = TransactionThrottle(budget, 3.0)
     pace.note(1_000.0, 1, 8_000.0)
     assert pace.wait_ms(1_000.0) < 15
     pace.note(2_000.0, 1, _QUICK_MS)
@@ -166,17 +169,17 @@ def test_a_transaction_that_waited_for_a_broker_that_was_away_holds_nobody_up() 
 
 
 def test_large_transactions_take_turns_and_small_ones_do_not() -> None:
-    turns = LargeTurns(at_once=1)
+    turns = LargeTransactionSemaphore(at_once=1)
     with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0) as first:
         assert first
-        with turns.turn(LARGE_TRANSACTION_FATES - 1, timeout_s=PATIENCE_S), _at_once(turns) as second:
+        with turns.turn(LARGE_TRANSACTION_FATES - 1, timeout_s=WAIT_TIMEOUT_S), _at_once(turns) as second:
             assert not second
     with _at_once(turns) as again:
         assert again
 
 
 def test_a_turn_ends_with_its_transaction_however_that_ends() -> None:
-    turns = LargeTurns(at_once=1)
+    turns = LargeTransactionSemaphore(at_once=1)
     with pytest.raises(ValueError, match="aborted"), turns.turn(LARGE_TRANSACTION_FATES):
         raise ValueError("aborted")
     with _at_once(turns) as again:
@@ -184,7 +187,7 @@ def test_a_turn_ends_with_its_transaction_however_that_ends() -> None:
 
 
 def test_whose_turn_does_not_come_goes_all_the_same_and_takes_nobody_elses() -> None:
-    turns = LargeTurns(at_once=1)
+    turns = LargeTransactionSemaphore(at_once=1)
     with turns.turn(LARGE_TRANSACTION_FATES):
         with turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.01):
             pass
@@ -192,5 +195,5 @@ def test_whose_turn_does_not_come_goes_all_the_same_and_takes_nobody_elses() -> 
             assert not another
 
 
-def _at_once(turns: LargeTurns) -> AbstractContextManager[bool]:
+def _at_once(turns: LargeTransactionSemaphore) -> AbstractContextManager[bool]:
     return turns.turn(LARGE_TRANSACTION_FATES, timeout_s=0.0)

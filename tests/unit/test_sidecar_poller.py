@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group import poller as poller_module

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.errors import UnknownOutcome
-from postdate.kafka.seam import NewTopic
+from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.rate_rules import RateRules, shadowed
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import NOTHING, Holds

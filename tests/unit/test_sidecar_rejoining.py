@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from postdate.kafka.errors import FatalClient, Fenced, SettingRefused
-from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.errors import ClientFailed, Exit
 from postdate.sidecar.group import poller as poller_module

@@ -23,8 +23,8 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots
 from postdate.sidecar.states import State
-from support.patience import PATIENCE_S
 from support.shard_bench import Bench
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ class _Resting(ShardThread):
         figures = SimpleNamespace(directory=directory)
         clock = SimpleNamespace(steady_ms=lambda: self.steady_ms)
         held = SimpleNamespace(now=SimpleNamespace(intake=False))
-        ctx = SimpleNamespace(clock=clock, inquiries=SimpleNamespace(figures=figures), held=held)
+        ctx = SimpleNamespace(clock=clock, index_queries=SimpleNamespace(figures=figures), held=held)
         self.shard = cast(Shard, SimpleNamespace(state=State.RUNNING, turn=self._turned, close=lambda: None, ctx=ctx))
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -147,7 +147,7 @@ class _Resting(ShardThread):
 
     def after(self, turns: int) -> None:
         """Wait until it has turned so often and sleeps again."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + WAIT_TIMEOUT_S
         while self.turns < turns or not self.is_resting:
             assert time.monotonic() < deadline
             time.sleep(0.001)
@@ -158,7 +158,7 @@ def resting(tmp_path: Path) -> Iterator[_Resting]:
     thread = _Resting(tmp_path)
     yield thread
     thread.release()
-    assert thread.join(PATIENCE_S)
+    assert thread.join(WAIT_TIMEOUT_S)
 
 
 def test_an_instruction_ends_the_sleep_of_a_shard(resting: _Resting, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from postdate.cli import postdate
-from postdate.kafka.seam import NewTopic, Operation
+from postdate.kafka.interface import NewTopic, Operation
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster.rights import Right
 from postdate.sidecar.cluster.topics import Rule, own_topics, request_topic
@@ -62,7 +62,7 @@ def test_what_is_missing_forbids_to_start_unless_it_is_a_target(kafka: SimKafka)
     log, target = rights.violations(config, topic, kafka.admin())
     assert (log.rule, log.topic, log.refuses) == (Rule.MISSING_RIGHT, "r.dispatch-log", True)
     assert str(log) == (
-        "r.dispatch-log lacks an ACL that allows Write: fates go there; mend it with: kafka-acls.sh --bootstrap-server"
+        "r.dispatch-log lacks an ACL that allows Write: fates go there; fix it with: kafka-acls.sh --bootstrap-server"
         " broker:1 --add --allow-principal User:sidecar --operation Write --topic r.dispatch-log"
     )
     assert (target.rule, target.topic, target.refuses) == (Rule.MISSING_RIGHT, "orders", False)

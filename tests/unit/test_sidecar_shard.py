@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from postdate.kafka.errors import Retriable
-from postdate.kafka.seam import NewTopic, Partition
+from postdate.kafka.interface import NewTopic, Partition
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import store_reading
@@ -177,7 +177,7 @@ def test_a_rebuild_from_the_store_that_was_interrupted_begins_anew(
 
 def test_one_owner_record_is_enough_while_nobody_else_has_written(bench: Bench) -> None:
     shard = bench.shard()
-    shard._drop_tenure()
+    shard._drop_ownership()
     bench.until(shard, lambda: shard.state is State.RUNNING)
     assert [said.kind for said in bench.log()] == ["owner"]
     bench.schedule(1)

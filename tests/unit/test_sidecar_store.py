@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.context.long_delays import LongDelays
 from postdate.sidecar.dispatch.sweep import Sweep

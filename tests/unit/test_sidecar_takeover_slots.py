@@ -14,10 +14,10 @@ from typing import cast
 
 import pytest
 
-from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
@@ -28,8 +28,8 @@ from postdate.sidecar.states import State
 from postdate.wire.topics import OwnTopics
 from support.kafka_simulator import SimBroker, SimKafka
 from support.kafka_steps import append, new_topic
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 IDLE_S = 0.3
 
@@ -47,7 +47,7 @@ class _Stub:
     def turn(self) -> float:
         self.began.set()
         if self.state is State.OPENING and self.ctx.partition < TAKEOVERS_AT_ONCE_MAX:
-            self.may_end.wait(PATIENCE_S)
+            self.may_end.wait(WAIT_TIMEOUT_S)
         self.state = State.RUNNING
         return 60_000.0
 
@@ -85,7 +85,7 @@ def _thread(directory: Path, partition: int) -> ShardThread:
         instance="here",
         stopping=released.is_set,
     )
-    return ShardThread(ctx, TransactionPace(TransactionBudget(100), 1.0), released)
+    return ShardThread(ctx, TransactionThrottle(TransactionBudget(100), 1.0), released)
 
 
 def test_as_many_stuck_takeovers_as_there_are_slots_do_not_keep_the_next_one_waiting(
@@ -93,34 +93,34 @@ def test_as_many_stuck_takeovers_as_there_are_slots_do_not_keep_the_next_one_wai
 ) -> None:
     threads = [_thread(tmp_path, number) for number in range(TAKEOVERS_AT_ONCE_MAX)]
     for thread in threads:
-        assert cast(_Stub, thread.shard).began.wait(PATIENCE_S)
+        assert cast(_Stub, thread.shard).began.wait(WAIT_TIMEOUT_S)
     others = [_thread(tmp_path, TAKEOVERS_AT_ONCE_MAX + number) for number in range(3)]
     try:
         wait_until(
             lambda: all(thread.shard.state is State.RUNNING for thread in others),
             "the others take over",
-            PATIENCE_S / 8,
+            WAIT_TIMEOUT_S / 8,
         )
     finally:
         _Stub.may_end.set()
         for thread in [*threads, *others]:
             thread.release()
-            assert thread.join(PATIENCE_S)
+            assert thread.join(WAIT_TIMEOUT_S)
 
 
 def test_a_shard_that_waits_for_a_slot_can_be_released(
     stuck: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_thread, "_slots", TakeoverSlots(1, PATIENCE_S), raising=False)
+    monkeypatch.setattr(shard_thread, "_slots", TakeoverSlots(1, WAIT_TIMEOUT_S), raising=False)
     first = _thread(tmp_path, 0)
-    assert cast(_Stub, first.shard).began.wait(PATIENCE_S)
+    assert cast(_Stub, first.shard).began.wait(WAIT_TIMEOUT_S)
     second = _thread(tmp_path, 1)
     second.release()
-    assert second.join(PATIENCE_S)
+    assert second.join(WAIT_TIMEOUT_S)
     assert not cast(_Stub, second.shard).began.is_set()
     _Stub.may_end.set()
     first.release()
-    assert first.join(PATIENCE_S)
+    assert first.join(WAIT_TIMEOUT_S)
 
 
 class _Readers:
@@ -177,7 +177,7 @@ def test_a_takeover_that_handles_records_keeps_its_slot_however_long_that_takes(
 
 
 def test_slots_go_to_takeovers_in_the_order_in_which_they_came() -> None:
-    slots, order = TakeoverSlots(1, PATIENCE_S), list[int]()
+    slots, order = TakeoverSlots(1, WAIT_TIMEOUT_S), list[int]()
     holder = Slot(slots, lambda: False)
     assert holder.acquire()
 
@@ -194,5 +194,5 @@ def test_slots_go_to_takeovers_in_the_order_in_which_they_came() -> None:
         wait_until(lambda count=number + 1: len(slots._waiting) == count, "it waits")  # type: ignore[misc]
     holder.release()
     for thread in threads:
-        thread.join(PATIENCE_S)
+        thread.join(WAIT_TIMEOUT_S)
     assert order == [0, 1, 2, 3, 4]

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
-from postdate.kafka.seam import OnDelivery, Partition
+from postdate.kafka.interface import OnDelivery, Partition
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import transaction
-from postdate.sidecar.transaction.transaction import Message, Tenure
+from postdate.sidecar.transaction.transaction import Message, ShardOwnership
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.answers import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -32,7 +32,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def _tenure_of(shard: Shard) -> Tenure:
+def _tenure_of(shard: Shard) -> ShardOwnership:
     assert shard._tenure is not None
     return shard._tenure
 
@@ -83,7 +83,7 @@ def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     shard = bench.shard()
-    tenure = _tenure_of(shard)
+    ownership = _tenure_of(shard)
     if fails:
 
         def refuse(self: SimTransactionalProducer) -> None:
@@ -93,12 +93,12 @@ def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
     monkeypatch.setattr(SimTransactionalProducer, "settle", lambda self: False)
     if fails:
         with pytest.raises(AbortRequired):
-            tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+            ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
     else:
-        tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
-    assert not tenure.reusable
+        ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
+    assert not ownership.reusable
     with pytest.raises(AssertionError, match="settled"):
-        tenure.run([], [], BEAT, 0, 0, due_max_ms=0)
+        ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
     shard.close()
 
 
@@ -108,7 +108,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
 ) -> None:
     """One record of a transaction is refused, or the transaction fails otherwise, and the client gives up the rest."""
     shard = bench.shard()
-    tenure = _tenure_of(shard)
+    ownership = _tenure_of(shard)
     given: list[OnDelivery] = []
 
     def produce(self: SimTransactionalProducer, topic: str, *record: Any) -> None:
@@ -125,8 +125,8 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
     messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(topics)]
     with pytest.raises(AbortRequired):
-        tenure.run(messages, [], BEAT, 0, 0, due_max_ms=0, report_all=True)
-    assert tenure.reusable is again
+        ownership.run(messages, [], BEAT, 0, 0, due_max_ms=0, report_all=True)
+    assert ownership.reusable is again
     shard.close()
 
 
@@ -250,7 +250,7 @@ def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = bench.shard()
-    honest, unknown = Tenure._log_delivered, [True]
+    honest, unknown = ShardOwnership._log_delivered, [True]
     honest_sample, sampled = BrokerClock.sample, list[int]()
 
     def sample(self: BrokerClock, append_ms: int, reported_at: float) -> None:
@@ -259,11 +259,11 @@ def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
 
     monkeypatch.setattr(BrokerClock, "sample", sample)
 
-    def delivered(self: Tenure, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
+    def delivered(self: ShardOwnership, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
         honest(self, fault, *((-1, -1) if unknown else (offset, timestamp_ms)))
         unknown.clear()
 
-    monkeypatch.setattr(Tenure, "_log_delivered", delivered)
+    monkeypatch.setattr(ShardOwnership, "_log_delivered", delivered)
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)
     assert not unknown

@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 
 from postdate.wheel.errors import DiskFull
-from postdate.wheel.host import PretendHost
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
 from postdate.wheel.options import IndexOptions
+from support.fake_host import FakeHost
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
 ENTRIES = [(NOW_MS + at // 3, at) for at in range(40)]
 SLOTS_END = Geometry.of(TINY).file_size_bytes
 
 
-def reopened(directory: Path, host: PretendHost | None = None) -> TimerIndex:
-    return open_index(directory, host=host or PretendHost())
+def reopened(directory: Path, host: FakeHost | None = None) -> TimerIndex:
+    return open_index(directory, host=host or FakeHost())
 
 
 def filled(directory: Path, clean: bool) -> Path:
@@ -135,18 +135,18 @@ def test_a_flipped_count_of_an_unclean_file_is_seen_in_the_sums(tmp_path: Path) 
 
 def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp_path: Path) -> None:
     filled(tmp_path, clean=False)
-    index = reopened(tmp_path, PretendHost("boot-2"))
+    index = reopened(tmp_path, FakeHost("boot-2"))
     assert index.rebuilds == 1
     finish_wheel(index, NOW_MS)
     index.close()
-    index = reopened(tmp_path, PretendHost("boot-3"))
+    index = reopened(tmp_path, FakeHost("boot-3"))
     assert index.rebuilds == 0
     assert_same_deliveries(index)
     index.close()
 
 
 def test_an_unclean_file_is_not_believed_where_the_boot_is_unknown(tmp_path: Path) -> None:
-    class Nameless(PretendHost):
+    class Nameless(FakeHost):
         def boot_id(self) -> bytes:
             return bytes(16)
 
@@ -204,7 +204,7 @@ def test_the_wheel_of_another_timer_log_is_rebuilt(tmp_path: Path) -> None:
 def test_another_geometry_is_rebuilt(tmp_path: Path) -> None:
     filled(tmp_path, clean=True)
     options = IndexOptions(tick_ms=2, fine_slots=4, hour_ms=4, hour_slots=4)
-    index = open_index(tmp_path, options, host=PretendHost())
+    index = open_index(tmp_path, options, host=FakeHost())
     assert index.rebuilds == 1
     assert_same_deliveries(index)
     index.close()
@@ -239,7 +239,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
 
 def test_no_room_for_the_wheel_is_said_and_leaves_nothing_locked(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
-        reopened(tmp_path, PretendHost(room_bytes=100))
+        reopened(tmp_path, FakeHost(room_bytes=100))
     assert sorted(os.listdir(tmp_path)) == ["log"]
     index = reopened(tmp_path)
     assert index.count == 0

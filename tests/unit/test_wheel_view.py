@@ -17,8 +17,8 @@ from postdate.wheel.errors import Corrupt, StorageError, TornRead
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, SEQUENCE
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.wheel_view import WheelView
-from support.patience import PATIENCE_S
 from support.rounds import LONGER, expect, first_kept
+from support.timeouts import WAIT_TIMEOUT_S
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
 SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=50)
@@ -62,7 +62,7 @@ def _read_while_it_is_written(directory: Path, batches: int) -> None:
             index.advance(NOW_MS + batch)
             index.load_step(NOW_MS + batch, keys_max=500)
         torn, seen, count, next_due = child.stdout.read().split()
-        assert child.wait(PATIENCE_S) == 0
+        assert child.wait(WAIT_TIMEOUT_S) == 0
     assert int(torn) == 0
     assert int(count) == batches * size
     assert int(next_due) <= NOW_MS + batches

@@ -1,7 +1,7 @@
 """What is wrong with a request before it is sent.
 
     ValueError
-    `-- RequestInvalid    Postdate would refuse the request: mend the call, nothing was built
+    `-- RequestInvalid    Postdate would refuse the request: correct the call, nothing was built
 
 A value of a wrong type raises TypeError. `decode_verdict` raises FormatError of `postdate.wire.errors`.
 """

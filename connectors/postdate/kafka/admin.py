@@ -44,7 +44,7 @@ from postdate.kafka.descriptions import (
 )
 from postdate.kafka.errors import FatalClient, NotAuthorized, Retriable, Unreachable
 from postdate.kafka.groups import committed_offset, describe_group, group_members
-from postdate.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
+from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import KafkaSettings, log
 
@@ -59,7 +59,7 @@ _EVERYTHING = -1
 
 
 class ConfluentAdmin:
-    """Admin over confluent_kafka. See the seam for what its methods promise."""
+    """Admin over confluent_kafka. See the interface for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings

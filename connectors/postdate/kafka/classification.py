@@ -37,7 +37,7 @@ FENCED_CODES = frozenset(
 #: text alone names the reason.
 _REPLACED = KafkaError(KafkaError.FENCED_INSTANCE_ID).str()
 
-#: Only a person can mend these.
+#: Only a person can correct these.
 AUTHORIZATION_CODES = frozenset(
     {
         KafkaError._AUTHENTICATION,

@@ -1,4 +1,4 @@
-"""The seam's factory over confluent_kafka: one cluster, and clients for it."""
+"""The interface's factory over confluent_kafka: one cluster, and clients for it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ from postdate.kafka.admin import ConfluentAdmin
 from postdate.kafka.complaints import complaint
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.group_consumer import ConfluentGroupConsumer
-from postdate.kafka.log_reader import ConfluentLogReader
-from postdate.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
-from postdate.kafka.seam import (
+from postdate.kafka.interface import (
     Admin,
     GroupConsumer,
     Isolation,
@@ -20,6 +18,8 @@ from postdate.kafka.seam import (
     PlainProducer,
     TransactionalProducer,
 )
+from postdate.kafka.log_reader import ConfluentLogReader
+from postdate.kafka.producer import ConfluentPlainProducer, ConfluentTransactionalProducer
 from postdate.kafka.settings import KafkaSettings
 
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # the package
 
 from postdate.kafka.answers import answer_of
 from postdate.kafka.errors import NotAuthorized, RecordRejected, Unreachable
-from postdate.kafka.seam import LookedUp, Operation, TopicInfo
+from postdate.kafka.interface import LookedUp, Operation, TopicInfo
 
 #: s. The library gives up first, and its error names the cause: only then does a wait of ours end.
 _GRACE_S = 1.0

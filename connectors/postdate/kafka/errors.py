@@ -3,7 +3,7 @@
 No exception of the client library leaves this package; whatever it raises or reports becomes one of these::
 
     KafkaFault                 .code (librdkafka's number), .retriable
-      SettingRefused           a client property that would break the protocol, or that does not exist: mend it, restart
+      SettingRefused           a client property that would break the protocol, or does not exist: correct it, restart
       NotAuthorized            credentials, TLS or ACLs: a person must change something; nothing else will help
       Fenced                   another producer holds the transactional id: stop acting, read the log before a new init
       FatalClient              this client instance is beyond use: destroy it, begin with a new one

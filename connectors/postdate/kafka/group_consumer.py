@@ -32,8 +32,8 @@ from postdate.kafka import limits
 from postdate.kafka.classification import classify, error_of
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
 from postdate.kafka.groups import group_members
+from postdate.kafka.interface import GroupListener, Partition, Record
 from postdate.kafka.records import MessageError, group_records
-from postdate.kafka.seam import GroupListener, Partition, Record
 from postdate.kafka.settings import KafkaSettings, log
 from postdate.kafka.statistics import BrokerStatistics, decode_statistics
 
@@ -49,7 +49,7 @@ class _Start:
 
 
 class ConfluentGroupConsumer:
-    """GroupConsumer over confluent_kafka. See the seam for what its methods promise."""
+    """GroupConsumer over confluent_kafka. See the interface for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings, group_id: str, instance_id: str | None, address: str = "") -> None:
         self._settings = settings

@@ -24,7 +24,7 @@ from confluent_kafka.admin import AdminClient
 from postdate.kafka.answers import answer_of
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import Unreachable
-from postdate.kafka.seam import GroupMember, Isolation, Partition
+from postdate.kafka.interface import GroupMember, Isolation, Partition
 from postdate.kafka.settings import KafkaSettings, log
 
 _NEVER_S: Final = 3_600.0

@@ -12,13 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from postdate.kafka import limits
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.kafka.records import group_records
-from postdate.kafka.seam import Isolation, Partition, Record
 from postdate.kafka.settings import KafkaSettings, log
 
 
 class ConfluentLogReader:
-    """LogReader over confluent_kafka. See the seam for what its methods promise."""
+    """LogReader over confluent_kafka. See the interface for what its methods promise."""
 
     def __init__(self, settings: KafkaSettings, part: Partition, offset: int, isolation: Isolation) -> None:
         self._part = part

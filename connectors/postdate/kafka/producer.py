@@ -2,7 +2,7 @@
 
 What is particular here comes from librdkafka: a full queue is a BufferError to wait out; a commit that is `retriable`
 is called again and never answered by an abort; a transaction whose end was slow, or during which a connection broke,
-taints the producer (see `settle` in the seam, and KAFKA-17754). One thread at a time.
+taints the producer (see `settle` in the interface, and KAFKA-17754). One thread at a time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from postdate.kafka.errors import (
     Retriable,
     UnknownOutcome,
 )
-from postdate.kafka.seam import Headers, OnDelivery
+from postdate.kafka.interface import Headers, OnDelivery
 from postdate.kafka.secrets import Renewal
 from postdate.kafka.settings import ClientConf, KafkaSettings, log
 
@@ -122,7 +122,7 @@ class ConfluentPlainProducer:
 
 
 class ConfluentTransactionalProducer(ConfluentPlainProducer):
-    """TransactionalProducer over confluent_kafka. See the seam for what its methods promise."""
+    """TransactionalProducer over confluent_kafka. See the interface for what its methods promise."""
 
     def __init__(
         self, settings: KafkaSettings, transactional_id: str, message_bytes_max: int = limits.MESSAGE_BYTES_MAX

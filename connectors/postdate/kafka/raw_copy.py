@@ -4,7 +4,7 @@
 
 Consumes COUNT records of SOURCE with their headers, and produces them to TARGET in transactions of BATCH records; no
 delay, no storage, one thread. With an empty TARGET it only consumes. Prints {"records": …, "seconds": …}, the time
-from the first record on. Written as somebody without Postdate would write it, so it does not use the seam.
+from the first record on. Written as somebody without Postdate would write it, so it does not use the interface.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the client's messages to the seam's records: the hot path of everything that is read.
+"""From the client's messages to the interface's records: the hot path of everything that is read.
 
 Pure functions over one batch; O(messages). A message with three headers costs about 2 us without the garbage collector,
 of which the library's `headers()` is 1.2, so no accessor is called twice. `headers()` *must* not be called twice where
@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 
 #: A partition and what went wrong there; -1 and an empty topic where the error names none.
 MessageError = tuple[str, int, KafkaError]

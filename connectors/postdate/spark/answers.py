@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.by_origin import ORIGIN, PARTITION
 from postdate.spark.expressions import remembered
-from postdate.spark.known_rows import CONTROLS, is_refused, position_before
+from postdate.spark.request_histories import CONTROLS, is_refused, position_before
 
 
 def judged_answers(known: DataFrame) -> DataFrame:

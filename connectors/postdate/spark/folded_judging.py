@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.spark.audit_inputs import unfolded
 from postdate.spark.by_origin import ORIGIN, PARTITION
 from postdate.spark.claims import CLAIMING
 from postdate.spark.expressions import one_of, remembered
@@ -23,7 +24,6 @@ from postdate.spark.judge import is_in_range, judge_placed
 from postdate.spark.kin import context_rows, kin_origins
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
 from postdate.spark.mismatches import expected_headers
-from postdate.spark.sides import unfolded
 from postdate.spark.sifting import Sifting, caused
 
 JUDGEMENT = {

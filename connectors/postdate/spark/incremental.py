@@ -26,6 +26,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postdate.spark.audit_inputs import facts_schema, folded, joined
 from postdate.spark.audit_picture import audit_picture
 from postdate.spark.audit_state import (
     ORIGINS,
@@ -66,7 +67,6 @@ from postdate.spark.origins import (
 from postdate.spark.output import Outcome, StateOutcome, VerdictRecords, range_lines
 from postdate.spark.progress import Reporter
 from postdate.spark.request_rows import digested_requests
-from postdate.spark.sides import facts_schema, folded, joined
 from postdate.spark.sifting import History, Sifting, Split, split
 from postdate.spark.spans import SPAN, Spans
 from postdate.spark.summary import Counted, Plain, Summary, summarise

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.spark.audit_inputs import FACTS
 from postdate.spark.by_origin import ORIGIN, by_origin
 from postdate.spark.endings import (
     answer_problems,
@@ -27,7 +28,6 @@ from postdate.spark.expressions import one_of, remembered
 from postdate.spark.fate_rows import FINAL
 from postdate.spark.mismatches import expected_partitions, mismatch_problems
 from postdate.spark.ordering import DISORDER
-from postdate.spark.sides import FACTS
 from postdate.spark.verdicts import Problem
 
 

@@ -21,12 +21,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
 
+from postdate.spark.audit_inputs import FACTS, without_late
 from postdate.spark.by_origin import ORIGIN
 from postdate.spark.delta_tables import TableForm
 from postdate.spark.expressions import one_of, remembered
 from postdate.spark.folded_judging import JUDGEMENT
 from postdate.spark.mismatches import expected_headers
-from postdate.spark.sides import FACTS, without_late
 from postdate.spark.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
 
 PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"

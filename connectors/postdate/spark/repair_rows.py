@@ -31,9 +31,9 @@ from postdate.spark.by_origin import ORIGIN, PARTITION
 from postdate.spark.endings import of_places
 from postdate.spark.expressions import natural
 from postdate.spark.fate_rows import FINAL
-from postdate.spark.known_rows import CONTROLS
 from postdate.spark.mismatches import expected_partitions
 from postdate.spark.murmur2 import positive_murmur2
+from postdate.spark.request_histories import CONTROLS
 
 ID_PREFIX: Final = "repair/"
 """What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request

@@ -18,11 +18,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from postdate.spark.audit_inputs import AuditInputs
 from postdate.spark.by_origin import ORIGIN, PARTITION
 from postdate.spark.endings import is_past_grace
 from postdate.spark.judge import is_in_range
 from postdate.spark.mismatches import expected_headers
-from postdate.spark.sides import Sides
 
 _HALVES = ("one_half", "other_half")
 _COUNTS = ("requests", "fates", "records", "others")
@@ -42,7 +42,13 @@ def asked_rows(requests: DataFrame) -> DataFrame:
 
 
 def sieved(
-    asked: DataFrame, sides: Sides, partitions: DataFrame, targets: DataFrame, *, overdue_before_ms: int, owes_all: bool
+    asked: DataFrame,
+    sides: AuditInputs,
+    partitions: DataFrame,
+    targets: DataFrame,
+    *,
+    overdue_before_ms: int,
+    owes_all: bool,
 ) -> DataFrame:
     """One row for each origin in the audited range: its counts, some of its values, and `plain`, its verdict, null if
     the rules must judge it.

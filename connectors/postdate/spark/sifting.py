@@ -12,16 +12,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.answers import judged_answers
+from postdate.spark.audit_inputs import AuditInputs, narrowed
 from postdate.spark.by_origin import ORIGIN, PARTITION
 from postdate.spark.caching import cached
 from postdate.spark.claims import judged_moves, unfounded_ends
 from postdate.spark.fate_rows import fate_rows, odd_fate_rows
 from postdate.spark.judge import is_in_range, judge
-from postdate.spark.known_rows import known_rows
 from postdate.spark.limits import LEFT_SHARE_MAX, SIFTED_ROWS_MAX
 from postdate.spark.record_rows import digested_records
+from postdate.spark.request_histories import known_rows
 from postdate.spark.request_rows import digested_requests
-from postdate.spark.sides import Sides, narrowed
 from postdate.spark.sieve import asked_rows, kin, plain_rows, sieved
 from postdate.spark.spans import Spans, even, less, odd_origins
 from postdate.spark.summary import Plain
@@ -75,7 +75,7 @@ class Sifting:
 @dataclass(frozen=True)
 class History:
     """The input of one audit as rows: requests and deliveries with their messages, dispatch logs as of `log_rows`, all
-    others as in `Sides`.
+    others as in `AuditInputs`.
 
     `requests_of`, in an audit with a state, reads the requests of some origins once more, as far as their topics still
     have them; its rows are those of `digested_requests`.
@@ -89,10 +89,10 @@ class History:
     overtaken: tuple[DataFrame, ...] = ()
     requests_of: Callable[[DataFrame], DataFrame] | None = None
 
-    def sides(self) -> Sides:
+    def sides(self) -> AuditInputs:
         """The same with digests."""
         requests, delivered = digested_requests(self.understood), digested_records(self.messages)
-        return Sides(requests, fate_rows(self.log), delivered, self.letters, self.answers, self.overtaken)
+        return AuditInputs(requests, fate_rows(self.log), delivered, self.letters, self.answers, self.overtaken)
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Split:
     """
 
     plain: Plain
-    left: Sides | None
+    left: AuditInputs | None
     asked: DataFrame
     broken: DataFrame
     odd: DataFrame
@@ -166,7 +166,7 @@ def split(
     if not found["broken"] and not odd_count:
         return Split(plain, None, even_asked, broken, odd, (sums,), found["garbled"] > 0)
     requests = spans.left_of(history.understood, broken, odd) if found["broken"] else odd_ones
-    left = Sides(
+    left = AuditInputs(
         digested_requests(requests),
         spans.left_of(fates, broken, odd),
         digested_records(spans.left_of(history.messages, broken, odd)),
@@ -198,7 +198,7 @@ def judged_each(history: History, how: Sifting) -> Judged:
     return replace(judged, kept=(asked, *judged.kept))
 
 
-def judged_sides(asked: DataFrame, sides: Sides, how: Sifting, of: Sides | None = None) -> Judged:
+def judged_sides(asked: DataFrame, sides: AuditInputs, how: Sifting, of: AuditInputs | None = None) -> Judged:
     """The judged rows of `sides`; `asked` as of `asked_rows`, of the same requests.
 
     Plain origins pass the sieve; the others are read again and judged by the rules. If `sides` are only a part `of` a
@@ -244,7 +244,7 @@ class Caused:
     cached: list[DataFrame]
 
 
-def caused(around: Sides, how: Sifting) -> Caused:
+def caused(around: AuditInputs, how: Sifting) -> Caused:
     """The causes in the origins `around`."""
     known = cached(known_rows(around.requests, around.fates, around.answers, how.partitions))
     causes = [unfounded_ends(known), judged_moves(known)] if how.has_claims else []
@@ -253,7 +253,7 @@ def caused(around: Sides, how: Sifting) -> Caused:
     return Caused(causes, [known])
 
 
-def _judged(sides: Sides, around: Sides, how: Sifting, kept: list[DataFrame]) -> DataFrame:
+def _judged(sides: AuditInputs, around: AuditInputs, how: Sifting, kept: list[DataFrame]) -> DataFrame:
     """Judges `sides` by the rules, with causes from `around`; cached DataFrames are added to `kept`."""
     found = caused(around, how) if how.needs_known else Caused([], [])
     kept += found.cached

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from postdate.spark.answers import is_about_another
 from postdate.spark.by_origin import ORIGIN
-from postdate.spark.known_rows import is_refused
+from postdate.spark.request_histories import is_refused
 
 Mode = Literal["none", "control", "all"]
 MODES: tuple[Mode, ...] = ("none", "control", "all")

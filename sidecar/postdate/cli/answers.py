@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.commands import fail, warn
-from postdate.kafka.seam import Admin, Isolation, Kafka, Partition
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar import limits
-from postdate.sidecar.cluster.producing import Draft, Receipt, produce
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire.durations import parse_duration_ms
@@ -93,7 +93,7 @@ def send_and_tell(
     kafka: Kafka,
     admin: Admin,
     part: Partition,
-    draft: Draft,
+    draft: RequestRecord,
     waiting: Waiting,
     output: str,
     facts: Callable[[Receipt], Mapping[str, object]],
@@ -169,7 +169,7 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
         return None
 
 
-def _silence(requests: str, waiting: Waiting, draft: Draft) -> str:
+def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
     said = (
         f"no verdict within {waiting.timeout_ms / 1000:g} s; the request is in {requests} and will be carried out."
         f" Look whether a sidecar serves {requests} (postdate run), and whether its setting `verdicts` is not none"

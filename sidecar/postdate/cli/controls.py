@@ -15,8 +15,8 @@ import click
 from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
 from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, output_option
-from postdate.kafka.seam import Partition
-from postdate.sidecar.cluster.producing import Draft, Receipt, accepted, look_up, partition_of
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -143,7 +143,7 @@ def _control(loader: Loader, action: bytes, named: Named, headers: Headers, wait
 
     config = loader({"request_topics": (named.requests,) if named.requests else ()}).config
     requests = the_request_topic(config)
-    draft = Draft(named.id, None, [(names.ACTION, action), named.header(), *headers])
+    draft = RequestRecord(named.id, None, [(names.ACTION, action), named.header(), *headers])
     accepted(rules_of(config, requests), draft, max(named.partition, 0), now_ms())
     kafka = kafka_of(config)
     with admin_of(kafka) as admin:

@@ -25,9 +25,9 @@ from postdate.cli.letter_output import (
 from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
 from postdate.cli.options import Loader, configured, output_option
 from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
-from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar import limits
-from postdate.sidecar.cluster.producing import Draft, LiveTopic, look_up
+from postdate.sidecar.cluster.producing import LiveTopic, RequestRecord, look_up
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit
 from postdate.wire.durations import parse_duration_ms
@@ -232,11 +232,13 @@ def _spans_around(requests: str, letters: list[Letter]) -> Spans:
     return spans
 
 
-def _carried_out(kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, Draft | None]]) -> Iterator[Outcome]:
+def _carried_out(
+    kafka: Kafka, requests: str, judged: Iterator[tuple[Outcome, RequestRecord | None]]
+) -> Iterator[Outcome]:
     """What became of each letter; those to be put back are, meanwhile."""
     aside: list[Outcome] = []
 
-    def drafts() -> Iterator[tuple[Letter, Draft]]:
+    def drafts() -> Iterator[tuple[Letter, RequestRecord]]:
         for outcome, draft in judged:
             if draft is None:
                 aside.append(outcome)

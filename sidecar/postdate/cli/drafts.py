@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.options import as_bytes
-from postdate.sidecar.cluster.producing import Draft
+from postdate.sidecar.cluster.producing import RequestRecord
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
@@ -59,7 +59,7 @@ def the_request_topic(config: Config) -> str:
     return config.request_topic_names[0]
 
 
-def due_ms(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> int | None:
+def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_ms: int) -> int | None:
     """When a request with the broker's timestamp is due, epoch ms; None: it will be refused after all, since the
     broker's clock is another than this machine's."""
     try:

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.answers import READ_RECORDS_MAX, READ_TIMEOUT_S
 from postdate.cli.commands import fail, warn
-from postdate.kafka.seam import Admin, Isolation, Kafka, Partition
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt
 from postdate.wire.dispatch_log import DELIVERED, FINAL, decode_record
 from postdate.wire.errors import FormatError

@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli.commands import warn
-from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, Record
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar import limits
 from postdate.sidecar.errors import TransientError
 from postdate.wire.errors import RequestRefused

@@ -16,9 +16,9 @@ from enum import StrEnum
 from postdate.cli.drafts import now_ms
 from postdate.cli.letters import Letter, records_of
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
-from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, PlainProducer
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
 from postdate.sidecar import limits
-from postdate.sidecar.cluster.producing import Draft, Receipt
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import ACTION, ORIGIN, TIMES, Headers, is_dropped
@@ -50,7 +50,7 @@ class Outcome:
     why: str = ""
 
 
-def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Draft | str:
+def request_again(letter: Letter, rules: RequestRules, when: Headers) -> RequestRecord | str:
     """The request that stands for a letter: key, value and headers as sent, at the time of `when` where that is given.
     A sentence where it would only die again, or mean something else.
     """
@@ -70,7 +70,7 @@ def request_again(letter: Letter, rules: RequestRules, when: Headers) -> Draft |
         return _CONTROL
     if request.grace_ms >= 0 and request.due_ms + request.grace_ms < sent_ms:
         return "it would expire again: give it a new time with --delay, --at or --level"
-    return Draft(letter.key, letter.value, headers)
+    return RequestRecord(letter.key, letter.value, headers)
 
 
 def whole(kafka: Kafka, requests: str, letter: Letter) -> Letter | None:
@@ -147,7 +147,7 @@ def _stands_for(headers: Headers) -> bytes | None:
     return values.get(ORIGIN) if values.get(ACTION) in (None, b"schedule") else None
 
 
-def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, Draft]]) -> Iterator[Outcome]:
+def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, RequestRecord]]) -> Iterator[Outcome]:
     """Produce each to the partition of its request, in order; yields what became of it once the broker has said so.
 
     Raises the broker's fault at the first letter that it does not take: those before it are put back, and yielded.
@@ -167,7 +167,7 @@ def put_back(kafka: Kafka, requests: str, drafts: Iterable[tuple[Letter, Draft]]
         producer.destroy()
 
 
-def _produce(producer: PlainProducer, part: Partition, draft: Draft) -> Receipt:
+def _produce(producer: PlainProducer, part: Partition, draft: RequestRecord) -> Receipt:
     receipt = Receipt()
     try:
         producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
@@ -193,7 +193,7 @@ def judge(
     rules: RequestRules,
     when: Headers,
     unknown: set[bytes],
-) -> Iterator[tuple[Outcome, Draft | None]]:
+) -> Iterator[tuple[Outcome, RequestRecord | None]]:
     """What is to become of each letter; with the request that stands for it where it is to be put back."""
     for letter in letters:
         if letter.origin in unknown:

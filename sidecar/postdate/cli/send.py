@@ -16,8 +16,8 @@ from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_a
 from postdate.cli.commands import warn
 from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
 from postdate.cli.options import Loader, as_bytes, configured, header_pair, output_option
-from postdate.kafka.seam import Partition
-from postdate.sidecar.cluster.producing import Draft, Receipt, accepted, look_up, partition_of
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.topics import OwnTopics
@@ -107,7 +107,7 @@ def send(
             watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), timeout_ms, output)
 
 
-def draft_of(message: Mapping[str, Any]) -> Draft:
+def draft_of(message: Mapping[str, Any]) -> RequestRecord:
     """The record that the options of `send` describe. Raises UsageError: not exactly one of --at, --delay, --level."""
     headers: Headers = [*message["headers"], *the_time(message)]
     own = {
@@ -122,4 +122,4 @@ def draft_of(message: Mapping[str, Any]) -> Draft:
         headers.append((names.KEY, key))
         key = as_bytes(message["request_id"])
     value = message["value"]
-    return Draft(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)
+    return RequestRecord(key, sys.stdin.buffer.read() if value == STDIN else as_bytes(value), headers)

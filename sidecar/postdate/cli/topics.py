@@ -14,7 +14,7 @@ import click
 from postdate.cli.commands import listed, say, warn
 from postdate.cli.options import Loader, configured, output_option
 from postdate.kafka.errors import Retriable, SettingRefused
-from postdate.kafka.seam import Admin, NewTopic, TopicInfo
+from postdate.kafka.interface import Admin, NewTopic, TopicInfo
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.errors import Exit, PostdateError
@@ -76,7 +76,7 @@ def create(
                 click.echo(topic)
             found += _violations(OwnTopics.of(name), admin, config.kafka.bootstrap_servers)
     for violation in found:
-        warn(f"{violation.topic} {violation.detail}\n  mend: {violation.mend}")
+        warn(f"{violation.topic} {violation.detail}\n  remedy: {violation.remedy}")
     if any(violation.refuses for violation in found):
         sys.exit(Exit.VIOLATION)
 
@@ -149,7 +149,7 @@ def _report(requests: str, found: list[rules.Violation], output: str) -> None:
         return
     for violation in found:
         severity = click.style("violation", fg="red") if violation.refuses else click.style("warning", fg="yellow")
-        click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  mend: {violation.mend}")
+        click.echo(f"{severity} [{violation.rule}] {violation.topic} {violation.detail}\n  remedy: {violation.remedy}")
     if not any(violation.refuses for violation in found):
         click.echo(f"ok: {requests} and the topics beside it follow the rules")
 

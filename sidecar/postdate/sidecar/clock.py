@@ -20,7 +20,7 @@ import time
 from collections import deque
 from typing import Protocol
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.limits import CLOCK_AHEAD_MS_MAX, CLOCK_DOUBT_MS, CLOCK_SAMPLE_AGE_MS_MAX, CLOCK_SAMPLES_MAX
 
 

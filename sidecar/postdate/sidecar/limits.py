@@ -221,7 +221,7 @@ INTERNAL_CALM_MS: Final = 3_600_000
 # A call of init_transactions; the broker's answer waits for the end of the older transaction, 10 s at most.
 FENCE_TIMEOUT_S: Final = 15.0
 
-# The time to read the gap between D and the first record of a tenure. Together with the flush before it, it is well
+# The time to read the gap between D and the first record of an ownership. Together with the flush before it, it is well
 # inside the transaction time-out of 10 s. The gap is a few offsets; only a foreign open transaction or a missing leader
 # takes longer.
 BOUND_CHECK_MS_MAX: Final = 4_000

@@ -52,7 +52,7 @@ class OneLine(logging.Formatter):
         return "\n".join(f"  {line}" for line in lines)
 
 
-class Seldom(logging.Filter):
+class RateLimitedFilter(logging.Filter):
     """Passes repeated messages only once in a while, with the number of suppressed ones.
 
     Messages that differ only in their numbers count as the same: a client that cannot reach its broker logs forty times
@@ -86,7 +86,7 @@ def configure_logging(level: str) -> None:
     logging.basicConfig(level=level.upper(), force=True)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(OneLine("%(asctime)s %(levelname)s [%(threadName)s] %(message)s"))
-        handler.addFilter(Seldom())
+        handler.addFilter(RateLimitedFilter())
     sys.excepthook = lambda _, error, __: _uncaught(error)
     threading.excepthook = lambda ended: _uncaught(ended.exc_value)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from postdate.client import RequestTopic
 from postdate.kafka.client import ConfluentKafka
-from postdate.kafka.seam import NewTopic
+from postdate.kafka.interface import NewTopic
 from postdate.kafka.settings import KafkaSettings
 from postdate.testing.reading import Delivered, read_delivered
 

@@ -1,6 +1,6 @@
 """What was delivered to a topic, as a consumer of it would see it: committed records alone, from the beginning.
 
-Over the seam of `postdate.kafka`. One thread.
+Over the interface of `postdate.kafka`. One thread.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from postdate.kafka.seam import Isolation, Kafka, Partition, Record
+from postdate.kafka.interface import Isolation, Kafka, Partition, Record
 from postdate.wire.headers import DUE, ID, ORIGIN, Headers, is_ours
 
 RECORDS_MAX: Final = 10_000

@@ -64,7 +64,7 @@ def run_step(scene: Scene, fault: Fault) -> Step:
     scene.ended_ms = scene.ended_ms or now_ms()
     lasted_s = (scene.ended_ms - begun_ms) / 1000
     try:
-        scene.mend()
+        scene.repair()
         scene.recover()
     except AssertionError as error:
         scene.wrong.append(f"no recovery: {error}")

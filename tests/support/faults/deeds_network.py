@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.faults.deed import fault
 from support.faults.proxy import END_TXN
 from support.faults.scene import SESSION_S, Scene
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @fault("held EndTxn")
@@ -14,12 +14,12 @@ def held_end(scene: Scene) -> str:
     member = scene.one()
     proxy = scene.proxy_of(member)
     hold = proxy.hold(END_TXN, lose_client=True)
-    if not hold.caught.wait(PATIENCE_S):
-        scene.wrong.append(f"no transaction of {member.name} ended in {PATIENCE_S:.0f} s")
+    if not hold.caught.wait(WAIT_TIMEOUT_S):
+        scene.wrong.append(f"no transaction of {member.name} ended in {WAIT_TIMEOUT_S:.0f} s")
     scene.wait(seconds := scene.chance.choice((0.05, 0.2, 0.5, 1.0, 3.0)) * scene.chance.uniform(0.5, 1.5))
     proxy.release(hold)
     scene.fault_ends()
-    if not hold.answered.wait(PATIENCE_S):
+    if not hold.answered.wait(WAIT_TIMEOUT_S):
         scene.wrong.append("the late end of a transaction was not answered")
     return f"{seconds:.2f} s late, answered with {hold.error_code}"
 

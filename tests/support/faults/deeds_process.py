@@ -10,8 +10,8 @@ from postdate.sidecar.failpoints import NAMES
 from support.faults import damage
 from support.faults.deed import fault
 from support.faults.scene import PARTITIONS, Scene
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar, wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _SAYS_WHY = re.compile(r"fenced|lost to another member")
 _FENCED = 3
@@ -173,7 +173,7 @@ def is_stopped(member: Sidecar) -> bool:
     return stat.rpartition(")")[2].split()[0] == "T"
 
 
-def wait_for_all_shards(scene: Scene, timeout_s: float = PATIENCE_S) -> None:
+def wait_for_all_shards(scene: Scene, timeout_s: float = WAIT_TIMEOUT_S) -> None:
     """Returns when the members that live deliver for all partitions between them: none was left paused or unowned."""
 
     def served() -> bool:

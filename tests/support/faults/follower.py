@@ -14,8 +14,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Top
 
 from postdate.wire.topics import OwnTopics
 from support.faults.book import Book, Headers
-from support.patience import PATIENCE_S
 from support.sidecars import wait_until
+from support.timeouts import WAIT_TIMEOUT_S
 
 _RECORDS_AT_ONCE = 2_000
 
@@ -46,7 +46,7 @@ class Follower:
         self._parts: list[tuple[str, int]] = []
 
         def all_known() -> bool:
-            known = self._consumer.list_topics(timeout=PATIENCE_S).topics
+            known = self._consumer.list_topics(timeout=WAIT_TIMEOUT_S).topics
             self._parts = [(topic, index) for topic in topics if topic in known for index in known[topic].partitions]
             return {topic for topic, _ in self._parts} == {*topics}
 
@@ -57,7 +57,7 @@ class Follower:
     def start(self) -> None:
         self._thread.start()
 
-    def to_end(self, timeout_s: float = PATIENCE_S) -> None:
+    def to_end(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when everything that is on the topics now has been filed."""
         asking = Consumer({"bootstrap.servers": self._bootstrap, "group.id": "follower", "log_level": 0})
         try:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message, Producer
 
 from postdate.wire.headers import ACTION, AT, DELAY, GRACE, ID, KEY, LEVEL, PARTITION, TOPIC, Headers
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 _TICK_S = 0.02
 _BAD_SHARE, _ID_SHARE, _CHANGED = 0.01, 0.02, ("cancel", "cancel", "reschedule", "")
@@ -80,7 +80,7 @@ class Load:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self, timeout_s: float = PATIENCE_S) -> None:
+    def stop(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Sends nothing more; returns when all that was sent is acknowledged."""
         self._stopping.set()
         self._thread.join(30)

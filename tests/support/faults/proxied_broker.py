@@ -16,7 +16,7 @@ from pathlib import Path
 
 from postdate.tools.dev_broker.local import LocalBroker, free_port
 from support.faults.proxy import Proxy
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 @dataclass
@@ -68,7 +68,7 @@ def proxied_broker(count: int, chance: random.Random | None = None, **settings: 
         broker = LocalBroker(port, Path(directory), properties=properties)
         for proxy, at in zip(proxies, inner, strict=True):
             proxy.serve(at)
-        broker.start(PATIENCE_S)
+        broker.start(WAIT_TIMEOUT_S)
         try:
             yield ProxiedBroker(broker, proxies)
         finally:

@@ -22,8 +22,8 @@ from support.faults.follower import Follower
 from support.faults.load import Load, Plan
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.faults.proxy import Proxy
-from support.patience import PATIENCE_S
 from support.sidecars import Sidecar
+from support.timeouts import WAIT_TIMEOUT_S
 
 PARTITIONS = 4
 #: s. What the coordinator gives a transaction by default, and the group a member here.
@@ -85,7 +85,7 @@ class Scene:
     def fault_ends(self) -> None:
         self.ended_ms = now_ms()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Ends whatever a fault has left: two members run, undisturbed, and nobody else does. One that has ended by
         itself is started again, and noted."""
         self.broker.heal()
@@ -104,7 +104,7 @@ class Scene:
                 self.wrong.append(f"{member.name} had ended: {member.log_text()[-1000:]}")
                 member.start()
 
-    def recover(self, timeout_s: float = PATIENCE_S) -> None:
+    def recover(self, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Returns when all that was due has ended, and what came after the fault goes on to."""
         since = self.ended_ms
 
@@ -130,9 +130,9 @@ class Scene:
                 found += [f"{path.parent.name}/{path.name}: {line[:400]}" for line in said[:3]]
         return found
 
-    def finish(self, timeout_s: float = PATIENCE_S) -> list[int]:
+    def finish(self, timeout_s: float = WAIT_TIMEOUT_S) -> list[int]:
         """Stops the load, waits until all has ended and been read, stops the members; returns their exit codes."""
-        self.mend()
+        self.repair()
         self.load.stop()
         asked = self.load.acknowledged + self.strangers
         book = self.book

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaException, Producer
 
 from postdate.wire.headers import Headers
 from support.broker import unique_name
-from support.patience import PATIENCE_S
+from support.timeouts import WAIT_TIMEOUT_S
 
 
 def take_id(bootstrap: str, transactional_id: str) -> None:
@@ -37,14 +37,14 @@ def open_transaction(
             "log_level": 0,
         }
     )
-    producer.init_transactions(PATIENCE_S)
+    producer.init_transactions(WAIT_TIMEOUT_S)
     producer.begin_transaction()
     producer.produce(topic, value, b"a stranger's", partition, headers=list(headers or []))
-    assert producer.flush(PATIENCE_S) == 0, "the stranger's record was not taken"
+    assert producer.flush(WAIT_TIMEOUT_S) == 0, "the stranger's record was not taken"
     try:
         yield
     finally:
         if commit:
-            producer.commit_transaction(PATIENCE_S)
+            producer.commit_transaction(WAIT_TIMEOUT_S)
         else:
-            producer.abort_transaction(PATIENCE_S)
+            producer.abort_transaction(WAIT_TIMEOUT_S)

@@ -14,7 +14,7 @@ from urllib.parse import quote_from_bytes
 
 from starlette.datastructures import QueryParams
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http import queries
 from postdate.sidecar.http.pending import BadQuery, Place
 from postdate.wheel.entry import (

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.kafka import limits
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, Unreachable
-from postdate.kafka.seam import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
+from postdate.kafka.interface import GroupMember, Isolation, LookedUp, NewTopic, Operation, Partition, TopicInfo
 from support.kafka_simulator.answers import code_of
 from support.kafka_simulator.broker import SimBroker
 from support.kafka_simulator.brokers import Node
@@ -63,7 +63,7 @@ class SimLookUp:
 
 
 class SimAdmin:
-    """Admin over the simulated cluster. See the seam for what its methods promise."""
+    """Admin over the simulated cluster. See the interface for what its methods promise."""
 
     def __init__(self, broker: SimBroker, link: Link, timeout_s: float = limits.ADMIN_TIMEOUT_S) -> None:
         self._broker = broker

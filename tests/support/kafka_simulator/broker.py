@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from confluent_kafka import KafkaError, KafkaException
 
-from postdate.kafka.seam import Headers, NewTopic, Partition, Record
+from postdate.kafka.interface import Headers, NewTopic, Partition, Record
 from support.kafka_simulator.answers import refusal
 from support.kafka_simulator.brokers import Brokers
 from support.kafka_simulator.coordinator import TransactionCoordinator

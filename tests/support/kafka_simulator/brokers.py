@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from support.kafka_simulator.faults import Faults
 from support.kafka_simulator.log import PartitionLog
 from support.kafka_simulator.time import SimTime

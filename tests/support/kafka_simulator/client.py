@@ -1,4 +1,4 @@
-"""The seam's factory over the simulated cluster: what one process has of it.
+"""The interface's factory over the simulated cluster: what one process has of it.
 
 Thread rule: one thread.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from postdate.kafka import limits
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import (
+from postdate.kafka.interface import (
     Admin,
     GroupConsumer,
     Isolation,

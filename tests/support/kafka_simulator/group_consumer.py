@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, Unreachable
-from postdate.kafka.seam import GroupListener, Isolation, Partition, Record
+from postdate.kafka.interface import GroupListener, Isolation, Partition, Record
 from postdate.kafka.statistics import BrokerStatistics
 from support.kafka_simulator.answers import code_of, refusal
 from support.kafka_simulator.broker import SimBroker
@@ -23,7 +23,7 @@ from support.kafka_simulator.metadata import Metadata
 
 
 class SimGroupConsumer:
-    """GroupConsumer over the simulated cluster. See the seam for what its methods promise."""
+    """GroupConsumer over the simulated cluster. See the interface for what its methods promise."""
 
     def __init__(
         self, broker: SimBroker, link: Link, group_id: str, instance_id: str | None, address: str = ""

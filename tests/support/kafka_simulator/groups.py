@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError
 
 from postdate.kafka import limits
-from postdate.kafka.seam import GroupMember, Partition
+from postdate.kafka.interface import GroupMember, Partition
 from support.kafka_simulator.answers import refusal
 from support.kafka_simulator.time import SimTime
 

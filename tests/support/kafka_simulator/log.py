@@ -13,7 +13,7 @@ from enum import IntEnum
 
 from confluent_kafka import KafkaError
 
-from postdate.kafka.seam import Isolation, Record
+from postdate.kafka.interface import Isolation, Record
 from support.kafka_simulator.answers import refusal
 
 #: The producer of a record that belongs to no transaction.

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from postdate.kafka import limits
 from postdate.kafka.classification import TRANSPORT_CODES, classify_delivery, error_of
 from postdate.kafka.errors import FatalClient, RecordRejected
-from postdate.kafka.seam import Headers, OnDelivery, Partition
+from postdate.kafka.interface import Headers, OnDelivery, Partition
 from support.kafka_simulator.answers import code_of, refusal
 from support.kafka_simulator.broker import SimBroker, Writer, record_size_bytes
 from support.kafka_simulator.brokers import Node

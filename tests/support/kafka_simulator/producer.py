@@ -2,7 +2,7 @@
 
 A partition is added to the transaction before its first record, and where one cannot be added none of the request is; a
 transaction that lost a record can only be aborted; an end is repeated until the transaction's time is used up; a broken
-connection or a slow end taints the producer (`settle`). See the seam for what is promised.
+connection or a slow end taints the producer (`settle`). See the interface for what is promised.
 
 Thread rule: one thread; time passes in the link's waits only.
 """
@@ -25,7 +25,7 @@ from postdate.kafka.errors import (
     Retriable,
     UnknownOutcome,
 )
-from postdate.kafka.seam import Headers, OnDelivery, Partition
+from postdate.kafka.interface import Headers, OnDelivery, Partition
 from support.kafka_simulator.answers import abort_required, code_of, refusal
 from support.kafka_simulator.broker import SimBroker, Writer
 from support.kafka_simulator.link import Link
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class SimTransactionalProducer(SimPlainProducer):
-    """TransactionalProducer over the simulated cluster. See the seam for what its methods promise."""
+    """TransactionalProducer over the simulated cluster. See the interface for what its methods promise."""
 
     def __init__(
         self, broker: SimBroker, link: Link, clock: SimClock, transactional_id: str, message_bytes_max: int

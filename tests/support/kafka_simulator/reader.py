@@ -9,14 +9,14 @@ from confluent_kafka import KafkaException
 
 from postdate.kafka.classification import classify
 from postdate.kafka.errors import FatalClient, NotAuthorized, OffsetOutOfRange, Unreachable
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from support.kafka_simulator.broker import SimBroker
 from support.kafka_simulator.link import Link
 from support.kafka_simulator.metadata import Metadata
 
 
 class SimLogReader:
-    """LogReader over the simulated cluster. See the seam for what its methods promise."""
+    """LogReader over the simulated cluster. See the interface for what its methods promise."""
 
     def __init__(self, broker: SimBroker, link: Link, part: Partition, offset: int, isolation: Isolation) -> None:
         self._link = link

@@ -12,14 +12,14 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.due_reader import DueReader
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
-from postdate.sidecar.dispatch.look_ahead import Ahead, LookAhead
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.index import apply
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import empty_start, takeover
 from postdate.sidecar.transaction.answers import Answers
@@ -46,35 +46,35 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(Answers, "to_control", _answers(world)))
         stack.enter_context(patch.object(SimTransactionalProducer, "commit", _commits(world)))
         stack.enter_context(patch.object(FaultAttribution, "_isolate", _isolations(world)))
-        stack.enter_context(patch.object(LookAhead, "take", _looks_ahead(world)))
+        stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
         stack.enter_context(patch.object(Parking, "park", _parks(world)))
-        stack.enter_context(patch.object(Draft, "contradicted", _contradictions(world)))
+        stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
         stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
         yield
 
 
-def _fates(world: World) -> Callable[[Draft, Fate, int], None]:
+def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
     """What recovery does with each fate that it reads."""
     honest = apply.apply_fate
 
-    def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
-        key = draft.find(fate[0], fate[1])
+    def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
+        key = overlay.find(fate[0], fate[1])
         if key is not None:
             if fate[2] in FINAL:
                 world.reached["recovery: ends an entry"] += 1
                 world.reached["recovery: finds an entry that was moved"] += key != entry_key(fate[1], fate[0])
             elif len(fate) == 5:
                 read = fate[4] < next_request
-                entry = draft.entry(key)
+                entry = overlay.entry(key)
                 world.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
                 world.reached["recovery: moved again since"] += read and entry.due != fate[3]
             else:
                 world.reached["recovery: stored by another"] += 1
         elif fate[0] < next_request:
             world.reached["recovery: known already"] += 1
-        honest(draft, fate, next_request)
+        honest(overlay, fate, next_request)
 
     return apply_fate
 
@@ -129,9 +129,9 @@ def _isolations(world: World) -> Callable[..., Isolated]:
 
 
 def _looks_ahead(world: World) -> Callable[..., Ahead | None]:
-    honest = LookAhead.take
+    honest = BacklogBypass.take
 
-    def take(self: LookAhead, *arguments: Any) -> Ahead | None:
+    def take(self: BacklogBypass, *arguments: Any) -> Ahead | None:
         ahead = honest(self, *arguments)
         world.reached["the second cursor takes a message"] += ahead is not None and bool(ahead.keys)
         return ahead
@@ -161,10 +161,10 @@ def _limits(world: World) -> Callable[[DueReader, TimerIndex], tuple[int, int]]:
     return limits
 
 
-def _contradictions(world: World) -> Callable[[Draft, str], None]:
-    honest = Draft.contradicted
+def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
+    honest = IndexOverlay.contradicted
 
-    def contradicted(self: Draft, why: str) -> None:
+    def contradicted(self: IndexOverlay, why: str) -> None:
         world.reached["recovery: the log contradicts the index"] += 1
         honest(self, why)
 
@@ -195,18 +195,18 @@ def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:
     return tend
 
 
-def _answers(world: World) -> Callable[[Answers, Draft, Entry, int], list[Message]]:
+def _answers(world: World) -> Callable[[Answers, IndexOverlay, Entry, int], list[Message]]:
     honest = Answers.to_control
 
-    def to_control(self: Answers, draft: Draft, entry: Entry, offset: int) -> list[Message]:
-        key = draft.find(entry.acts_on) if entry.acts_on >= 0 else None
+    def to_control(self: Answers, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
+        key = overlay.find(entry.acts_on) if entry.acts_on >= 0 else None
         if entry.acts_on >= 0 and key is None:
             world.reached["control: its message is gone"] += 1
         elif key is not None:
-            other = draft.entry(key)
+            other = overlay.entry(key)
             overtaken = other.kind not in PENDING and (other.kind != Kind.CANCELLED or other.acts_on != offset)
             world.reached["control: overtaken by another"] += overtaken
-        return honest(self, draft, entry, offset)
+        return honest(self, overlay, entry, offset)
 
     return to_control
 

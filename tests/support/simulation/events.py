@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.wheel.wheel_view import WHEEL_NAME
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.errors import FormatError

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, NOTHING, TARGET, Holds
 from postdate.sidecar.group.hold_requests import _Asked
 from postdate.wire.dispatch_log import DELIVERED, OWNER, decode_record

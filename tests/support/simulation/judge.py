@@ -13,7 +13,7 @@ from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import DispatchRecord, Fate, decode_record
 from postdate.wire.errors import FormatError

@@ -12,7 +12,7 @@ from random import Random
 
 import msgspec
 
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.errors import HaltReason
 from postdate.sidecar.states import State
 from postdate.wire.dispatch_log import BEAT, decode_record, encode_record

@@ -13,7 +13,7 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.errors import AbortRequired, UnknownOutcome
-from postdate.kafka.seam import Isolation, Record
+from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch import due_reader
@@ -23,12 +23,12 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.index import apply
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.bound_check import BoundCheck
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
@@ -50,7 +50,7 @@ Mutation = Callable[[World], AbstractContextManager[object]]
 
 def _no_marks(_: World) -> AbstractContextManager[object]:
     """Fates of requests that are still to be ingested are forgotten."""
-    return patch.object(apply, "_mark", lambda draft, fate: None)
+    return patch.object(apply, "_mark", lambda overlay, fate: None)
 
 
 def _stable_end_as_bound(_: World) -> AbstractContextManager[object]:
@@ -73,18 +73,24 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
     """Entries are deleted locally before their transaction is committed."""
 
     def commit(
-        self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, _: Holds
+        self: Dispatcher,
+        index: TimerIndex,
+        ownership: ShardOwnership,
+        overlay: IndexOverlay,
+        batch: Batch,
+        due: Due,
+        _: Holds,
     ) -> bool:
-        finish(draft, batch)
-        index.write(draft.changes)
+        finish(overlay, batch)
+        index.write(overlay.changes)
         try:
-            offset = tenure.run(
+            offset = ownership.run(
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(tenure, batch, due, fault)
+            self._aborted(ownership, batch, due, fault)
             return False
-        self._write(index, tenure, Draft(index), offset)
+        self._write(index, ownership, IndexOverlay(index), offset)
         return True
 
     return patch.object(Dispatcher, "_commit", commit)
@@ -145,7 +151,7 @@ def _id_of_deployment(_: World) -> AbstractContextManager[object]:
 
 def _dispatch_before_recovery(_: World) -> AbstractContextManager[object]:
     """What others have committed is passed over, not applied."""
-    return patch.object(takeover, "apply_fate", lambda draft, fate, next_request: None)
+    return patch.object(takeover, "apply_fate", lambda overlay, fate, next_request: None)
 
 
 def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
@@ -159,13 +165,13 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
     honest = apply.apply_request
     honest_answer = Answers.to_control
 
-    def early(draft: Draft, record: Record, request: Any) -> int:
-        pending = {offset for offset in range(record.offset) if apply._pending(draft, offset, None)}
-        first_due: int = honest(draft, record, request)
+    def early(overlay: IndexOverlay, record: Record, request: Any) -> int:
+        pending = {offset for offset in range(record.offset) if apply._pending(overlay, offset, None)}
+        first_due: int = honest(overlay, record, request)
         if isinstance(request, Request) and request.action == Action.CANCEL:
             actor = world.scheduler.current
             assert isinstance(actor, ShardActor)
-            ended = [offset for offset in pending if apply._pending(draft, offset, None) is None]
+            ended = [offset for offset in pending if apply._pending(overlay, offset, None) is None]
             verdict = Verdict.CANCELLED if ended else Verdict.NOT_FOUND
             answers = actor.shard._dispatcher._builder._answers
             message = answers.message(verdict, record.offset, request.id, ended[0] if ended else -1)
@@ -173,8 +179,8 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
             log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
         return first_due
 
-    def later(self: Answers, draft: Draft, entry: Entry, offset: int) -> list[Any]:
-        return [] if entry.reason == "cancel" else list(honest_answer(self, draft, entry, offset))
+    def later(self: Answers, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
+        return [] if entry.reason == "cancel" else list(honest_answer(self, overlay, entry, offset))
 
     with patch.object(ingest, "apply_request", early), patch.object(Answers, "to_control", later):
         yield
@@ -207,11 +213,11 @@ def _decided_early(_: World) -> AbstractContextManager[object]:
     """Rule 2: a reschedule is answered with `moved`, whatever has become of its message meanwhile."""
     honest = BatchBuilder._apply
 
-    def decide(self: BatchBuilder, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
-        gone = entry.acts_on >= 0 and draft.find(entry.acts_on) is None
+    def decide(self: BatchBuilder, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        gone = entry.acts_on >= 0 and overlay.find(entry.acts_on) is None
         if gone and entry.new_due >= 0:
             batch.fates.append((entry.acts_on, 0, MOVED, entry.new_due, offset))
-        honest(self, batch, draft, entry, offset)
+        honest(self, batch, overlay, entry, offset)
 
     return patch.object(BatchBuilder, "_apply", decide)
 

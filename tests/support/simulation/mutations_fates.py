@@ -10,17 +10,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.index import apply
-from postdate.sidecar.index.draft import NO_FIRST_DUE, Draft
+from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate
@@ -37,12 +37,12 @@ def _moves_undone(_: World) -> AbstractContextManager[object]:
     """
     honest = apply._change_entry
 
-    def change(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
-        honest(draft, key, fate, 0)
+    def change(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
+        honest(overlay, key, fate, 0)
 
     stack = ExitStack()
     stack.enter_context(patch.object(apply, "_change_entry", change))
-    stack.enter_context(patch.object(Draft, "contradicted", lambda self, why: None))
+    stack.enter_context(patch.object(IndexOverlay, "contradicted", lambda self, why: None))
     return stack
 
 
@@ -50,9 +50,9 @@ def _marks_overwritten(_: World) -> AbstractContextManager[object]:
     """Rule 5: the last mark of a request takes the place of those before it (M4)."""
     honest = apply._mark
 
-    def mark(draft: Draft, fate: Fate) -> None:
-        draft.changes.marks[fate[0]] = None
-        honest(draft, fate)
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
+        overlay.changes.marks[fate[0]] = None
+        honest(overlay, fate)
 
     return patch.object(apply, "_mark", mark)
 
@@ -60,9 +60,9 @@ def _marks_overwritten(_: World) -> AbstractContextManager[object]:
 def _unmarked(name: str) -> Mutation:
     honest = apply._mark
 
-    def mark(draft: Draft, fate: Fate) -> None:
+    def mark(overlay: IndexOverlay, fate: Fate) -> None:
         if fate[2] != name:
-            honest(draft, fate)
+            honest(overlay, fate)
 
     return lambda _: patch.object(apply, "_mark", mark)
 
@@ -71,12 +71,12 @@ def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
     """A request that is stored is taken for ended when it is read (M22)."""
     honest = apply.apply_request
 
-    def request(draft: Draft, record: Record, read: Any) -> int:
-        mark = draft.mark(record.offset)
+    def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
+        mark = overlay.mark(record.offset)
         if mark is not None and mark.stored:
-            draft.changes.marks[record.offset] = None
+            overlay.changes.marks[record.offset] = None
             return NO_FIRST_DUE
-        return int(honest(draft, record, read))
+        return int(honest(overlay, record, read))
 
     return patch.object(ingest, "apply_request", request)
 
@@ -85,13 +85,13 @@ def _first_due_only(_: World) -> AbstractContextManager[object]:
     """Fates are looked up under the first due time: what was moved meanwhile is not found."""
     honest = apply.apply_fate
 
-    def find(self: Draft, offset: int, first_due_ms: int | None = None) -> bytes | None:
+    def find(self: IndexOverlay, offset: int, first_due_ms: int | None = None) -> bytes | None:
         key = entry_key(first_due_ms or CONTROL_DUE, offset)
         return key if self.raw(key) is not None else None
 
-    def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
-        with patch.object(Draft, "find", find):
-            honest(draft, fate, next_request)
+    def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
+        with patch.object(IndexOverlay, "find", find):
+            honest(overlay, fate, next_request)
 
     return patch.object(takeover, "apply_fate", apply_fate)
 
@@ -174,17 +174,17 @@ def _interrupted_rebuild(_: World) -> Iterator[None]:
 def _id_taken_away(_: World) -> AbstractContextManager[object]:
     """The end of a request frees its id, though a later request has it by now."""
 
-    def drop(self: Draft, caller_id: bytes, offset: int) -> None:
+    def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
         if caller_id:
             self.changes.ids[caller_id] = None
 
-    return patch.object(Draft, "drop_id", drop)
+    return patch.object(IndexOverlay, "drop_id", drop)
 
 
 def _append_time_unchecked(_: World) -> AbstractContextManager[object]:
     """Nobody looks whether the broker's clock went back between the estimate and the append (I6)."""
-    honest = Tenure._check
-    return patch.object(Tenure, "_check", lambda self, left, due_max_ms: honest(self, left, -1))
+    honest = ShardOwnership._check
+    return patch.object(ShardOwnership, "_check", lambda self, left, due_max_ms: honest(self, left, -1))
 
 
 def _own_clock(_: World) -> AbstractContextManager[object]:

@@ -15,7 +15,7 @@ import msgspec
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch, Refusal
 from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry
 from support.simulation.themes import BAD_TARGET
 from support.simulation.world import World
@@ -55,7 +55,7 @@ def _budget_from_fault(_: World) -> AbstractContextManager[object]:
 
 def _first_dues_forgotten(_: World) -> AbstractContextManager[object]:
     """Which due time an earlier request got is not known: a control that names its offset finds nothing."""
-    return patch.object(Draft, "_first_due", lambda self, offset: None)
+    return patch.object(IndexOverlay, "_first_due", lambda self, offset: None)
 
 
 def _given_up_at_once(_: World) -> AbstractContextManager[object]:

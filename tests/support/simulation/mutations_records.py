@@ -12,12 +12,12 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.kafka.seam import Headers
+from postdate.kafka.interface import Headers
 from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.batch import BatchBuilder
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.index import apply
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wire.delivered import delivered_headers
@@ -60,9 +60,9 @@ def _reversed(_: World) -> AbstractContextManager[object]:
 
 def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
     """A fate finds its entry under the first due time that its writer saw, or in `places`, and nowhere else."""
-    honest = Draft.find
+    honest = IndexOverlay.find
 
-    def find(self: Draft, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
+    def find(self: IndexOverlay, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
         if hint_due_ms is None:
             return honest(self, offset, hint_due_ms, at)
         places = self.changes.places
@@ -72,14 +72,14 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
         key = entry_key(hint_due_ms, offset)
         return key if self.raw(key) is not None else None
 
-    return patch.object(Draft, "find", find)
+    return patch.object(IndexOverlay, "find", find)
 
 
 def _acts_on_what_follows(_: World) -> AbstractContextManager[object]:
     """A control may act on a request that came after it."""
 
-    def acts_on(draft: Draft, offset: int, request: Request) -> tuple[int, bytes | None]:
-        at = draft.pending_id(request.id) if request.id else None
+    def acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
+        at = overlay.pending_id(request.id) if request.id else None
         return (split_key(at)[1] if at is not None else request.acts_on), at
 
     return patch.object(apply, "_acts_on", acts_on)

@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.errors import Retriable
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.takeover import dispatch_tail
 from postdate.sidecar.takeover.confirmation import Confirmation

@@ -13,17 +13,17 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.errors import Fenced
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Halted
 from postdate.sidecar.group import poller
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.takeover import dispatch_tail, opening, store_reading, takeover
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel import timer_log
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -115,11 +115,13 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
             ends[ctx.instance, ctx.partition] = min(end, ends[ctx.instance, ctx.partition])
         return end
 
-    def own(ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
-        tenure = honest_own(ctx, recovered, broker_clock, owned_seq)
-        world.known.setdefault((ctx.partition, tenure.takeover), ends[ctx.instance, ctx.partition])
+    def own(
+        ctx: ShardContext, recovered: takeover.Recovered, broker_clock: BrokerClock, owned_seq: int
+    ) -> ShardOwnership:
+        ownership = honest_own(ctx, recovered, broker_clock, owned_seq)
+        world.known.setdefault((ctx.partition, ownership.takeover), ends[ctx.instance, ctx.partition])
         world.look(ctx.partition, recovered.index, "taken over")
-        return tenure
+        return ownership
 
     with (
         patch.object(takeover, "recover", recover),
@@ -129,11 +131,13 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         yield
 
 
-def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, Tenure, Draft, int], None]:
+def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, ShardOwnership, IndexOverlay, int], None]:
     honest = Dispatcher._write
 
-    def write(self: Dispatcher, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
-        honest(self, index, tenure, draft, log_offset)
+    def write(
+        self: Dispatcher, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int
+    ) -> None:
+        honest(self, index, ownership, overlay, log_offset)
         world.look(self._ctx.partition, index, "committed")
 
     return write

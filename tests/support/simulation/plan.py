@@ -13,7 +13,7 @@ from collections.abc import Callable
 from math import inf
 from random import Random
 
-from postdate.kafka.seam import NewTopic
+from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig, RequestTopicConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS

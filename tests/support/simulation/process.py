@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from postdate.kafka.errors import FatalClient, Fenced
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.pacing import TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.ingest.request_rules import rules_of
@@ -23,8 +23,8 @@ from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
-from postdate.wheel.host import PretendHost
 from postdate.wire.topics import OwnTopics
+from support.fake_host import FakeHost
 from support.kafka_simulator import Link, SimBroker, SimClock, SimKafka
 from support.kafka_simulator.group_consumer import SimGroupConsumer
 from support.simulation.disk import MemoryDatabase
@@ -49,7 +49,7 @@ class Machine:
     name: str
     directory: Path
     clock: SimClock
-    host: PretendHost = field(default_factory=lambda: PretendHost("boot-0"))
+    host: FakeHost = field(default_factory=lambda: FakeHost("boot-0"))
     boots: int = 0
     cut_until_ms: float = 0.0
     cut_answers: bool = False
@@ -57,7 +57,7 @@ class Machine:
     def boot(self) -> None:
         """The machine starts anew after it lost its power."""
         self.boots += 1
-        self.host = PretendHost(f"boot-{self.boots}")
+        self.host = FakeHost(f"boot-{self.boots}")
 
 
 class Actor:
@@ -81,7 +81,7 @@ class ShardActor(Actor):
         self.released = False
         self.closed = False
         self.inbox = Inbox()
-        pace = TransactionPace(process.budget, process.config.dispatch.pace_ms)
+        pace = TransactionThrottle(process.budget, process.config.dispatch.pace_ms)
         self.shard = Shard(process.context(part, lambda: self.released), self.inbox, pace)
 
     def release(self) -> None:

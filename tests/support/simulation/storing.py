@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from postdate.kafka.seam import Headers, Record
+from postdate.kafka.interface import Headers, Record
 from support.simulation.traffic import REQUESTS, Asked
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import functools
 from collections.abc import Callable
 from random import Random
 
-from postdate.kafka.seam import NewTopic, Partition
+from postdate.kafka.interface import NewTopic, Partition
 from postdate.wire.reasons import Reason
 from support.kafka_simulator.misbehaviour import Misbehaviour
 from support.simulation.judge import Outcome

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from support.simulation.cluster_events import ClusterEvents
 from support.simulation.judge import Outcome
 from support.simulation.target_events import BAD, GOOD, TargetEvents

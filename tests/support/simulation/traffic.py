@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 
-from postdate.kafka.seam import Headers, Partition, Record
+from postdate.kafka.interface import Headers, Partition, Record
 from support.kafka_simulator import SimBroker
 from support.simulation.settings import LEVELS_MS
 

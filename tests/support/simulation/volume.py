@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from support.simulation.traffic import REQUESTS, Asked, Traffic
 
 if TYPE_CHECKING:

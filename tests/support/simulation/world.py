@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
 from support.kafka_simulator import Faults, SimBroker, SimClock, SimTime

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import SettingRefused
-from postdate.kafka.seam import Admin, Kafka
+from postdate.kafka.interface import Admin, Kafka
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.silence import told_of_silence
+from postdate.sidecar.cluster.connection_errors import reported_connection_errors
 from postdate.sidecar.config.load import require_bootstrap
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -42,7 +42,7 @@ def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
     def why(over: Callable[[], bool]) -> str:
         return str(kafka.complaint(over) or "")
 
-    with told_of_silence(why, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
+    with reported_connection_errors(why, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
         admin.cluster_id()
 
 

@@ -11,7 +11,7 @@ import random
 from dataclasses import dataclass
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar import limits
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.errors import RequestRefused
@@ -23,7 +23,7 @@ RETENTION_MS = "retention.ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class RequestRecord:
     """A request record before it is produced."""
 
     key: bytes | None
@@ -79,7 +79,7 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
     return LiveTopic(len(info.partitions), int(info.config.get(RETENTION_MS, "-1")), frozenset(live))
 
 
-def produce(kafka: Kafka, part: Partition, draft: Draft) -> Receipt:
+def produce(kafka: Kafka, part: Partition, draft: RequestRecord) -> Receipt:
     """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
     receipt = Receipt()
     producer = kafka.plain_producer()
@@ -97,7 +97,7 @@ def partition_of(key: bytes | None, count: int) -> int:
     return random.randrange(count) if key is None else partition_for(key, count)  # noqa: S311
 
 
-def accepted(rules: RequestRules, draft: Draft, partition: int, timestamp_ms: int) -> Request:
+def accepted(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_ms: int) -> Request:
     """The request as the sidecar will read it. Raises ConfigError: it would be refused; nothing is sent."""
     try:
         return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None)

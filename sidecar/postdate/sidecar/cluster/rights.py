@@ -14,7 +14,7 @@ import shlex
 from typing import NamedTuple
 
 from postdate.kafka.errors import NotAuthorized
-from postdate.kafka.seam import Admin, Kafka, Operation
+from postdate.kafka.interface import Admin, Kafka, Operation
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.topics import Rule, Violation
 from postdate.sidecar.config.settings import Config, RequestTopicConfig

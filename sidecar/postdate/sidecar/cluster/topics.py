@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from postdate.kafka.errors import NotAuthorized
-from postdate.kafka.seam import Admin, NewTopic, TopicInfo
+from postdate.kafka.interface import Admin, NewTopic, TopicInfo
 from postdate.sidecar import limits
 from postdate.sidecar.config.settings import TopicsConfig
 from postdate.wire.topics import OwnTopics
@@ -51,11 +51,11 @@ class Violation:
     rule: Rule
     topic: str
     detail: str
-    mend: str
+    remedy: str
     refuses: bool
 
     def __str__(self) -> str:
-        return f"{self.topic} {self.detail}; mend it with: {self.mend}"
+        return f"{self.topic} {self.detail}; fix it with: {self.remedy}"
 
 
 def in_order(own: OwnTopics) -> tuple[str, ...]:
@@ -188,13 +188,13 @@ def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change
         why = f"{RETENTION_BYTES} is {_number(info, RETENTION_BYTES)}: a burst would delete records before their time"
         yield Violation(Rule.RETENTION_BYTES, name, why, f"{change} {RETENTION_BYTES}=-1", refuses=True)
     if info.config.get(TIMESTAMP_TYPE) != LOG_APPEND_TIME:
-        mend = f"{change} {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
+        remedy = f"{change} {TIMESTAMP_TYPE}={LOG_APPEND_TIME}"
         if name == own.dispatch_log:
             why = f"{TIMESTAMP_TYPE} is {info.config.get(TIMESTAMP_TYPE)}: the broker's clock must stamp fates"
-            yield Violation(Rule.CREATE_TIME, name, why, mend, refuses=True)
+            yield Violation(Rule.CREATE_TIME, name, why, remedy, refuses=True)
         else:
             why = f"{TIMESTAMP_TYPE} is {info.config.get(TIMESTAMP_TYPE)}: delays count from the producer's clock"
-            yield Violation(Rule.CREATE_TIME, name, why, mend, refuses=False)
+            yield Violation(Rule.CREATE_TIME, name, why, remedy, refuses=False)
     least_ms = least_fate_retention_ms(requests)
     kept_ms = _number(info, RETENTION_MS)
     if name == own.dispatch_log and kept_ms != UNLIMITED and (least_ms == UNLIMITED or kept_ms < least_ms):

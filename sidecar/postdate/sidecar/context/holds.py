@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from postdate.kafka.seam import Admin, Partition
+from postdate.kafka.interface import Admin, Partition
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ one, and shrinks to a few if they take twice as long. Source: TCP Vegas, and BBR
 An open transaction blocks `read_committed` readers of its partitions, and the shards of a process share one core. So
 large transactions take turns: throughput stays the same, and each transaction is open for a shorter time.
 
-Thread rule: `TransactionBudget` and `LargeTurns` are shared and take a lock once per transaction; `TransactionPace`
-belongs to one shard.
+Thread rule: `TransactionBudget` and `LargeTransactionSemaphore` are shared and take a lock once per transaction;
+`TransactionThrottle` belongs to one shard.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class TransactionBudget:
             self.window = max(self.window - 1 / self.window, WINDOW_MIN)
 
 
-class TransactionPace:
+class TransactionThrottle:
     """The pause that one shard keeps between its transactions."""
 
     def __init__(self, budget: TransactionBudget, pace_ms: float) -> None:
@@ -119,7 +119,7 @@ class TransactionPace:
         self._next_ms = max(self._budget.take(now_ms, took_ms if pause else 0.0), now_ms + pause)
 
 
-class LargeTurns:
+class LargeTransactionSemaphore:
     """Limits the large transactions of a process that are open at once; small ones do not wait."""
 
     def __init__(self, at_once: int = LARGE_TRANSACTIONS_AT_ONCE) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.context.holds import Held
-from postdate.sidecar.context.inquiries import Inquiries
+from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.context.long_delays import LongDelays
-from postdate.sidecar.context.pacing import LargeTurns
+from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.wire.requests import RequestRules
@@ -39,9 +39,11 @@ class ShardContext:
     beat_interval_ms: int = BEAT_INTERVAL_MS_MAX
     retention_ms: int = -1  # of the request topic; -1: for ever
     counts: ShardCounts = field(default_factory=ShardCounts)
-    inquiries: Inquiries = field(default_factory=Inquiries)
+    index_queries: IndexQueries = field(default_factory=IndexQueries)
     held: Held = field(default_factory=Held)
-    turns: LargeTurns = field(default_factory=LargeTurns)  # one for all shards of a process
+    turns: LargeTransactionSemaphore = field(
+        default_factory=LargeTransactionSemaphore
+    )  # one for all shards of a process
 
     @property
     def long_delays(self) -> LongDelays:

@@ -1,9 +1,9 @@
 """Builds a transaction from due entries: which entries end now, the records to produce for each, and their fates.
 
-This is a pure step between the scan of the timer index and `Tenure.run`. Entries under key 0 come first, in offset
-order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so that the
-end of an entry and every pending control on it are in one transaction (rule 1). The effect of a control is decided
-here, from the present state of the entry, not from its state at ingest (rule 2).
+This is a pure step between the scan of the timer index and `ShardOwnership.run`. Entries under key 0 come first, in
+offset order, then messages (rule 4). The caller passes all entries under key 0, or a piece from `control_pieces`, so
+that the end of an entry and every pending control on it are in one transaction (rule 1). The effect of a control is
+decided here, from the present state of the entry, not from its state at ingest (rule 2).
 
 Thread rule: belongs to the shard's thread. The hot loop is `BatchBuilder.build`: one pass, one decode per entry, and
 one look-up per target.
@@ -21,7 +21,7 @@ from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Target
 from postdate.sidecar.index.apply import mark_stored
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import (
     CLIENT_BATCH_BYTES,
     DELIVERED_HEADERS_SIZE_BYTES_MAX,
@@ -86,7 +86,7 @@ class BatchBuilder:
 
     def build(
         self,
-        draft: Draft,
+        overlay: IndexOverlay,
         keys: list[bytes],
         values: list[bytes],
         now_ms: int,
@@ -135,7 +135,7 @@ class BatchBuilder:
             elif entry.kind == Kind.DEAD:
                 self._bury(batch, entry, offset, (Reason(entry.reason), entry.detail))
             elif entry.kind == Kind.APPLIED:
-                self._apply(batch, draft, entry, offset)
+                self._apply(batch, overlay, entry, offset)
             elif entry.kind == Kind.STORE:
                 if self._keep(batch, entry, offset):
                     batch.stored.append((key, entry))
@@ -144,7 +144,7 @@ class BatchBuilder:
             else:
                 batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
                 batch.messages += self._answers.to_ended(entry, offset)
-                draft.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
+                overlay.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
             was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
             if was_parked:
                 batch.unparked.append((key, len(raw)))
@@ -321,10 +321,10 @@ class BatchBuilder:
             return SIZE_UNKNOWN_BYTES
         return topic.size_bytes_max
 
-    def _apply(self, batch: Batch, draft: Draft, entry: Entry, offset: int) -> None:
-        key = draft.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
+    def _apply(self, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
+        key = overlay.find(entry.acts_on) if entry.acts_on >= 0 and entry.new_due >= 0 else None
         if key is not None:
-            other = draft.entry(key)
+            other = overlay.entry(key)
             if other.kind in PENDING:
                 batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
@@ -332,35 +332,35 @@ class BatchBuilder:
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
         batch.fates.append((offset, 0, APPLIED))
-        batch.messages += self._answers.to_control(draft, entry, offset)
+        batch.messages += self._answers.to_control(overlay, entry, offset)
 
 
-def finish(draft: Draft, batch: Batch) -> None:
+def finish(overlay: IndexOverlay, batch: Batch) -> None:
     """The local side of a committed batch. It has the effect of `apply_fate` for each fate, in as few changes as
     possible.
 
-    REQUIRES: `draft` is the one that the batch was built with.
+    REQUIRES: `overlay` is the one that the batch was built with.
 
     `moved` fates need no change: ingest of their control has moved the entry (rule 3). Messages beyond the rate of
     their target are parked in the same write.
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
-            draft.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.kept)
+            overlay.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.kept)
     for key, size_bytes in batch.unparked:
-        draft.changes.delete_parked(key, size_bytes, stored=key in batch.kept)
+        overlay.changes.delete_parked(key, size_bytes, stored=key in batch.kept)
     for key, raw, entry in batch.over:
         due_ms, offset = split_key(key)
-        draft.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
-        draft.changes.insert_parked(place, raw, stored=entry.stored)
+        overlay.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
+        overlay.changes.insert_parked(place, raw, stored=entry.stored)
     for key, entry in batch.stored:
-        mark_stored(draft, key, entry)
+        mark_stored(overlay, key, entry)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
-        draft.changes.places[offset] = None
+        overlay.changes.places[offset] = None
         if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
-            draft.drop_id(entry.id, offset)
-            draft.note_end(offset, entry.id, sent=True)
+            overlay.drop_id(entry.id, offset)
+            overlay.note_end(offset, entry.id, sent=True)
 
 
 def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:

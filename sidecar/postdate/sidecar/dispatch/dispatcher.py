@@ -2,7 +2,7 @@
 
 Steps 1 to 3 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `fault_attribution` finds
 the cause of an abort, and `parking` moves waiting entries aside. Steps 4 and 5 (unknown outcome, fenced) are exceptions
-that `dispatch` raises: the shard drops the tenure and takes over again.
+that `dispatch` raises: the shard drops the ownership and takes over again.
 
 Thread rule: the shard's thread.
 """
@@ -30,10 +30,10 @@ from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
 from postdate.sidecar.transaction.answers import Answers
-from postdate.sidecar.transaction.transaction import GivenUp, Tenure
+from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
 from postdate.wheel.index import TimerIndex
 from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import BEAT, FATES
@@ -46,7 +46,7 @@ _LOOKS = 2
 
 
 class Dispatcher:
-    """Dispatches for one shard. The tenure is passed to each call; all other state lives as long as the shard."""
+    """Dispatches for one shard. The ownership is passed to each call; all other state lives as long as the shard."""
 
     def __init__(self, ctx: ShardContext, targets: Targets) -> None:
         self._ctx = ctx
@@ -65,10 +65,11 @@ class Dispatcher:
         self._retry_at = 0.0
         self._retry_delay_ms = 0.0
 
-    def dispatch(self, index: TimerIndex, tenure: Tenure, before_ms: int) -> tuple[int, bool]:
+    def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int) -> tuple[int, bool]:
         """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
 
-        Raises UnknownOutcome, Fenced, FatalClient: drop the tenure. Raises Unreachable: nothing was begun; try later.
+        Raises UnknownOutcome, Fenced, FatalClient: drop the ownership. Raises Unreachable: nothing was begun; try
+        later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
         if steady < self._retry_at:
@@ -80,11 +81,11 @@ class Dispatcher:
         due.now_ms = before_ms - 1
         if not due.keys and not due.waiting:
             return 0, False
-        draft, batch = self._build(index, due)
+        overlay, batch = self._build(index, due)
         for _ in range(_LOOKS):
             if batch.unknown:
                 self._targets.learn(batch.unknown)
-                draft, batch = self._build(index, due)
+                overlay, batch = self._build(index, due)
         for rows in batch.unknown.values():  # the look-up is late: only these wait for it
             batch.park += rows
         if batch.park:
@@ -97,12 +98,12 @@ class Dispatcher:
                 self._faults.nothing_waits(due.trial)
             return 0, due.trial is not None
         if not batch.fates:
-            finish(draft, batch)
-            index.write(draft.changes)
-        elif not self._commit(index, tenure, draft, batch, due, held):
+            finish(overlay, batch)
+            index.write(overlay.changes)
+        elif not self._commit(index, ownership, overlay, batch, due, held):
             return 0, True
         elif due.trial is None:
-            self._limit.committed(due.full and not due.short, tenure.took_ms)
+            self._limit.committed(due.full and not due.short, ownership.took_ms)
         if self._rates is not None:
             self._note_rates(self._rates, index, batch)
         self._reader.ended(index, due, batch.gone(), before_ms)
@@ -121,18 +122,18 @@ class Dispatcher:
         """The most entries that may wait under key 0; all of them must fit into one transaction (rule 1)."""
         return self._limit.controls
 
-    def beat(self, index: TimerIndex, tenure: Tenure) -> bool:
+    def beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
         """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
         it was aborted, or must wait after another abort. Raises as `dispatch`."""
         if self._ctx.clock.steady_ms() < self._retry_at:
             return False
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
-                offset = tenure.run([], [], BEAT, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
+                offset = ownership.run([], [], BEAT, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
         except AbortRequired as fault:
             self._back_off(fault)
             return False
-        self._write(index, tenure, Draft(index), offset)
+        self._write(index, ownership, IndexOverlay(index), offset)
         self._retry_delay_ms = 0.0
         return True
 
@@ -151,22 +152,32 @@ class Dispatcher:
 
     # ---- one batch -------------------------------------------------------------------------------------------------
 
-    def _build(self, index: TimerIndex, due: Due) -> tuple[Draft, Batch]:
-        """A transaction, and the draft that contains its changes. Each attempt needs a new draft."""
-        draft = Draft(index, self._ctx.clock.wall_ms())
+    def _build(self, index: TimerIndex, due: Due) -> tuple[IndexOverlay, Batch]:
+        """A transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
+        overlay = IndexOverlay(index, self._ctx.clock.wall_ms())
         trial = due.trial.name or None if due.trial is not None else None
         choice = replace(due.choice) if due.choice is not None else None
         batch = self._builder.build(
-            draft, due.keys, due.values, due.now_ms, self._ctx.clock.steady_ms(), due.apart, due.waiting, trial, choice
+            overlay,
+            due.keys,
+            due.values,
+            due.now_ms,
+            self._ctx.clock.steady_ms(),
+            due.apart,
+            due.waiting,
+            trial,
+            choice,
         )
         if choice is not None and due.choice is not None:
             due.choice.passed = choice.passed
-        return draft, batch
+        return overlay, batch
 
-    def _commit(self, index: TimerIndex, tenure: Tenure, draft: Draft, batch: Batch, due: Due, held: Holds) -> bool:
+    def _commit(
+        self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
+    ) -> bool:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for its turn, or if the shard is being released."""
-        low_water = tenure.low_water_of(index)
+        low_water = ownership.low_water_of(index)
         said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         try:
@@ -174,27 +185,27 @@ class Dispatcher:
                 if self._ctx.held.now is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
-                    offset = tenure.run(*said, report_all=report_all, must_give_up=self._missing_target(batch))
+                    offset = ownership.run(*said, report_all=report_all, must_give_up=self._missing_target(batch))
         except AbortRequired as fault:
-            self._aborted(tenure, batch, due, fault)
+            self._aborted(ownership, batch, due, fault)
             return False
         except KafkaFault:
             self._targets.look_again(batch.targets)  # a deleted one can end the producer, and would end the next one
             if self._rates is not None:  # it may be committed all the same
                 self._rates.spend(batch.rated)
             raise
-        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, tenure.broker_clock)
-        finish(draft, batch)
-        self._write(index, tenure, draft, offset)
+        self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, ownership.broker_clock)
+        finish(overlay, batch)
+        self._write(index, ownership, overlay, offset)
         self._retry_delay_ms = 0.0
-        self._faults.committed(_attempt(tenure, batch, due), tenure.first_wait_ms, tenure.log_waited_ms)
+        self._faults.committed(_attempt(ownership, batch, due), ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate[0] for fate in batch.fates] if self._faults.condemned else ())
         return True
 
-    def _write(self, index: TimerIndex, tenure: Tenure, draft: Draft, log_offset: int) -> None:
+    def _write(self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
         """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
-        draft.changes.seq, draft.changes.next_dispatch = tenure.seq, log_offset + 1
-        index.write(draft.changes)
+        overlay.changes.seq, overlay.changes.next_dispatch = ownership.seq, log_offset + 1
+        index.write(overlay.changes)
         failpoints.reached("dispatch.written")
 
     # ---- aborts ----------------------------------------------------------------------------------------------------
@@ -214,14 +225,14 @@ class Dispatcher:
 
         return is_missing
 
-    def _aborted(self, tenure: Tenure, batch: Batch, due: Due, fault: AbortRequired) -> None:
+    def _aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
         """Step 3. Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
         if isinstance(fault, GivenUp):  # its target counts as failing from now on
             log.info("shard %s: %s", self._ctx.name, fault)
             return
-        attempt = _attempt(tenure, batch, due)
-        attempt.took_ms = self._ctx.clock.steady_ms() - tenure.began_at
-        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), tenure.log_failed
+        attempt = _attempt(ownership, batch, due)
+        attempt.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
+        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
         self._limit_own(attempt, batch)
         if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
             log.log(
@@ -276,9 +287,9 @@ class Dispatcher:
         return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
 
 
-def _attempt(tenure: Tenure, batch: Batch, due: Due) -> Attempt:
+def _attempt(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
     """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
-    trial, outcomes, took_ms = due.trial, tenure.outcomes, tenure.took_ms
+    trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
     size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]
     return Attempt(trial, size, counts, outcomes, took_ms, due_ms={} if trial is None else due.due_ms())

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.backlog_bypass import BacklogBypass
 from postdate.sidecar.dispatch.batch_content import Choice
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
-from postdate.sidecar.dispatch.look_ahead import LookAhead
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.limits import (
@@ -79,7 +79,7 @@ class DueReader:
         self._faults = faults
         self._limit = limit
         self._rates = rates
-        self._ahead = LookAhead()
+        self._ahead = BacklogBypass()
         self._is_behind = False  # more was due than the last transaction took
 
     def read(self, index: TimerIndex, steady_ms: float, before_ms: int) -> Due:
@@ -118,7 +118,7 @@ class DueReader:
             self._ahead.committed(due.keys, due.values, gone)
         else:
             full = len(due.keys) * (_SHORT if due.short else 1)
-            if LookAhead.wanted(index, before_ms, full):
+            if BacklogBypass.wanted(index, before_ms, full):
                 self._ahead.begin(index, due.keys, due.values, gone, full)
 
     # ---- a common transaction --------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class DueReader:
                 due.apart = ahead.apart
                 return due
         # Whoever is behind a backlog that has just fallen due waits for the first transaction and for the search.
-        short = ordered and not self._is_behind and LookAhead.wanted(index, before_ms, limit)
+        short = ordered and not self._is_behind and BacklogBypass.wanted(index, before_ms, limit)
         limit = max(1, limit // _SHORT) if short else limit
         due = Due(*index.scan_due(before_ms, limit, size_max), ordered=ordered)
         due.short = short or self._faults.is_attributing

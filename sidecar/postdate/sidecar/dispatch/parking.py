@@ -14,7 +14,7 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Target, Targets
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import TARGET_FRESH_MS_MAX, UNPARK_ENTRIES_MAX
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
@@ -35,10 +35,10 @@ class Parking:
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
         """Move entries of held, failing and isolated targets under parked keys."""
-        draft = Draft(index)
+        overlay = IndexOverlay(index)
         for key, entry in batch.park:
-            _rekey(draft, key, entry, parked=True)
-        index.write(draft.changes)
+            _rekey(overlay, key, entry, parked=True)
+        index.write(overlay.changes)
         names = {entry.target for _, entry in batch.park}
         self._faults.parked(names)
         if self._rates is not None:
@@ -84,24 +84,24 @@ class Parking:
         return self._move_back(index, keys[:count], values[:count])
 
     def _move_back(self, index: TimerIndex, keys: list[bytes], values: list[bytes]) -> bool:
-        draft = Draft(index)
+        overlay = IndexOverlay(index)
         for key, raw in zip(keys, values, strict=True):
-            _rekey(draft, key, decode_entry(raw), parked=False)
+            _rekey(overlay, key, decode_entry(raw), parked=False)
         if keys:
-            index.write(draft.changes)
+            index.write(overlay.changes)
         return bool(keys)
 
 
-def _rekey(draft: Draft, key: bytes, entry: Entry, parked: bool) -> None:
+def _rekey(overlay: IndexOverlay, key: bytes, entry: Entry, parked: bool) -> None:
     due_ms, offset = split_key(key)
-    draft.remove(key, entry.stored)
+    overlay.remove(key, entry.stored)
     if parked:
         new_key = parked_key(entry.target, due_ms, offset)
-        draft.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
-        draft.changes.places[offset] = new_key
+        overlay.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
+        overlay.changes.places[offset] = new_key
     else:
-        draft.changes.places[offset] = None
-        draft.put(offset, due_ms, entry)
+        overlay.changes.places[offset] = None
+        overlay.put(offset, due_ms, entry)
 
 
 def _parked_targets(index: TimerIndex) -> list[str]:

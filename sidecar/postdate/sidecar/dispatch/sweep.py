@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, SWEEP_OFFSETS_MAX
 from postdate.wheel.entry import Kind
 from postdate.wheel.index import TimerIndex
@@ -43,20 +43,20 @@ class Sweep:
         first = index.unstored_from(max(self._next, index.low_water()))
         if first is None:
             return 0
-        draft, found, looked = Draft(index), 0, self._next
+        overlay, found, looked = IndexOverlay(index), 0, self._next
         for offset in range(first, min(first + SWEEP_OFFSETS_MAX, read_up_to(index))):
-            if draft.control_count >= CONTROL_ENTRIES_MAX or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if overlay.control_count >= CONTROL_ENTRIES_MAX or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
-            key = draft.find(offset)
-            entry = None if key is None else draft.entry(key)
+            key = overlay.find(offset)
+            entry = None if key is None else overlay.entry(key)
             if key is not None and entry is not None and entry.kind == Kind.DELIVER and not entry.stored:
                 if entry.accepted_ms > now_ms - self._age_ms:
                     self._rests_until_ms = min(entry.accepted_ms + self._age_ms, now_ms + max(self._age_ms // 8, 1))
                     break
-                draft.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
+                overlay.move(key, offset, entry, msgspec.structs.replace(entry, kind=Kind.STORE))
                 found += 1
             looked = offset + 1
         if found:
-            index.write(draft.changes)
+            index.write(overlay.changes)
         self._next = looked
         return found

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Admin, LookedUp, TopicInfo
+from postdate.kafka.interface import Admin, LookedUp, TopicInfo
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import (
     BACKOFF_MS_MIN,

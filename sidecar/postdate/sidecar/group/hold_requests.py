@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.limits import HOLD_NOTE_CHARS_MAX, HOLD_REQUESTS_MAX
 from postdate.sidecar.shard.shard_thread import ShardThread

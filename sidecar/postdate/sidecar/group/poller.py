@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from postdate.kafka.errors import KafkaFault, SettingRefused
-from postdate.kafka.seam import GroupConsumer, Partition
+from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.group.hold_requests import HoldRequests
 from postdate.sidecar.group.rejoining import Rejoining

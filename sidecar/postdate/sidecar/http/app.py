@@ -22,9 +22,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from postdate.kafka.errors import KafkaFault
-from postdate.sidecar.context.inquiries import Unanswered
+from postdate.sidecar.context.index_queries import Unanswered
 from postdate.sidecar.errors import PostdateError
-from postdate.sidecar.http import controls, holding, limits, local, queries
+from postdate.sidecar.http import controls, hold_api, limits, local, queries
 from postdate.sidecar.http.access import Access, Refused
 from postdate.sidecar.http.advertised import advertised_address
 from postdate.sidecar.http.client import NotKnown
@@ -58,8 +58,8 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/pending/count", api(pages.count_pending)),
             Route("/api/v1/requests/{origin:path}", api(pages.life)),
             Route("/api/v1/shards", api(pages.shards)),
-            Route("/api/v1/hold", pages.holding(holding.HOLD), methods=["POST"]),
-            Route("/api/v1/release", pages.holding(holding.RELEASE), methods=["POST"]),
+            Route("/api/v1/hold", pages.holding(hold_api.HOLD), methods=["POST"]),
+            Route("/api/v1/release", pages.holding(hold_api.RELEASE), methods=["POST"]),
             Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
@@ -181,18 +181,18 @@ class _Pages:
         return JSONResponse(await run_in_threadpool(self._held, request, action, asked))
 
     def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
-        told = holding.hold(self._process, action, asked)
+        told = hold_api.hold(self._process, action, asked)
         log.warning("%s asked over HTTP: %s", action, json.dumps(asked))
         if not queries.asks_all(request.query_params):
             return told
-        path, meant = f"/api/v1/{action}", holding.where(asked)
+        path, meant = f"/api/v1/{action}", hold_api.where(asked)
         return self._peers.merged(request, lambda others, _: others.change(path, asked, meant, [told]))
 
     async def draining(self, request: Request) -> Response:
         """Give everything to the others."""
 
         async def drain() -> Response:
-            return JSONResponse(await run_in_threadpool(holding.drain, self._process), 202)
+            return JSONResponse(await run_in_threadpool(hold_api.drain, self._process), 202)
 
         return await self._answer(request, self._access.may_change, drain)
 

@@ -16,10 +16,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
-from postdate.sidecar.context.inquiries import Figures
+from postdate.sidecar.context.index_queries import IndexStats
 from postdate.sidecar.counts import Histogram, ShardCounts
 from postdate.sidecar.http import metrics
 from postdate.sidecar.http.metrics import Metric, Shape
@@ -102,7 +102,7 @@ class ProcessCollector(Collector):
         rows: dict[Metric, list[Labelled]] = {metric: [] for metric in _OF_FIGURES}
         horizons: Counter[tuple[str, str]] = Counter()
         for part, thread in self._process.shards():
-            figures = thread.shard.ctx.inquiries.figures
+            figures = thread.shard.ctx.index_queries.figures
             if figures is None or thread.shard.state not in DELIVERING:
                 continue
             for metric, value in self._figures(part, thread, figures):
@@ -119,7 +119,7 @@ class ProcessCollector(Collector):
         for metric, labelled in rows.items():
             yield _family(metric, labelled)
 
-    def _figures(self, part: Partition, thread: ShardThread, figures: Figures) -> Iterator[tuple[Metric, float]]:
+    def _figures(self, part: Partition, thread: ShardThread, figures: IndexStats) -> Iterator[tuple[Metric, float]]:
         yield metrics.PENDING, figures.pending
         yield metrics.PARKED, figures.parked
         yield metrics.CONTROLS, figures.controls

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from postdate.kafka.seam import Partition
-from postdate.sidecar.cluster.producing import Draft, accepted, look_up, partition_of, produce
+from postdate.kafka.interface import Partition
+from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partition_of, produce
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
@@ -41,7 +41,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     if "grace" in asked:
         headers.append((names.GRACE, _text(asked, "grace")))
     caller_id = dict(named).get(names.ID)
-    draft = Draft(caller_id, None, headers)
+    draft = RequestRecord(caller_id, None, headers)
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     index = partition_of(caller_id, live.partitions) if partition < 0 else partition
     if index >= live.partitions:

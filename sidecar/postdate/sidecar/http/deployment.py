@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from postdate.kafka.seam import GroupMember, Partition
+from postdate.kafka.interface import GroupMember, Partition
 from postdate.sidecar.config.settings import HttpConfig
 from postdate.sidecar.errors import ConfigError, PostdateError, TransientError
 from postdate.sidecar.http.client import Api, NotKnown, Query

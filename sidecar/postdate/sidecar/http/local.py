@@ -12,9 +12,9 @@ from starlette.datastructures import QueryParams
 
 from postdate.sidecar.http import limits, pending, queries
 from postdate.sidecar.http.access import Refused
-from postdate.sidecar.http.lives import life_of
 from postdate.sidecar.http.pending import BadQuery, Filters, Place
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.request_history import request_history
 from postdate.sidecar.states import DELIVERING
 
 _FILTERS = ("topic", "partition", "target", "from", "until", "state")
@@ -73,7 +73,7 @@ def life(process: Process, query: QueryParams, origin: str) -> Answer:
         raise Refused(404, f"{part.topic}/{part.index} is not held by this process")
     if thread.shard.state not in DELIVERING:
         raise Refused(503, f"{part.topic}/{part.index} is {thread.shard.state}: it answers nothing now")
-    found = life_of(process, queries.HeldShard(part, thread), offset, payload)
+    found = request_history(process, queries.HeldShard(part, thread), offset, payload)
     if found is None:
         raise Refused(404, f"nothing is known of a request {origin}")
     return found

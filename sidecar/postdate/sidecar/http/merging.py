@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http.pending import PARKED, Place
 from postdate.wheel.keys import entry_key, parked_key
 from postdate.wire.origins import parse_origin

@@ -268,7 +268,7 @@ SKEW: Final = Metric(
     "seconds",
     _SHARD,
     "This machine's clock minus the broker's, at the last transaction with fates.",
-    "Large: mend the clocks. The broker's decides when a message leaves.",
+    "Large: correct the clocks. The broker's decides when a message leaves.",
 )
 BROKER_UP: Final = Metric(
     "postdate_broker_up",

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.operation.shard_status import read_status
@@ -29,7 +29,7 @@ def overview(process: Process, name: str) -> dict[str, Any]:
 
 def _shard(process: Process, name: str, part: Partition, thread: ShardThread) -> dict[str, Any]:
     shard, counts = thread.shard, process.counts[part]
-    figures = shard.ctx.inquiries.figures
+    figures = shard.ctx.index_queries.figures
     told: dict[str, Any] = {
         "topic": part.topic,
         "partition": part.index,

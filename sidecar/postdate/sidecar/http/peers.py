@@ -16,7 +16,7 @@ from typing import Any
 from starlette.requests import Request
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Admin, GroupMember, Partition
+from postdate.kafka.interface import Admin, GroupMember, Partition
 from postdate.sidecar.http.access import Refused
 from postdate.sidecar.http.advertised import advertised_address
 from postdate.sidecar.http.client import Query

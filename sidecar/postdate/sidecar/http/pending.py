@@ -1,6 +1,6 @@
 """What is pending, in pages and numbers, from the timer indexes of the shards that this process holds.
 
-The indexes belong to their shards' threads, which are asked in slices (`inquiries`): a slice is one bounded scan,
+The indexes belong to their shards' threads, which are asked in slices (`index_queries`): a slice is one bounded scan,
 everything else happens here. Between two slices the shard dispatches what is due.
 
 A page is in order of due time, then of request offset, over all shards. Its cursor is the last key shown, so that a
@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.wheel.entry import PENDING, Entry, decode_entry
 from postdate.wheel.index import TimerIndex

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from postdate.kafka.seam import Admin, Kafka, Partition
+from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.counts import ShardCounts

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from starlette.datastructures import QueryParams
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.deployment import PROCESS, SCOPE
 from postdate.sidecar.http.pending import PARKED, WAITING, BadQuery, Filters
@@ -42,7 +42,7 @@ class HeldShard:
     def ask(self, question: Callable[[TimerIndex], Answer]) -> Answer:
         """As `AskedShard.ask`."""
         thread = self.thread
-        return thread.shard.ctx.inquiries.ask(question, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
+        return thread.shard.ctx.index_queries.ask(question, thread.inbox.wake, limits.ANSWER_TIMEOUT_S)
 
 
 def known(query: QueryParams, *names: str) -> None:

@@ -1,10 +1,10 @@
 """The effect of requests and of fates on the state of a shard. Exactly-once delivery depends on these two functions.
 
 `apply_request` runs at ingest. `apply_fate` runs in recovery; after an own commit, `batch.finish` has the same effect
-in bulk. Both depend only on the draft and their arguments, so a restart that reads the same records reaches the same
+in bulk. Both depend only on the overlay and their arguments, so a restart that reads the same records reaches the same
 state. Comments mark the five rules of `docs/protocol.md`, "One rule", where they apply.
 
-Thread rule: that of the draft.
+Thread rule: that of the overlay.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from postdate.kafka.seam import Record
-from postdate.sidecar.index.draft import NO_FIRST_DUE, Draft
+from postdate.kafka.interface import Record
+from postdate.sidecar.index.overlay import NO_FIRST_DUE, IndexOverlay
 from postdate.wheel.entry import (
     NO_CONTROL,
     PENDING,
@@ -35,43 +35,43 @@ from postdate.wire.requests import Action, Request
 _ENDED_BY_ANOTHER: Final = frozenset({Kind.CANCELLED, Kind.REPLACED})
 
 
-def apply_request(draft: Draft, record: Record, request: Request | RequestRefused) -> int:
+def apply_request(overlay: IndexOverlay, record: Record, request: Request | RequestRefused) -> int:
     """Ingest one request. Returns the first due time of its new entry, or NO_FIRST_DUE if there is no entry.
 
-    REQUIRES: `record.offset` is at or above the draft's R, and requests are applied in offset order.
+    REQUIRES: `record.offset` is at or above the overlay's R, and requests are applied in offset order.
     """
     offset = record.offset
-    mark = draft.mark(offset)
+    mark = overlay.mark(offset)
     if mark is not None:
-        draft.changes.marks[offset] = None
+        overlay.changes.marks[offset] = None
         if mark.final:
             if isinstance(request, Request):
-                _catch_up(draft, offset, request, mark)
+                _catch_up(overlay, offset, request, mark)
             return NO_FIRST_DUE
     if isinstance(request, RequestRefused):
         stored = mark is not None and mark.stored
-        return _put_control(draft, offset, refused_entry(record, request, stored))
+        return _put_control(overlay, offset, refused_entry(record, request, stored))
     if request.action == Action.SCHEDULE:
-        return _schedule(draft, record, request, mark)
-    return _control(draft, record, request)
+        return _schedule(overlay, record, request, mark)
+    return _control(overlay, record, request)
 
 
-def _catch_up(draft: Draft, offset: int, request: Request, mark: Mark) -> None:
+def _catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
     """Apply what fates alone do not contain: the id that has ended, and the grace that a reschedule gave."""
     if request.action == Action.SCHEDULE:
         if request.id:
-            draft.note_end(offset, request.id, mark.sent)
+            overlay.note_end(offset, request.id, mark.sent)
     elif request.grace_ms >= 0:
-        acts_on, at = _acts_on(draft, offset, request)
-        pending = _pending(draft, acts_on, at)
+        acts_on, at = _acts_on(overlay, offset, request)
+        pending = _pending(overlay, acts_on, at)
         if pending is not None:
             key, old = pending
-            draft.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
+            overlay.move(key, acts_on, old, msgspec.structs.replace(old, grace_ms=request.grace_ms))
 
 
-def _acts_on(draft: Draft, offset: int, request: Request) -> tuple[int, bytes | None]:
+def _acts_on(overlay: IndexOverlay, offset: int, request: Request) -> tuple[int, bytes | None]:
     """The offset of the request that a control names, and where its id says it lies; -1: none before the control."""
-    at = draft.pending_id(request.id) if request.id else None
+    at = overlay.pending_id(request.id) if request.id else None
     acts_on = split_key(at)[1] if at is not None else request.acts_on
     return (acts_on, at) if acts_on < offset else (-1, None)
 
@@ -96,14 +96,14 @@ def refused_entry(record: Record, refusal: RequestRefused, stored: bool = False)
     )
 
 
-def _put_control(draft: Draft, offset: int, entry: Entry) -> int:
-    draft.put(offset, CONTROL_DUE, entry)
+def _put_control(overlay: IndexOverlay, offset: int, entry: Entry) -> int:
+    overlay.put(offset, CONTROL_DUE, entry)
     return CONTROL_DUE
 
 
-def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None) -> int:
+def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mark | None) -> int:
     offset, first_due = record.offset, request.due_ms
-    if mark is None and not request.id and not draft.is_long(first_due - record.timestamp_ms):
+    if mark is None and not request.id and not overlay.is_long(first_due - record.timestamp_ms):
         key, record_key = request.key, record.key
         raw = encode_accepted(
             first_due,
@@ -117,22 +117,22 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
             request.control,
             record.timestamp_ms,
         )
-        draft.changes.insert(entry_key(first_due, offset), raw)
+        overlay.changes.insert(entry_key(first_due, offset), raw)
         return first_due
     kind, ended_by = Kind.DELIVER, -1
     due, stored = first_due, False
     if mark is not None:  # rule 5: what is not final is carried over
         due, stored = (mark.due if mark.due >= 0 else due), mark.stored
-    if not stored and draft.is_long(due - record.timestamp_ms):
+    if not stored and overlay.is_long(due - record.timestamp_ms):
         kind = Kind.STORE
     if request.id:
-        pending = draft.pending_id(request.id)
+        pending = overlay.pending_id(request.id)
         if pending is not None:
             other = split_key(pending)[1]
             if other < offset:
-                key = draft.find(other, at=pending)
+                key = overlay.find(other, at=pending)
                 assert key is not None, "an id points at an entry that is not there"
-                _end(draft, key, draft.entry(key), Kind.REPLACED, by=offset)
+                _end(overlay, key, overlay.entry(key), Kind.REPLACED, by=offset)
             else:
                 kind, ended_by = Kind.REPLACED, other
     entry = Entry(
@@ -152,24 +152,24 @@ def _schedule(draft: Draft, record: Record, request: Request, mark: Mark | None)
         acts_on=ended_by,
         accepted_ms=record.timestamp_ms,
     )
-    draft.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
+    overlay.put(offset, due if kind == Kind.DELIVER else CONTROL_DUE, entry)
     if kind in PENDING:
-        draft.claim_id(entry, offset)
+        overlay.claim_id(entry, offset)
     return first_due
 
 
-def _control(draft: Draft, record: Record, request: Request) -> int:
+def _control(overlay: IndexOverlay, record: Record, request: Request) -> int:
     offset = record.offset
-    acts_on, at = _acts_on(draft, offset, request)
-    pending = _pending(draft, acts_on, at)
+    acts_on, at = _acts_on(overlay, offset, request)
+    pending = _pending(overlay, acts_on, at)
     if pending is not None:
         key, old = pending
-        if refusal := _beyond_horizon(draft, old, request):
-            return _put_control(draft, offset, refused_entry(record, refusal))
+        if refusal := _beyond_horizon(overlay, old, request):
+            return _put_control(overlay, offset, refused_entry(record, refusal))
         if request.action == Action.CANCEL:
-            _end(draft, key, old, Kind.CANCELLED, by=offset)
+            _end(overlay, key, old, Kind.CANCELLED, by=offset)
         else:
-            _reschedule(draft, key, old, request, draft.is_long(request.due_ms - record.timestamp_ms))
+            _reschedule(overlay, key, old, request, overlay.is_long(request.due_ms - record.timestamp_ms))
     entry = Entry(
         kind=Kind.APPLIED,
         stored=False,
@@ -184,45 +184,45 @@ def _control(draft: Draft, record: Record, request: Request) -> int:
         acts_on=acts_on,
         new_due=request.due_ms if request.action == Action.RESCHEDULE else -1,
     )
-    return _put_control(draft, offset, entry)
+    return _put_control(overlay, offset, entry)
 
 
-def _beyond_horizon(draft: Draft, old: Entry, request: Request) -> RequestRefused | None:
+def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> RequestRefused | None:
     """The reason why a reschedule must be refused, if any. Without stored entries the horizon counts from the request
     that is moved, since the entry would be rebuilt from that request (invariant I5)."""
-    if request.action != Action.RESCHEDULE or draft.store_after_ms:
+    if request.action != Action.RESCHEDULE or overlay.store_after_ms:
         return None
     delay_ms = request.due_ms - old.accepted_ms
-    if delay_ms <= draft.horizon_ms:
+    if delay_ms <= overlay.horizon_ms:
         return None
-    detail = f"due {delay_ms} ms after the request that it moves; the horizon is {draft.horizon_ms} ms"
+    detail = f"due {delay_ms} ms after the request that it moves; the horizon is {overlay.horizon_ms} ms"
     return RequestRefused(Reason.BEYOND_HORIZON, detail)
 
 
-def _pending(draft: Draft, offset: int, at: bytes | None) -> tuple[bytes, Entry] | None:
+def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[bytes, Entry] | None:
     """Key and entry of a request that a control may act on: it is held, and no other control has ended it."""
-    key = draft.find(offset, at=at) if offset >= 0 else None
+    key = overlay.find(offset, at=at) if offset >= 0 else None
     if key is None:
         return None
-    entry = draft.entry(key)
+    entry = overlay.entry(key)
     return (key, entry) if entry.kind in PENDING else None
 
 
-def _end(draft: Draft, key: bytes, old: Entry, kind: Kind, by: int) -> None:
+def _end(overlay: IndexOverlay, key: bytes, old: Entry, kind: Kind, by: int) -> None:
     """Rewrite a pending entry so that its transaction ends it without a delivery; its message is no longer needed."""
     offset = split_key(key)[1]
     new = msgspec.structs.replace(
         old, kind=kind, acts_on=by, key=None, value=None, headers=[], own_key=(), control=NO_CONTROL, reason=""
     )
-    draft.move(key, offset, old, new)
-    draft.drop_id(old.id, offset)
+    overlay.move(key, offset, old, new)
+    overlay.drop_id(old.id, offset)
 
 
-def _reschedule(draft: Draft, key: bytes, old: Entry, request: Request, long: bool) -> None:
+def _reschedule(overlay: IndexOverlay, key: bytes, old: Entry, request: Request, long: bool) -> None:
     """Give a pending entry another due time. An entry that is stored, or becomes stored, is written to STORE again, in
     the transaction of its control."""
     _move(
-        draft,
+        overlay,
         key,
         old,
         msgspec.structs.replace(
@@ -234,22 +234,22 @@ def _reschedule(draft: Draft, key: bytes, old: Entry, request: Request, long: bo
     )
 
 
-def _move(draft: Draft, key: bytes, old: Entry, new: Entry) -> None:
+def _move(overlay: IndexOverlay, key: bytes, old: Entry, new: Entry) -> None:
     """Re-key an entry to another due time; an entry that a control has ended only notes the time."""
     offset = split_key(key)[1]
-    draft.move(key, offset, old, new)
-    if old.kind in PENDING and draft.pending_id(old.id) is not None:
-        draft.claim_id(new, offset)
+    overlay.move(key, offset, old, new)
+    if old.kind in PENDING and overlay.pending_id(old.id) is not None:
+        overlay.claim_id(new, offset)
 
 
-def mark_stored(draft: Draft, key: bytes, old: Entry) -> None:
+def mark_stored(overlay: IndexOverlay, key: bytes, old: Entry) -> None:
     """Apply the fate `stored` to the entry under `key`, after an own commit and in recovery: STORE holds the entry from
     now on."""
     kind = Kind.DELIVER if old.kind == Kind.STORE else old.kind
-    draft.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
+    overlay.move(key, split_key(key)[1], old, msgspec.structs.replace(old, kind=kind, stored=True))
 
 
-def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
+def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
     """Apply one committed fate; `next_request` is R.
 
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
@@ -257,64 +257,64 @@ def apply_fate(draft: Draft, fate: Fate, next_request: int) -> None:
     """
     offset = fate[0]
     if offset < next_request:
-        key = draft.find(offset, fate[1])
+        key = overlay.find(offset, fate[1])
         if key is not None:
-            _change_entry(draft, key, fate, next_request)
+            _change_entry(overlay, key, fate, next_request)
     else:
-        _mark(draft, fate)
+        _mark(overlay, fate)
 
 
-def _change_entry(draft: Draft, key: bytes, fate: Fate, next_request: int) -> None:
+def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
     offset, name = fate[0], fate[2]
-    old = draft.entry(key)
+    old = overlay.entry(key)
     if len(fate) == 5:
-        if fate[4] >= next_request or not _has_moved(draft, offset, fate[3], fate[4]):
-            _move(draft, key, old, msgspec.structs.replace(old, due=fate[3]))
+        if fate[4] >= next_request or not _has_moved(overlay, offset, fate[3], fate[4]):
+            _move(overlay, key, old, msgspec.structs.replace(old, due=fate[3]))
     elif name in FINAL:
         if old.kind == Kind.APPLIED:
-            _check_moved(draft, offset, old)
-        draft.remove(key, old.stored)
-        draft.changes.places[offset] = None
-        draft.drop_id(old.id, offset)
+            _check_moved(overlay, offset, old)
+        overlay.remove(key, old.stored)
+        overlay.changes.places[offset] = None
+        overlay.drop_id(old.id, offset)
         if name != APPLIED:
-            draft.note_end(offset, old.id, name in SENT)
+            overlay.note_end(offset, old.id, name in SENT)
     else:
-        mark_stored(draft, key, old)
+        mark_stored(overlay, key, old)
 
 
-def _has_moved(draft: Draft, offset: int, due_ms: int, control: int) -> bool:
+def _has_moved(overlay: IndexOverlay, offset: int, due_ms: int, control: int) -> bool:
     """True if ingest of `control` moved entry `offset` to the same time as the log (rule 3), or if the entry has ended
     since."""
-    key = draft.find(control, CONTROL_DUE)
+    key = overlay.find(control, CONTROL_DUE)
     if key is None:
         return True
-    entry = draft.entry(key)
+    entry = overlay.entry(key)
     if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (offset, due_ms):
-        draft.confirmed_moves.add(control)
+        overlay.confirmed_moves.add(control)
         return True
-    draft.contradicted(f"request {control} moved request {offset} to {due_ms}, but was judged otherwise here")
+    overlay.contradicted(f"request {control} moved request {offset} to {due_ms}, but was judged otherwise here")
     return False
 
 
-def _check_moved(draft: Draft, control: int, entry: Entry) -> None:
+def _check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
     """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
     move."""
-    if entry.new_due < 0 or entry.acts_on < 0 or control in draft.confirmed_moves:
+    if entry.new_due < 0 or entry.acts_on < 0 or control in overlay.confirmed_moves:
         return
-    if draft.find(entry.acts_on) is not None:
-        draft.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
+    if overlay.find(entry.acts_on) is not None:
+        overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
 
 
-def check_causes(draft: Draft) -> None:
+def check_causes(overlay: IndexOverlay) -> None:
     """Check that no entry waits to be ended by a request that has already ended.
 
     REQUIRES: the dispatch log is replayed. A cancelled entry ends together with its control, and a replaced one no
     later than its replacement (rules 1 and 4). So while either is pending, its cause is pending too. Raises
     Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
     """
-    if not draft.index.control_count:
+    if not overlay.index.control_count:
         return
-    found = draft.index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
+    found = overlay.index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
     causes: list[tuple[int, int]] = []
     while (key := found.key()) is not None:
         value = found.value()
@@ -323,13 +323,13 @@ def check_causes(draft: Draft) -> None:
         found.next()
     found.finish()
     for offset, cause in causes:
-        if draft.find(cause) is None:
-            draft.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
+        if overlay.find(cause) is None:
+            overlay.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
 
 
-def _mark(draft: Draft, fate: Fate) -> None:
+def _mark(overlay: IndexOverlay, fate: Fate) -> None:
     offset, name = fate[0], fate[2]
-    was = draft.mark(offset) or Mark(final=False, stored=False, due=-1)
+    was = overlay.mark(offset) or Mark(final=False, stored=False, due=-1)
     if was.final:
         return
     if name in FINAL:
@@ -338,4 +338,4 @@ def _mark(draft: Draft, fate: Fate) -> None:
         new = Mark(final=False, stored=was.stored, due=fate[3])
     else:
         new = Mark(final=False, stored=True, due=was.due)
-    draft.changes.marks[offset] = new
+    overlay.changes.marks[offset] = new

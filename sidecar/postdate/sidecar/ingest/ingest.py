@@ -6,12 +6,12 @@ put.
 
 from __future__ import annotations
 
-from postdate.kafka.seam import Isolation, Record
+from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
 from postdate.sidecar.index.apply import apply_request
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
 from postdate.wheel.index import TimerIndex
@@ -39,7 +39,7 @@ def ingest(
     skipped. `at_ms`: the present, epoch ms. `store_after_ms`: a request that is due later than this after its record's
     timestamp is stored; 0: none is. `counts`: the counters to update.
     """
-    draft = Draft(index, at_ms, rules.horizon_ms, store_after_ms)
+    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, store_after_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)
@@ -48,7 +48,7 @@ def ingest(
     for record in records:
         offset = record.offset
         if offset >= expected:
-            if draft.control_count >= controls_max or draft.control_bytes >= CONTROL_SIZE_BYTES_MAX:
+            if overlay.control_count >= controls_max or overlay.control_bytes >= CONTROL_SIZE_BYTES_MAX:
                 break
             request: Request | RequestRefused
             try:
@@ -63,15 +63,15 @@ def ingest(
                 others.append(REFUSED)
             elif request.action:
                 others.append(_CONTROLS[request.action])
-            draft.saw_first_due(offset, apply_request(draft, record, request))
+            overlay.saw_first_due(offset, apply_request(overlay, record, request))
             expected = offset + 1
         else:
             passed_over += 1
         used += 1
     failpoints.reached("ingest.parsed")
-    draft.note_first_dues()
-    draft.changes.next_request = expected
-    index.write(draft.changes)
+    overlay.note_first_dues()
+    overlay.changes.next_request = expected
+    index.write(overlay.changes)
     if counts is not None:
         counts.read(used - passed_over, others)
     failpoints.reached("ingest.written")
@@ -91,7 +91,7 @@ def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
     finally:
         reader.close()
     if nothing and position > offset:
-        draft = Draft(index)
-        draft.changes.next_request = position
-        index.write(draft.changes)
+        overlay = IndexOverlay(index)
+        overlay.changes.next_request = position
+        index.write(overlay.changes)
     return read_up_to(index)

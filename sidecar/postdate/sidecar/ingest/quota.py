@@ -12,7 +12,7 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import RequestRefused

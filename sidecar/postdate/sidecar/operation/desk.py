@@ -15,7 +15,7 @@ import os
 import msgspec
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Isolation
+from postdate.kafka.interface import Isolation
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
 from postdate.sidecar.limits import (
@@ -27,7 +27,7 @@ from postdate.sidecar.limits import (
     STATUS_INTERVAL_MS,
 )
 from postdate.sidecar.operation.instructions import take_instruction
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.operation.shard_status import ShardStatus, read_status, write_status
 from postdate.sidecar.states import State
 from postdate.wheel.index import TimerIndex
@@ -65,10 +65,10 @@ class Desk:
         self.recovered()
         self._told = None
 
-    def acceptance(self) -> Acceptance:
+    def acceptance(self) -> AcceptedLosses:
         """The accepted losses for the next takeover."""
         self._open()
-        return Acceptance(self._accepted)
+        return AcceptedLosses(self._accepted)
 
     @property
     def standing(self) -> Loss | None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 _OPEN_ENDED = frozenset({HaltReason.FATES_MISSING, HaltReason.DISPATCH_LOG_EMPTY})
 
 
-class Acceptance:
+class AcceptedLosses:
     """The accepted losses for the present takeover; there may be several, since one halt may follow another.
 
     `used`: the losses that this attempt has used. The owner record names all accepted losses, since an earlier attempt

@@ -18,13 +18,13 @@ from types import FrameType
 from typing import NamedTuple
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Admin, GroupConsumer, Kafka, Partition
+from postdate.kafka.interface import Admin, GroupConsumer, Kafka, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster.cluster import kafka_of
 from postdate.sidecar.cluster.rights import violations
 from postdate.sidecar.config.rate_rules import shadowed
 from postdate.sidecar.config.settings import Config
-from postdate.sidecar.context.pacing import LargeTurns, TransactionBudget, TransactionPace
+from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.errors import ConfigError, Exit
@@ -164,7 +164,7 @@ class ShardFactory:
         """Empty until Kafka has answered."""
         self._clock = SystemClock()
         self._budget = TransactionBudget(config.dispatch.transactions_per_second)
-        self._turns = LargeTurns()
+        self._turns = LargeTransactionSemaphore()
         self.counts: dict[Partition, ShardCounts] = {}
         """What each shard has done that this process ever held."""
 
@@ -189,7 +189,7 @@ class ShardFactory:
             counts=self.counts.setdefault(part, ShardCounts()),
             turns=self._turns,
         )
-        return ShardThread(ctx, TransactionPace(self._budget, self._config.dispatch.pace_ms), released)
+        return ShardThread(ctx, TransactionThrottle(self._budget, self._config.dispatch.pace_ms), released)
 
     def _directory(self, part: Partition) -> Path:
         directory = self._config.data_path / self.cluster_id / part.topic / str(part.index)

@@ -18,8 +18,8 @@ from concurrent.futures import Future
 from typing import Final, TypeVar
 
 from postdate.kafka.errors import NotAuthorized, Unreachable
-from postdate.kafka.seam import Admin, Kafka
-from postdate.sidecar.cluster.silence import LISTEN_AFTER_S
+from postdate.kafka.interface import Admin, Kafka
+from postdate.sidecar.cluster.connection_errors import LISTEN_AFTER_S
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.limits import START_PAUSE_S_MAX, START_PAUSE_S_MIN

@@ -87,7 +87,7 @@ class Worker:
             self.is_given_up = True
             log.error(
                 "worker %d ended with %d, for the reason above, and is not started again: the others go on, and take "
-                "its shards; mend the cause, then restart the whole",
+                "its shards; remove the cause, then restart the whole",
                 self.number,
                 self.process.returncode,
             )

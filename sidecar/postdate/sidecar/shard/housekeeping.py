@@ -18,7 +18,7 @@ from collections.abc import Callable
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.index.draft import read_up_to
+from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import pass_markers
 from postdate.sidecar.limits import (
     CONFIRM_INTERVAL_MS,

@@ -19,12 +19,12 @@ import logging
 
 from postdate.kafka.errors import FatalClient, Fenced, KafkaFault, OffsetOutOfRange, UnknownOutcome
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.context.pacing import TransactionPace
+from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.index.draft import read_up_to
+from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.limits import (
@@ -48,7 +48,7 @@ from postdate.sidecar.takeover.attempt import Attempt
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.takeover.dispatch_tail import Stopped
 from postdate.sidecar.takeover.index_release import close_index, put_aside
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import FIRST_KEY, split_key
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Shard(Stateful):
     """The state machine of one shard. Through its inbox it asks the poll thread to read the partition from R."""
 
-    def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionPace) -> None:
+    def __init__(self, ctx: ShardContext, inbox: Inbox, pace: TransactionThrottle) -> None:
         super().__init__(ctx.counts.states, ctx.clock)
         self.ctx = ctx
         self.inbox = inbox
@@ -69,7 +69,7 @@ class Shard(Stateful):
         self.takeovers = 0
         self._pace = pace
         self._index: TimerIndex | None = None
-        self._tenure: Tenure | None = None
+        self._tenure: ShardOwnership | None = None
         self._broker_clock = BrokerClock(ctx.clock)
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
         quota = Quota(ctx.topic)
@@ -100,7 +100,7 @@ class Shard(Stateful):
             return self._fenced(fault)
         except (UnknownOutcome, FatalClient) as fault:
             log.warning("shard %s: the outcome of a transaction is not known, fencing anew: %s", self.ctx.name, fault)
-            self._drop_tenure()
+            self._drop_ownership()
             return self._later()
         except WheelError as fault:
             return self._without_index(fault)
@@ -108,7 +108,7 @@ class Shard(Stateful):
             log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
             self.why = str(fault)
             if self._tenure is None or not fault.retriable:
-                self._drop_tenure()
+                self._drop_ownership()
             return self._later()
         finally:
             self._recycle()
@@ -122,7 +122,7 @@ class Shard(Stateful):
     def _turn(self) -> float:
         if self._reopen:
             self._reopen = False
-            self._drop_tenure()
+            self._drop_ownership()
             self._drop_index()
         self._attend()
         if self.state in (State.HALTED, State.UNASSIGNED):
@@ -132,19 +132,19 @@ class Shard(Stateful):
         if self._tenure is None:
             self._take_over()
             return 0.0 if self._tenure is not None else self._later()
-        assert self._index is not None, "a tenure is never without an index"
+        assert self._index is not None, "an ownership is never without an index"
         return self._run(self._index, self._tenure)
 
     def _take_over(self) -> None:
-        """Steps 1 to 7. After a failure there is no tenure; an open index is kept for the next attempt."""
+        """Steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
         attempt = Attempt(self._index, self._enter)
         self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
         try:
             taken = attempt.run(self._confirmation, self._desk, self._broker_clock, self._owned_seq)
         finally:
             self._index, self._unread = attempt.index, self._unread or attempt.unread
-        self._tenure, index = taken.tenure, taken.recovered.index
-        number, read = taken.tenure.takeover, read_up_to(index)
+        self._tenure, index = taken.ownership, taken.recovered.index
+        number, read = taken.ownership.takeover, read_up_to(index)
         self.next_request = read
         self.takeovers += 1
         self._owned_seq = self._tenure.seq
@@ -169,30 +169,30 @@ class Shard(Stateful):
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
-    def _run(self, index: TimerIndex, tenure: Tenure) -> float:
+    def _run(self, index: TimerIndex, ownership: ShardOwnership) -> float:
         more = self._ingest(index)
         steady = self.ctx.clock.steady_ms()
-        if not self._broker_clock.known() or self._owes_record(index, tenure, steady):
-            if not self._dispatcher.beat(index, tenure):
+        if not self._broker_clock.known() or self._owes_record(index, ownership, steady):
+            if not self._dispatcher.beat(index, ownership):
                 return float(BACKOFF_MS_MIN)
             self._after_transaction()
             return 0.0
         now_ms = self._broker_clock.now_ms()
-        self.ctx.inquiries.serve(index, steady)
+        self.ctx.index_queries.serve(index, steady)
         self._housekeeping.tend(index, now_ms, steady)
         self.next_request = read_up_to(index)
-        wait_ms = self._dispatch(index, tenure, now_ms, steady)
-        if index.load_step(now_ms) or (more and not self.inbox.empty) or self.ctx.inquiries.waits:
+        wait_ms = self._dispatch(index, ownership, now_ms, steady)
+        if index.load_step(now_ms) or (more and not self.inbox.empty) or self.ctx.index_queries.waits:
             return 0.0
         return wait_ms
 
-    def _owes_record(self, index: TimerIndex, tenure: Tenure, steady: float) -> bool:
+    def _owes_record(self, index: TimerIndex, ownership: ShardOwnership, steady: float) -> bool:
         """True if a record must be written now: before retention empties the log, or to publish a new low-water
         mark."""
         silent_ms = steady - self._last_committed_at
         if silent_ms > self.ctx.beat_interval_ms:
             return True
-        return silent_ms > SETTLE_MS and tenure.low_water != tenure.low_water_of(index)
+        return silent_ms > SETTLE_MS and ownership.low_water != ownership.low_water_of(index)
 
     def _ingest(self, index: TimerIndex) -> bool:
         """Apply one batch of the inbox. True while ingest may go on."""
@@ -214,7 +214,7 @@ class Shard(Stateful):
             log.info("shard %s: caught up at request %d", self.ctx.name, read_up_to(index))
         return not ctx.held.now.intake
 
-    def _dispatch(self, index: TimerIndex, tenure: Tenure, now_ms: int, steady: float) -> float:
+    def _dispatch(self, index: TimerIndex, ownership: ShardOwnership, now_ms: int, steady: float) -> float:
         before_ms = self.ctx.held.now.before_ms(self._gate.before_ms(now_ms))
         next_due = index.next_due_ms()
         if (next_due is None or next_due >= max(before_ms, 1)) and self._dispatcher.parked_in_ms() > 0:
@@ -222,9 +222,9 @@ class Shard(Stateful):
         wait_ms = self._pace.wait_ms(steady)
         if wait_ms > 0:
             return wait_ms
-        fates, more = self._dispatcher.dispatch(index, tenure, before_ms)
+        fates, more = self._dispatcher.dispatch(index, ownership, before_ms)
         if fates:
-            self._pace.note(self.ctx.clock.steady_ms(), fates, tenure.acknowledged_ms)
+            self._pace.note(self.ctx.clock.steady_ms(), fates, ownership.acknowledged_ms)
             self._after_transaction()
             return 0.0
         if more:
@@ -248,11 +248,11 @@ class Shard(Stateful):
         self._backoff_ms = 0.0  # what fails after a success is tried again at once, and then with a pause
 
     def _recycle(self) -> None:
-        """Drop a tenure whose last transaction was not settled: a late response could decide the next one
+        """Drop an ownership whose last transaction was not settled: a late response could decide the next one
         (KAFKA-17754)."""
         if self._tenure is not None and not self._tenure.reusable:
             log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
-            self._drop_tenure()
+            self._drop_ownership()
 
     # ---- when it cannot go on --------------------------------------------------------------------------------------
 
@@ -262,7 +262,7 @@ class Shard(Stateful):
         return wait
 
     def _halt(self, halt: Halted) -> float:
-        self._drop_tenure()
+        self._drop_ownership()
         self._drop_index()
         self.state, self.why = State.HALTED, str(halt)
         log.error("shard %s: HALTED: %s", self.ctx.name, halt)
@@ -279,7 +279,7 @@ class Shard(Stateful):
         retry_ms, detail = self._failures.retry_ms(self.ctx.clock.steady_ms()), place_of(error)
         if retry_ms is None:
             return self._halt(Halted(HaltReason.INTERNAL, f"{detail}; report it with the log"))
-        self._drop_tenure()
+        self._drop_ownership()
         self._drop_index()
         if self.state is not State.FENCED:
             self.state = State.OPENING
@@ -305,7 +305,7 @@ class Shard(Stateful):
 
     def _set_aside(self) -> None:
         """Move the index aside; the next takeover rebuilds it from the topics."""
-        self._drop_tenure()
+        self._drop_ownership()
         self._drop_index()
         put_aside(self.ctx.name, self._desk.directory, "set-aside")
         self._desk.set_aside()
@@ -322,7 +322,7 @@ class Shard(Stateful):
         )
         held = self._tenure or self._index
         self._after_fence.begin(held.takeover if held is not None else None)
-        self._drop_tenure()
+        self._drop_ownership()
         self._owned_seq = -1  # whoever fenced must be told anew who owns the shard
         self.state, self.why = State.FENCED, str(fault)
         return float(FENCED_RECHECK_MS)
@@ -352,7 +352,7 @@ class Shard(Stateful):
 
     # ---- letting go ------------------------------------------------------------------------------------------------
 
-    def _drop_tenure(self) -> None:
+    def _drop_ownership(self) -> None:
         if self._tenure is not None:
             if self._tenure.is_refuted:
                 self._confirmation.doubt()
@@ -370,7 +370,7 @@ class Shard(Stateful):
     def _without_index(self, fault: WheelError) -> float:
         """The timer index failed: release it. The next takeover opens it again, or rebuilds it if it is damaged."""
         release_frames(fault)
-        self._drop_tenure()
+        self._drop_ownership()
         if isinstance(fault, Corrupt):
             log.error("shard %s: the timer index is damaged, rebuilding: %s", self.ctx.name, fault)
             if self._index is not None:

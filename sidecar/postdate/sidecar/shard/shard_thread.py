@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from dataclasses import replace
 
-from postdate.sidecar.context.pacing import TransactionPace
+from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVER_IDLE_S, TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.operation.instructions import is_instructed
@@ -27,7 +27,7 @@ _TAKING_OVER = frozenset({State.OPENING, State.FENCING, State.RECOVERING})
 class ShardThread:
     """One shard and the thread that acts for it."""
 
-    def __init__(self, ctx: ShardContext, pace: TransactionPace, released: threading.Event) -> None:
+    def __init__(self, ctx: ShardContext, pace: TransactionThrottle, released: threading.Event) -> None:
         self.inbox = Inbox()
         self._slot = Slot(_slots, released.is_set)
         kafka = SlottedKafka(ctx.kafka, self._slot, lambda: self.shard.state in _TAKING_OVER)
@@ -53,7 +53,7 @@ class ShardThread:
         until = self._rests_until
         if until > 0:
             ctx = self.shard.ctx
-            figures = ctx.inquiries.figures
+            figures = ctx.index_queries.figures
             if ctx.clock.steady_ms() > until or (figures is not None and is_instructed(figures.directory)):
                 self.inbox.wake()
 

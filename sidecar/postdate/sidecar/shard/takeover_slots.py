@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 
-from postdate.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+from postdate.kafka.interface import Isolation, Kafka, LogReader, Partition, Record
 
 _TICK_S = 0.1
 

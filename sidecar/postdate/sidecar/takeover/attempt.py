@@ -19,17 +19,17 @@ from postdate.sidecar.takeover.checking import check
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.takeover.takeover import Recovered
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
 
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The result of a successful attempt. `gate_end`: the end offset of the requests. It is queried before the tenure
-    exists, since a tenure without this offset would run with an open gate."""
+    """The result of a successful attempt. `gate_end`: the end offset of the requests. It is queried before the
+    ownership exists, since an ownership without this offset would run with an open gate."""
 
     recovered: Recovered
-    tenure: Tenure
+    ownership: ShardOwnership
     gate_end: int
 
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.kafka.seam import Record
+from postdate.kafka.interface import Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import HaltReason, Loss
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, read_log
 from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Start, certain_request
 from postdate.wire.dispatch_log import DispatchRecord
@@ -49,7 +49,7 @@ class _LastBreak:
                 self.accepted_end = end
 
 
-def start_behind(ctx: ShardContext, acceptance: Acceptance, broken: SeqBroken, low: int, end: int) -> Start:
+def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroken, low: int, end: int) -> Start:
     """Where to start after the last break of the dispatch log below `end`, giving up requests from `low` on.
 
     Raises Halted, unless this was accepted, now or by an earlier owner.

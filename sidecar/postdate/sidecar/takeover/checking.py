@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postdate.kafka.seam import Isolation, Partition
+from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason, Loss
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN
 from postdate.sidecar.takeover.opening import Opened
 from postdate.wheel.index import TimerIndex
@@ -24,7 +24,7 @@ class Checked:
     accepted, and D goes back to `rewind_to`. `behind`: R lies below the first request of the topic."""
 
     index: TimerIndex
-    acceptance: Acceptance
+    acceptance: AcceptedLosses
     empty: bool
     behind: bool
     rewind_to: int = -1
@@ -36,14 +36,14 @@ class Checked:
 
 
 def check(
-    ctx: ShardContext, opened: Opened, acceptance: Acceptance | None = None, standing: Loss | None = None
+    ctx: ShardContext, opened: Opened, acceptance: AcceptedLosses | None = None, standing: Loss | None = None
 ) -> Checked:
     """Step 2. Compare R and D with the logs.
 
     `standing`: the loss for which this shard halted before. A truncated log grows again, and then only this shows that
     offsets were used twice. Raises Halted if a log has lost records that the index has seen, unless that is accepted.
     """
-    index, acceptance = opened.index, acceptance or Acceptance()
+    index, acceptance = opened.index, acceptance or AcceptedLosses()
     replaceable = standing is None and not acceptance.accepted
     ends = ctx.admin.end_offsets((ctx.requests, ctx.log), Isolation.READ_UNCOMMITTED)
     fresh = index.next_request is None or index.next_dispatch is None or index.seq == SEQ_UNKNOWN
@@ -91,7 +91,7 @@ def _truncated(
     return standing if stands else None
 
 
-def _check_refilled(ctx: ShardContext, acceptance: Acceptance, lost: Loss, end: int) -> None:
+def _check_refilled(ctx: ShardContext, acceptance: AcceptedLosses, lost: Loss, end: int) -> None:
     """Require that the loss of requests whose offsets were used twice is accepted, and that the topic has grown past
     these offsets, since their origins are ambiguous. Raises Halted otherwise."""
     detail = (

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 
 from postdate.kafka.errors import Retriable
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
 from postdate.sidecar.limits import (
@@ -19,7 +19,7 @@ from postdate.sidecar.limits import (
     RECOVERY_STALL_MS_MAX,
     TAIL_OFFSETS,
 )
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.errors import FormatError, NewerFormat
 
@@ -71,14 +71,14 @@ def _batches(
 
 
 def last_committed(
-    ctx: ShardContext, start: int, end: int, acceptance: Acceptance | None = None
+    ctx: ShardContext, start: int, end: int, acceptance: AcceptedLosses | None = None
 ) -> DispatchRecord | None:
     """The last committed record of the dispatch log in [start, end), or None if there is none.
 
     Reads backwards from the end, in windows that double. Raises Halted for a foreign record, unless it was accepted,
     and as `read_log`.
     """
-    span, accepted = TAIL_OFFSETS, acceptance or Acceptance()
+    span, accepted = TAIL_OFFSETS, acceptance or AcceptedLosses()
     while start < end:
         first = max(start, end - span)
         last: list[Record] = []

@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from postdate.kafka.seam import Isolation, Record
+from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason, Loss
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, first_record, last_committed
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.wheel.index import TimerIndex
@@ -53,7 +53,7 @@ class Start:
     ingested: int
 
 
-def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Start:
+def find_start(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Start:
     """Where an empty index starts; changes nothing.
 
     Raises Halted, naming the range, if Kafka no longer holds what is needed and that was not accepted.
@@ -68,19 +68,19 @@ def find_start(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Sta
     return Start(low, position, last.takeover, SEQ_UNKNOWN, last.seq, last.next_request)
 
 
-def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: Acceptance) -> None:
+def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: AcceptedLosses) -> None:
     """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
     stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
-    draft = Draft(index)
-    draft.changes.next_request, draft.changes.next_dispatch = start.low, start.position
-    draft.changes.takeover, draft.changes.seq = start.takeover, start.seq
-    index.write(draft.changes)
+    overlay = IndexOverlay(index)
+    overlay.changes.next_request, overlay.changes.next_dispatch = start.low, start.position
+    overlay.changes.takeover, overlay.changes.seq = start.takeover, start.seq
+    index.write(overlay.changes)
     if start.takeover:
         where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"
         log.info("shard %s: rebuilding from %s", ctx.name, where)
 
 
-def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, req_start: int) -> int:
+def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, req_start: int) -> int:
     """Without a dispatch-log record: a new shard starts at the first request; an older one has lost every fate."""
     emptied = bounds.start == bounds.end > 0
     if not emptied and ctx.admin.group_offset(ctx.config.group_id, ctx.requests) is None:
@@ -95,7 +95,7 @@ def _first_unrecorded(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance,
     ).end
 
 
-def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptance, req_start: int) -> int:
+def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: AcceptedLosses, req_start: int) -> int:
     """L, the first request that is still needed; if retention has deleted it, the first one that still exists."""
     req_end = _end_of_all(ctx)
     low, read = last.low_water, max(last.low_water, last.next_request)
@@ -118,7 +118,7 @@ def _first_request(ctx: ShardContext, last: DispatchRecord, acceptance: Acceptan
 
 
 def _first_dispatch(
-    ctx: ShardContext, bounds: Bounds, acceptance: Acceptance, low: int, last_seq: int
+    ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses, low: int, last_seq: int
 ) -> tuple[int, int]:
     """The dispatch-log offset from which all fates of requests at or above `low` follow; and `low`, raised if such
     fates were deleted and the loss was accepted."""
@@ -137,13 +137,13 @@ def _first_dispatch(
     return low, position
 
 
-def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
+def _oldest_fates(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:
     """The oldest record of the dispatch log if earlier ones were deleted; otherwise None."""
     oldest = oldest_record(ctx, bounds, acceptance)
     return oldest if oldest is not None and decode(ctx.log, oldest).seq > 1 else None
 
 
-def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> Record | None:
+def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: AcceptedLosses) -> Record | None:
     """The oldest committed record of the dispatch log that is not skipped; None if there is none."""
     start = bounds.start
     while True:
@@ -153,7 +153,7 @@ def oldest_record(ctx: ShardContext, bounds: Bounds, acceptance: Acceptance) -> 
         start = oldest.offset + 1
 
 
-def _above_missing(ctx: ShardContext, acceptance: Acceptance, low: int, oldest: Record, last_seq: int) -> int:
+def _above_missing(ctx: ShardContext, acceptance: AcceptedLosses, low: int, oldest: Record, last_seq: int) -> int:
     """The first request whose fates the dispatch log certainly still holds. Raises Halted, unless the loss of the
     requests below it was accepted."""
     end = certain_request(ctx, oldest, low)

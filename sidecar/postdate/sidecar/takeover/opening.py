@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postdate.kafka.errors import NotAuthorized, SettingRefused
-from postdate.kafka.seam import TopicInfo
+from postdate.kafka.interface import TopicInfo
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_POLL_MS, LOCK_WAIT_MS_MAX

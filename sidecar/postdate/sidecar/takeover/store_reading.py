@@ -9,11 +9,11 @@ Thread rule: the shard's thread. Cost: one pass over what compaction has left, s
 from __future__ import annotations
 
 from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
-from postdate.kafka.seam import Partition, Record
+from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import FLUSH_TIMEOUT_S, STORE_RECORDS_MAX
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
 from postdate.sidecar.transaction.store import entry_of
 from postdate.wheel.entry import Entry
@@ -23,7 +23,7 @@ from postdate.wire.stored import BOUND_KEY, decode_stored, stored_offset
 
 
 def rebuild(
-    ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: Acceptance | None = None
+    ctx: ShardContext, index: TimerIndex, low: int, first: int = 0, acceptance: AcceptedLosses | None = None
 ) -> int:
     """Put the entries of STORE for requests below `low` into the index; returns their number.
 
@@ -31,7 +31,7 @@ def rebuild(
     them twice. `first`: requests below it are skipped too. REQUIRES: the index contains none of these entries. Raises
     Halted for a foreign record, and as `read_log`.
     """
-    accepted = acceptance or Acceptance()
+    accepted = acceptance or AcceptedLosses()
 
     def take(records: list[Record]) -> None:
         ours = [record for record in records if not accepted.skips(ctx.store.topic, record.offset)]
@@ -89,7 +89,7 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
 
     Raises Halted for a foreign record.
     """
-    draft = Draft(index)
+    overlay = IndexOverlay(index)
     last: dict[int, Entry | None] = {}
     for record in records:
         try:
@@ -103,18 +103,18 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
         except FormatError as error:
             raise not_ours(store, record, error) from error
     for offset, entry in last.items():
-        _put(draft, offset, entry)
-    index.write(draft.changes)
+        _put(overlay, offset, entry)
+    index.write(overlay.changes)
 
 
-def _put(draft: Draft, offset: int, entry: Entry | None) -> None:
+def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
     """Replace the entry of a request by that of its STORE record; None: it has ended."""
-    key = draft.find(offset)
+    key = overlay.find(offset)
     if key is not None:
-        old = draft.entry(key)
-        draft.remove(key, old.stored)
-        draft.changes.places[offset] = None
-        draft.drop_id(old.id, offset)
+        old = overlay.entry(key)
+        overlay.remove(key, old.stored)
+        overlay.changes.places[offset] = None
+        overlay.drop_id(old.id, offset)
     if entry is not None:
-        draft.put(offset, entry.due, entry)
-        draft.claim_id(entry, offset)  # whoever had the id before has ended in the transaction that stored this one
+        overlay.put(offset, entry.due, entry)
+        overlay.claim_id(entry, offset)  # whoever had the id before has ended in the transaction that stored this one

@@ -1,7 +1,8 @@
 """Takeover: the steps before a process may act for a shard. Steps 1 to 7 of docs/protocol.md, in that order.
 
-Each step takes the result of the previous step as its argument, and only the last one, `own`, creates a `Tenure`,
-without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound, recover, own.
+Each step takes the result of the previous step as its argument, and only the last one, `own`, creates a
+`ShardOwnership`, without which nothing can be dispatched. So a caller cannot break the order open, check, fence, bound,
+recover, own.
 
 Thread rule: runs on the thread of its shard, off the poll thread; the request partition stays paused meanwhile.
 """
@@ -14,13 +15,13 @@ from dataclasses import dataclass
 from functools import partial
 
 from postdate.kafka.errors import Retriable
-from postdate.kafka.seam import Isolation, Record, TransactionalProducer
+from postdate.kafka.interface import Isolation, Record, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
 from postdate.sidecar.index.apply import apply_fate, check_causes
-from postdate.sidecar.index.draft import Draft, read_up_to
+from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.limits import (
     FENCE_TIMEOUT_S,
     PRODUCER_MESSAGE_BYTES_MAX,
@@ -28,7 +29,7 @@ from postdate.sidecar.limits import (
     RECOVERY_MEMTABLES_BYTES_MAX,
     RECOVERY_RECORDS_MAX,
 )
-from postdate.sidecar.operation.losses import Acceptance
+from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
 from postdate.sidecar.takeover.checking import Checked
 from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, read_log
@@ -36,7 +37,7 @@ from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, fi
 from postdate.sidecar.takeover.opening import discard, keep, open_index
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
-from postdate.sidecar.transaction.transaction import Tenure
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, DispatchRecord
@@ -70,7 +71,7 @@ class Recovered:
     index: TimerIndex
     producer: TransactionalProducer
     ingested: int
-    acceptance: Acceptance
+    acceptance: AcceptedLosses
     low_water: int
     """The highest L that is committed: what is said from here on is never less, however old this index is."""
 
@@ -125,7 +126,7 @@ def recover(ctx: ShardContext, bounded: Bounded) -> Recovered:
             _begin(ctx, checked, start, why)
         try:
             _replay(ctx, checked, bounded.start, bounded.end)
-            check_causes(Draft(checked.index, replaceable=checked.replaceable))
+            check_causes(IndexOverlay(checked.index, replaceable=checked.replaceable))
             break
         except SeqBroken as broken:
             low = checked.index.low_water()
@@ -215,12 +216,12 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
     well."""
     read = read_up_to(index)
     rebuild(ctx, index, start, read, bounded.fenced.checked.acceptance)
-    draft = Draft(index)
+    overlay = IndexOverlay(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
-            draft.changes.marks[offset] = None
-    draft.changes.next_request = start
-    index.write(draft.changes)
+            overlay.changes.marks[offset] = None
+    overlay.changes.next_request = start
+    index.write(overlay.changes)
 
 
 def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
@@ -242,11 +243,11 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
     assert position is not None, "check and start_empty leave no index without D"
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
     read_log(ctx, ctx.log, position, end, take)
-    draft = Draft(index)
-    draft.changes.next_dispatch = end
+    overlay = IndexOverlay(index)
+    overlay.changes.next_dispatch = end
     if index.seq == SEQ_UNKNOWN:
-        draft.changes.seq = checked.last_seq
-    index.write(draft.changes)
+        overlay.changes.seq = checked.last_seq
+    index.write(overlay.changes)
 
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
@@ -278,7 +279,7 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
 def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, DispatchRecord]]) -> None:
     """One local write for these records."""
     index = checked.index
-    draft = Draft(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
+    overlay = IndexOverlay(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
     seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
     checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
     for record, said in piece:
@@ -286,11 +287,11 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
             raise SeqBroken(record.offset, seq + 1)
         seq, takeover = said.seq, max(takeover, said.takeover)
         for fate in said.fates:
-            apply_fate(draft, fate, read_up_to(index))
+            apply_fate(overlay, fate, read_up_to(index))
         _pass_over(ctx, index, said)
-    draft.changes.seq, draft.changes.takeover = seq, takeover
-    draft.changes.next_dispatch = piece[-1][0].offset + 1
-    index.write(draft.changes)
+    overlay.changes.seq, overlay.changes.takeover = seq, takeover
+    overlay.changes.next_dispatch = piece[-1][0].offset + 1
+    index.write(overlay.changes)
     failpoints.reached("takeover.record-applied")
 
 
@@ -312,29 +313,29 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> No
             index.write(changes)
 
 
-def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> Tenure:
+def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> ShardOwnership:
     """Step 7. Commit the owner record in a transaction of its own: it announces the takeover and samples the clock.
 
     `owned_seq`: the seq of the last owner record of this process. If that is still the last record of the log, no new
     one is written. After the new fence no older transaction can interfere, and with slow commits, a record per takeover
     would be all that is ever written. The first transaction, whichever it is, verifies the bound of the recovery.
-    Raises as `Tenure.run`.
+    Raises as `ShardOwnership.run`.
     """
     index = recovered.index
     accepted = recovered.acceptance.accepted
     stands = index.seq == owned_seq and broker_clock.known() and not accepted
-    tenure = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
-    tenure.low_water_floor = recovered.low_water
+    ownership = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
+    ownership.low_water_floor = recovered.low_water
     if stands:
-        return tenure
-    tenure.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
-    offset = tenure.run([], [], OWNER, read_up_to(index), tenure.low_water_of(index), due_max_ms=0)
-    draft = Draft(index)
-    draft.changes.seq, draft.changes.takeover = tenure.seq, tenure.takeover
-    draft.changes.next_dispatch = offset + 1
-    index.write(draft.changes)
+        return ownership
+    ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
+    offset = ownership.run([], [], OWNER, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
+    overlay = IndexOverlay(index)
+    overlay.changes.seq, overlay.changes.takeover = ownership.seq, ownership.takeover
+    overlay.changes.next_dispatch = offset + 1
+    index.write(overlay.changes)
     failpoints.reached("takeover.owned")
-    return tenure
+    return ownership
 
 
 def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
@@ -348,11 +349,11 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
     last = last_record(ctx)
     if last is not None and last.seq > index.seq:
         return
-    fenced = fence(ctx, Checked(index, Acceptance(), empty=False, behind=False))
+    fenced = fence(ctx, Checked(index, AcceptedLosses(), empty=False, behind=False))
     try:
-        tenure = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
-        tenure.verify, tenure.before_commit = None if standing else partial(_verify_truncated, index), None
-        tenure.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+        ownership = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
+        ownership.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
     finally:
         fenced.producer.destroy()
 
@@ -373,9 +374,9 @@ def _note_commit(index: TimerIndex, offset: int) -> None:
 
 def _tenure(
     ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
-) -> Tenure:
+) -> ShardOwnership:
     assert index.next_dispatch is not None, "recovery leaves no index without D"
-    return Tenure(
+    return ShardOwnership(
         producer=producer,
         log=ctx.log,
         takeover=takeover,

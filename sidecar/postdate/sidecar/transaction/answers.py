@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from postdate.sidecar.config.settings import Verdicts
-from postdate.sidecar.index.draft import Draft
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.transaction.transaction import NOBODY, Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wire.headers import ACTION, ID, Headers
@@ -62,29 +62,29 @@ class Answers:
             return [self.message(Verdict.REJECTED, offset, caller_id)]
         return []
 
-    def to_control(self, draft: Draft, entry: Entry, offset: int) -> list[Message]:
+    def to_control(self, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Message]:
         """The answer to a cancel or reschedule, from the present state of the entry that it acts on."""
         if not self.controls:
             return []
-        verdict, of = _outcome(draft, entry, offset)
+        verdict, of = _outcome(overlay, entry, offset)
         return [self.message(verdict, offset, entry.id, of)]
 
 
-def _outcome(draft: Draft, entry: Entry, offset: int) -> tuple[Verdict, int]:
+def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict, int]:
     acts_on = entry.acts_on
-    key = draft.find(acts_on) if acts_on >= 0 else None
+    key = overlay.find(acts_on) if acts_on >= 0 else None
     if key is not None:
-        other = draft.entry(key)
+        other = overlay.entry(key)
         if entry.reason == _CANCEL:
             if other.kind == Kind.CANCELLED and other.acts_on == offset:
                 return Verdict.CANCELLED, acts_on
         elif other.kind in PENDING:
             return Verdict.RESCHEDULED, acts_on
         return Verdict.NOT_FOUND, -1
-    ending = draft.ending(entry.id) if entry.id else None
+    ending = overlay.ending(entry.id) if entry.id else None
     if ending is not None and ending.offset < offset:
         return (Verdict.TOO_LATE, ending.offset) if ending.sent else (Verdict.NOT_FOUND, -1)
-    if acts_on >= 0 and draft.was_sent(acts_on):
+    if acts_on >= 0 and overlay.was_sent(acts_on):
         return Verdict.TOO_LATE, acts_on
     return Verdict.NOT_FOUND, -1
 

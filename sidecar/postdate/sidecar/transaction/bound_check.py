@@ -1,9 +1,10 @@
-"""Verifies the bound of a recovery: the first record of a tenure must directly follow the last record that was read.
+"""Verifies the bound of a recovery: the first record of an ownership must directly follow the last record that was
+read.
 
 The bound is the answer of the broker that the client believes to be the leader. A leader that was deposed while it was
 frozen returns an old end offset, and recovery would miss the fates after it. A write, in contrast, is acknowledged only
-by the true leader and lies after all older records. So before its commit, the first transaction of a tenure compares
-the offset of its dispatch-log record with D (docs/protocol.md, takeover 7).
+by the true leader and lies after all older records. So before its commit, the first transaction of an ownership
+compares the offset of its dispatch-log record with D (docs/protocol.md, takeover 7).
 
 Thread rule: the shard's thread.
 """
@@ -13,13 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from postdate.kafka.errors import AbortRequired, KafkaFault
-from postdate.kafka.seam import Isolation, Kafka, Partition
+from postdate.kafka.interface import Isolation, Kafka, Partition
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):
-    """Unread records may exist between D and the first record of the tenure: abort, drop the tenure and take over
+    """Unread records may exist between D and the first record of the ownership: abort, drop the ownership and take over
     again."""
 
 

@@ -1,10 +1,11 @@
 """One dispatch transaction: the messages on their targets and, last, the one dispatch-log record that names them.
 
-Steps 1 to 5 of docs/protocol.md, "Running". A `Tenure` is the right to run them: only `takeover` makes one, after the
-fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of the sidecar
-is a call of `Tenure.run`, which settles its end, whether commit or abort, before it returns ("Recycle").
+Steps 1 to 5 of docs/protocol.md, "Running". A `ShardOwnership` is the right to run them: only `takeover` makes one,
+after the fence and the recovery, and it is dropped with its producer at the first sign of doubt. Every transaction of
+the sidecar is a call of `ShardOwnership.run`, which settles its end, whether commit or abort, before it returns
+("Recycle").
 
-Thread rule: a tenure belongs to the thread of its shard.
+Thread rule: an ownership belongs to the thread of its shard.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from msgspec import UNSET
 
 from postdate.kafka.classification import PURGED_CODES
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unreachable
-from postdate.kafka.seam import OnDelivery, Partition, TransactionalProducer
+from postdate.kafka.interface import OnDelivery, Partition, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
 from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
@@ -53,7 +54,7 @@ class AppendedEarly(AbortRequired):
 
 
 @dataclass(slots=True)
-class Tenure:
+class ShardOwnership:
     """The right of this process to act for a shard, from the fence until an outcome is in doubt."""
 
     producer: TransactionalProducer
@@ -70,11 +71,11 @@ class Tenure:
     before_commit: Callable[[int], None] | None = None
     """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
-    """Losses that the takeover went on in spite of: the owner record, the first of the tenure, tells them."""
+    """Losses that the takeover went on in spite of: the owner record, the first of the ownership, tells them."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
     """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
     low_water: int = -1
-    """That of the last record of this tenure."""
+    """That of the last record of this ownership."""
     low_water_floor: int = 0
     """The highest that was committed before it: an index that comes from an older disk must not take it back."""
     acknowledged_ms: float = 0.0
@@ -88,7 +89,7 @@ class Tenure:
     took_ms: float = 0.0
     """How long it took from its begin to its commit."""
     reusable: bool = True
-    """False while a transaction is open, and after one whose end was not settled cleanly: drop the tenure."""
+    """False while a transaction is open, and after one whose end was not settled cleanly: drop the ownership."""
     is_refuted: bool = False
     """True after the bound of the recovery proved wrong: `reusable` is False for good."""
     _log_offset: int = -1
@@ -120,7 +121,7 @@ class Tenure:
 
         Raises AbortRequired (the transaction is aborted, and no part of it is visible; see `outcomes` and
         `log_failed`), as UnverifiedBound if this was the first transaction and the log holds records that recovery has
-        not read. Raises UnknownOutcome, Fenced, FatalClient: drop the tenure, and let the dispatch log decide.
+        not read. Raises UnknownOutcome, Fenced, FatalClient: drop the ownership, and let the dispatch log decide.
         """
         assert self.reusable, "no transaction begins before the end of the last one was settled"
         self.reusable = False

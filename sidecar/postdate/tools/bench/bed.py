@@ -22,7 +22,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Kafka, NewTopic
+from postdate.kafka.interface import Kafka, NewTopic
 from postdate.sidecar.cluster.cluster import admin_of
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http.metrics import TRANSACTION_SECONDS

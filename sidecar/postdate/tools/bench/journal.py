@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from postdate.kafka.seam import Admin, Isolation, Kafka, Partition, Record
+from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
 from postdate.sidecar.errors import TransientError
 from postdate.tools.bench.figures import Lateness
 from postdate.tools.bench.limits import CASE_TIMEOUT_S, LOOK_S, PARTITIONS, READ_RECORDS_MAX

@@ -11,7 +11,7 @@ import threading
 import time
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import PlainProducer
+from postdate.kafka.interface import PlainProducer
 from postdate.sidecar.errors import PostdateError, TransientError
 from postdate.tools.bench.bed import Bed, Sidecar, request, value_of
 from postdate.tools.bench.figures import Figures, Lateness, percentiles

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.seam import Isolation, Kafka, LogReader, Partition, Record
+from postdate.kafka.interface import Isolation, Kafka, LogReader, Partition, Record
 from postdate.sidecar.errors import TransientError
 from postdate.tools.demo.ledger import Arrival, Ledger
 from postdate.tools.demo.plan import PARTITIONS, REQUESTS, Message

@@ -1,9 +1,10 @@
 """The state of a shard as it will be after one WriteBatch: the timer index, overlaid with the changes made so far.
 
-`apply` reads and changes only a `Draft`. So live ingest, recovery and the write after an own commit see the same state,
-and each of their steps becomes durable as a whole or not at all.
+`apply` reads and changes only an `IndexOverlay`. So live ingest, recovery and the write after an own commit see the
+same state, and each of their steps becomes durable as a whole or not at all.
 
-Thread rule: belongs to the thread that owns the timer index. A draft is written once (`TimerIndex.write`) and dropped.
+Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`TimerIndex.write`) and
+dropped.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def read_up_to(index: TimerIndex) -> int:
     return offset
 
 
-class Draft:
+class IndexOverlay:
     """The timer index as the next WriteBatch will leave it."""
 
     def __init__(
@@ -60,7 +61,7 @@ class Draft:
         self.changes: Changes = index.changes()
         self._marks_end = index.marks_end
         self.confirmed_moves: set[int] = set()
-        """Offsets of controls that ingest carried out, and whose `moved` has been applied to this draft."""
+        """Offsets of controls that ingest carried out, and whose `moved` has been applied to this overlay."""
         # What was asked last, and what the index said: an entry, or an id, is mostly asked for again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
         self._id: tuple[bytes, bytes | None] = (b"", None)

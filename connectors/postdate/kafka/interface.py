@@ -1,4 +1,4 @@
-"""The seam between Postdate and Kafka: everything the rest of the code may ask of a cluster.
+"""The interface between Postdate and Kafka: everything the rest of the code may ask of a cluster.
 
 Two implementations: the one over confluent_kafka beside this module, and a simulated broker. `tests/contract` holds
 one suite that both must pass, so that what is proved over the simulation holds over Kafka.

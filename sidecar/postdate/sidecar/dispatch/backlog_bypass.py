@@ -52,7 +52,7 @@ class Ahead:
         return sum(map(len, self.values))
 
 
-class LookAhead:
+class BacklogBypass:
     """The second cursor of one shard."""
 
     def __init__(self) -> None:

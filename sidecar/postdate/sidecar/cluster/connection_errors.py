@@ -19,7 +19,9 @@ LISTEN_AFTER_S: Final = 1.0
 
 
 @contextmanager
-def told_of_silence(complaint: Callable[[Callable[[], bool]], str], tell: Callable[[str], None]) -> Iterator[None]:
+def reported_connection_errors(
+    complaint: Callable[[Callable[[], bool]], str], tell: Callable[[str], None]
+) -> Iterator[None]:
     """Passes the text of `complaint` to `tell` if the block takes longer than a moment. `complaint` is called with a
     function that returns whether the block is over."""
     over = threading.Event()

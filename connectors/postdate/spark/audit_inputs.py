@@ -23,7 +23,7 @@ _TOLD = "struct<verdicts:array<string>,details:array<string>>"
 
 
 @dataclass(frozen=True)
-class Sides:
+class AuditInputs:
     """One row for each request, fate, delivered record, dead letter and answer, as the module of each creates them."""
 
     requests: DataFrame
@@ -35,7 +35,7 @@ class Sides:
     """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
 
 
-def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
+def narrowed(sides: AuditInputs, origins: DataFrame, *, has_records: bool) -> AuditInputs:
     """The rows of these `origins`, which are broadcast to every executor. `has_records`: whether any of them has a
     delivered record.
 
@@ -46,7 +46,7 @@ def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
     def some(side: DataFrame) -> DataFrame:
         return side.join(F.broadcast(origins), list(ORIGIN), "left_semi").localCheckpoint()
 
-    return Sides(
+    return AuditInputs(
         some(sides.requests),
         some(sides.fates),
         some(sides.delivered) if has_records else sides.delivered.where(F.lit(False)),
@@ -56,7 +56,7 @@ def narrowed(sides: Sides, origins: DataFrame, *, has_records: bool) -> Sides:
     )
 
 
-def folded(sides: Sides) -> DataFrame:
+def folded(sides: AuditInputs) -> DataFrame:
     """One row for each origin with everything known about it.
 
     topic partition offset   the origin
@@ -89,7 +89,7 @@ def folded(sides: Sides) -> DataFrame:
     return _with_links(together.select("*", F.lit(False).alias("was_carried"), none), "told", "was_carried")
 
 
-def facts_schema(sides: Sides) -> StructType:
+def facts_schema(sides: AuditInputs) -> StructType:
     """The type of `facts` in rows of these inputs."""
     request = [field for field in sides.requests.schema if field.name not in ORIGIN]
     answer = StructType([sides.answers.schema[name] for name in _ANSWER])
@@ -118,7 +118,7 @@ def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
     return _with_links(together, "told", "was_carried")
 
 
-def unfolded(rows: DataFrame) -> Sides:
+def unfolded(rows: DataFrame) -> AuditInputs:
     """The inverse of `folded`."""
 
     def each(array: str, name: str) -> DataFrame:
@@ -127,7 +127,7 @@ def unfolded(rows: DataFrame) -> Sides:
     answers = each("answers", "answer").select(
         *ORIGIN, *(F.col(f"answer.{name}").alias(name) for name in _ANSWER), F.lit(False).alias("malformed")
     )
-    return Sides(
+    return AuditInputs(
         rows.where(F.col("facts.request").isNotNull()).select(*ORIGIN, "facts.request.*"),
         each("fates", "fate"),
         each("records", "record"),

@@ -4,8 +4,8 @@ A RocksDB handle and its iterators belong to the shard's thread. So another thre
 `ask`, and the shard runs it between two of its steps, one at a time. A query must be short (a few milliseconds); long
 ones are split into slices, and the shard dispatches between them.
 
-Once a second the shard also publishes some `Figures`, so that a scrape of metrics needs no query. A resting shard does
-so when it wakes, since its figures cannot change before.
+Once a second the shard also publishes some `IndexStats`, so that a scrape of metrics needs no query. A resting shard
+does so when it wakes, since its figures cannot change before.
 
 Thread rule: `serve` from the shard's thread; `ask` from any other, `figures` from all.
 """
@@ -33,7 +33,7 @@ class Unanswered(Exception):
     """The shard did not answer in time: it has no index now, or is busy. Ask again, or ask another process."""
 
 
-class Figures(NamedTuple):
+class IndexStats(NamedTuple):
     """The content of an index at one moment: counts of entries, offsets of the request topic."""
 
     next_request: int
@@ -57,11 +57,11 @@ class _Asked:
         self.error: Exception | None = None
 
 
-class Inquiries:
+class IndexQueries:
     """The waiting queries of one shard. `figures` is None until the shard has an index."""
 
     def __init__(self) -> None:
-        self.figures: Figures | None = None
+        self.figures: IndexStats | None = None
         self._waiting: deque[_Asked] = deque()
         self._figures_at = 0.0
 
@@ -112,12 +112,12 @@ class Inquiries:
             asked.done.set()
 
 
-def _figures(index: TimerIndex, before: Figures | None) -> Figures:
+def _figures(index: TimerIndex, before: IndexStats | None) -> IndexStats:
     next_request, low_water = index.next_request or 0, index.low_water()
     oldest_ms = _accepted_ms(index, low_water) if low_water < next_request else -1
     if oldest_ms < 0 and low_water < next_request and before is not None:
         oldest_ms = before.oldest_ms  # the mark follows what has ended by and by; what was the oldest is older still
-    return Figures(
+    return IndexStats(
         next_request=next_request,
         low_water=low_water,
         oldest_ms=oldest_ms,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from postdate.kafka.seam import Partition
+from postdate.kafka.interface import Partition
 from postdate.sidecar.context.holds import DELIVERY, INTAKE, TARGET
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.access import Refused

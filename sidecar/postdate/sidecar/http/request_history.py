@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from postdate.kafka.errors import OffsetOutOfRange
-from postdate.kafka.seam import Isolation, Partition, Record
+from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
@@ -33,7 +33,7 @@ class Sought(NamedTuple):
     complete: bool
 
 
-def life_of(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
+def request_history(process: Process, shard: AskedShard, offset: int, payload: bool) -> dict[str, Any] | None:
     """The life of the request at `offset` of a shard, or None: there is no such request, or retention has taken it and
     nothing is known of it. Raises Unanswered, KafkaFault."""
     next_request = shard.ask(lambda index: index.next_request or 0)

@@ -1,0 +1,27 @@
+"""A machine that says which boot it is, and can refuse room on the disk."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+
+from postdate.wheel.host import LocalHost
+
+
+class FakeHost(LocalHost):
+    """A machine whose boot and disk space the test decides."""
+
+    def __init__(self, boot: str = "boot-1", room_bytes: int | None = None) -> None:
+        """`room_bytes` None: whatever the real disk has."""
+        self.boot = boot
+        self.room_bytes = room_bytes
+
+    def boot_id(self) -> bytes:
+        """Derived from `boot`."""
+        return hashlib.sha256(self.boot.encode()).digest()[:16]
+
+    def allocate(self, descriptor: int, size_bytes: int) -> None:
+        """ENOSPC where the file is larger than the room."""
+        if self.room_bytes is not None and size_bytes > self.room_bytes:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        super().allocate(descriptor, size_bytes)
