@@ -20,7 +20,7 @@ from support import tidy, tidy_docs
 ROOT = Path(__file__).resolve().parents[2]
 CODE = sorted(path for root in ("sidecar", "wheel", "connectors") for path in ROOT.glob(f"{root}/postdate/**/*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
-DOCS = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+DOCS = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *sorted(ROOT.glob("docs/**/*.md"))]
 OTHERS = [ROOT / name for name in ("Makefile", "pyproject.toml", "requirements-dev.lock", ".ci/run")]
 OTHERS += sorted(ROOT.glob("scripts/*"))
 
