@@ -6,6 +6,7 @@ admin requests get no answer. What was delivered, and when, is read from the top
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,7 @@ from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from support.kafka_simulator.admin import SimAdmin
+from support.order import check_order
 from support.shard_bench import OWN, Bench, R, refuse, slow_down
 
 HOUR_MS = 3_600_000
@@ -55,6 +57,25 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(bench: Bench, m
     assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
     bench.until(shard, lambda: len(bench.read("orders")) == 300, 60_000)
     assert bench.letters() == []
+    shard.close()
+
+
+@pytest.mark.parametrize("seed", [1, 26, 27, 29])
+def test_a_slow_target_gets_its_messages_in_order(bench: Bench, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Also those that come while later ones of it are parked already."""
+    slow_down(monkeypatch, "orders", 100)
+    shard, chance = bench.shard(), random.Random(seed)
+    for _ in range(200):
+        bench.schedule(bench.time.now_ms)
+
+    def schedule_some() -> bool:
+        for _ in range(chance.randrange(1, 6) if chance.random() < 0.05 else 0):
+            bench.schedule(bench.time.now_ms + chance.randrange(-300, 300))
+        return bench.ended() >= 450
+
+    bench.until(shard, schedule_some, 200_000)
+    assert shard._dispatcher._faults.any
+    check_order(bench, ("orders",))
     shard.close()
 
 

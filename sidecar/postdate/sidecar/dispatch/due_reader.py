@@ -26,7 +26,9 @@ from postdate.sidecar.limits import (
     CONTROL_SIZE_BYTES_MAX,
     RATE_RETRY_MS,
     TEND_INTERVAL_MS,
+    TRIAL_LOOKED_AHEAD_MAX,
 )
+from postdate.wheel.entry import decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key
 
@@ -222,6 +224,10 @@ class DueReader:
             and offset not in stays
             and split_key(key)[0] < before_ms
         ][:window]
+        is_cut = False
+        if rows and (first := self._first_unparked(index, name, before_ms, rows[-1][0][-ENTRY_KEY_SIZE_BYTES:])):
+            kept = [row for row in rows if row[0][-ENTRY_KEY_SIZE_BYTES:] < first]
+            rows, is_cut = kept, not kept
         alone = self._refused(index, isolated, steady_ms, before_ms, stays) if window else None
         if alone is not None and (isolated.alone_next or not rows):
             isolated.alone_next = False
@@ -229,11 +235,22 @@ class DueReader:
         isolated.alone_next = True
         if rows:
             return Due([], [], waiting=rows)
-        if isolated.refused or stays or not window:
+        if isolated.refused or stays or not window or is_cut:
             isolated.retry_at = steady_ms + RATE_RETRY_MS
         else:
             self._faults.nothing_waits(isolated)
         return None
+
+    def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
+        """The key of the first due entry of a target that is not parked yet; if a bounded look finds none, where it
+        ended; None if there is none below `until`. Parked entries behind it wait, or they would overtake it."""
+        limit = index.control_count + TRIAL_LOOKED_AHEAD_MAX
+        keys, values = index.scan_due(before_ms, limit, self._limit.size_bytes, until=until)
+        for key, raw in zip(keys[index.control_count :], values[index.control_count :], strict=True):
+            if decode_head(raw).target == name:
+                return key
+        is_whole = len(keys) < limit and sum(map(len, values)) < self._limit.size_bytes
+        return None if is_whole else keys[-1]
 
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]
