@@ -40,7 +40,7 @@ def judge_in_time(outcome: Outcome, traffic: Traffic, readings: Readings, world:
         known = writer.next_request
         if world.gates[writer.instance] != "off":
             known = max(known, world.known.get((origin[0], writer.takeover), 0))
-        for other in _enders(traffic, asked):
+        for other in _enders(traffic, readings, asked):
             if other.appended_ms < due_ms and other.offset < known:
                 outcome.wrong.append(
                     f"O2: {origin}, due {due_ms}, is delivered by takeover {writer.takeover}, which knew of requests "
@@ -55,11 +55,14 @@ def _is_plain(traffic: Traffic, readings: Readings, asked: Asked) -> bool:
     )
 
 
-def _enders(traffic: Traffic, asked: Asked) -> list[Asked]:
-    """The requests that end this one where it is still pending when they are read."""
+def _enders(traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
+    """The requests that end this one where it is still pending when they are read. A schedule that is refused replaces
+    nothing."""
     found: list[Asked] = []
     latest = True  # nobody else has scheduled its id since
     for other in traffic.followers(asked):
+        if other.action == "schedule" and not any(each.accepts for each in readings.of(other)):
+            continue
         same_id = bool(asked.id) and other.id == asked.id and latest
         if (other.action == "cancel" and (same_id or other.names == asked.offset)) or (
             other.action == "schedule" and same_id
