@@ -129,7 +129,7 @@ def test_the_first_transaction_verifies_the_bound_where_the_owner_record_stands(
     """After an unknown outcome the log may end with a transaction of this very process, which the bound misses."""
     shard = bench.shard()
     bench.schedule(1)
-    ownership = shard._tenure
+    ownership = shard._ownership
     assert ownership is not None
     known = _end(bench, _LOG)
     honest = ownership.producer.commit

@@ -17,7 +17,8 @@ from confluent_kafka import KafkaError
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
-from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS
+from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from support.kafka_simulator.admin import SimAdmin
@@ -76,6 +77,25 @@ def test_a_slow_target_gets_its_messages_in_order(bench: Bench, monkeypatch: pyt
     bench.until(shard, schedule_some, 200_000)
     assert shard._dispatcher._faults.any
     check_order(bench, ("orders",))
+    shard.close()
+
+
+def test_a_backlog_of_others_does_not_stop_the_trials_of_a_slow_target(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even one that is older than all that is parked, and that nothing takes."""
+    slow_down(monkeypatch, "orders", 100)
+    shard = bench.shard()
+    for _ in range(300):
+        bench.schedule(bench.time.now_ms)
+    bench.until(shard, _has_tried(bench, shard))
+    index = shard._index
+    assert index is not None
+    bench.until(shard, lambda: bench.ended() > 0 and bench.ended() + index.parked_count == 300)
+    monkeypatch.setattr(DueReader, "_common", lambda *_: Due([], []))
+    for _ in range(2 * TRIAL_LOOKED_AHEAD_MAX):
+        bench.schedule(1, target=b"mails")
+    bench.until(shard, lambda: len(bench.read("orders")) == 300)
     shard.close()
 
 

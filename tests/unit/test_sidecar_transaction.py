@@ -32,9 +32,9 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-def _tenure_of(shard: Shard) -> ShardOwnership:
-    assert shard._tenure is not None
-    return shard._tenure
+def _ownership_of(shard: Shard) -> ShardOwnership:
+    assert shard._ownership is not None
+    return shard._ownership
 
 
 def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
@@ -79,11 +79,11 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "abort"])
-def test_a_tenure_settles_at_each_end_and_refuses_to_begin_before(
+def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
 ) -> None:
     shard = bench.shard()
-    ownership = _tenure_of(shard)
+    ownership = _ownership_of(shard)
     if fails:
 
         def refuse(self: SimTransactionalProducer) -> None:
@@ -108,7 +108,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
 ) -> None:
     """One record of a transaction is refused, or the transaction fails otherwise, and the client gives up the rest."""
     shard = bench.shard()
-    ownership = _tenure_of(shard)
+    ownership = _ownership_of(shard)
     given: list[OnDelivery] = []
 
     def produce(self: SimTransactionalProducer, topic: str, *record: Any) -> None:
@@ -239,7 +239,7 @@ def test_a_fault_while_the_end_is_settled_leaves_the_decision_to_the_log(
     shard.close()
 
 
-def test_only_a_tenure_begins_commits_and_aborts() -> None:
+def test_only_an_ownership_begins_commits_and_aborts() -> None:
     """Its one exit path settles for all of them."""
     calls = [f"producer.{call}()" for call in ("begin", "commit", "abort", "settle")]
     modules = Path(transaction.__file__).parent.glob("*.py")

@@ -1,4 +1,4 @@
-"""`postdate repair`: what an audit calls missing, asked for anew. The job is `postdate.spark.repair`."""
+"""`postdate repair`: requests again what an audit reports as missing. The job is `postdate.spark.repair`."""
 
 from __future__ import annotations
 

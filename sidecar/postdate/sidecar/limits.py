@@ -172,7 +172,7 @@ TRIAL_REST: Final = 3.0
 # ... and at least this: the broker still writes the markers of the trial, and the next transaction would wait for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 
-# Due entries that a trial looks through for one of its target that is not parked yet; what lies behind waits.
+# Due entries that a trial looks through for one of its target that is not parked yet, to keep the order.
 TRIAL_LOOKED_AHEAD_MAX: Final = 100
 
 # A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.

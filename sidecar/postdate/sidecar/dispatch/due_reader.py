@@ -242,15 +242,16 @@ class DueReader:
         return None
 
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
-        """The key of the first due entry of a target that is not parked yet; if a bounded look finds none, where it
-        ended; None if there is none below `until`. Parked entries behind it wait, or they would overtake it."""
-        limit = index.control_count + TRIAL_LOOKED_AHEAD_MAX
-        keys, values = index.scan_due(before_ms, limit, self._limit.size_bytes, until=until)
-        for key, raw in zip(keys[index.control_count :], values[index.control_count :], strict=True):
-            if decode_head(raw).target == name:
-                return key
-        is_whole = len(keys) < limit and sum(map(len, values)) < self._limit.size_bytes
-        return None if is_whole else keys[-1]
+        """The key of the first due entry of a target below `until` that is not parked yet: parked ones behind it would
+        overtake it. None if there is none among the first few that are due: a backlog of other targets, which is not
+        looked through, must not stop the trials. Nor must one of Postdate's own topics: what waits for it has no order.
+        """
+        if self._faults.get(OWN) is not None:
+            return None
+        controls = index.control_count
+        keys, values = index.scan_due(before_ms, controls + TRIAL_LOOKED_AHEAD_MAX, until=until)
+        found = zip(keys[controls:], values[controls:], strict=True)
+        return next((key for key, raw in found if decode_head(raw).target == name), None)
 
     def _refused(
         self, index: TimerIndex, isolated: Isolated, steady_ms: float, before_ms: int, stays: Collection[int]

@@ -69,7 +69,7 @@ class Shard(Stateful):
         self.takeovers = 0
         self._pace = pace
         self._index: TimerIndex | None = None
-        self._tenure: ShardOwnership | None = None
+        self._ownership: ShardOwnership | None = None
         self._broker_clock = BrokerClock(ctx.clock)
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
         quota = Quota(ctx.topic)
@@ -107,7 +107,7 @@ class Shard(Stateful):
         except KafkaFault as fault:
             log.warning("shard %s: %s: %s", self.ctx.name, type(fault).__name__, fault)
             self.why = str(fault)
-            if self._tenure is None or not fault.retriable:
+            if self._ownership is None or not fault.retriable:
                 self._drop_ownership()
             return self._later()
         finally:
@@ -129,11 +129,11 @@ class Shard(Stateful):
             return float(INSTRUCTION_INTERVAL_MS)
         if self.state is State.FENCED:
             return self._recheck()
-        if self._tenure is None:
+        if self._ownership is None:
             self._take_over()
-            return 0.0 if self._tenure is not None else self._later()
+            return 0.0 if self._ownership is not None else self._later()
         assert self._index is not None, "an ownership is never without an index"
-        return self._run(self._index, self._tenure)
+        return self._run(self._index, self._ownership)
 
     def _take_over(self) -> None:
         """Steps 1 to 7. After a failure there is no ownership; an open index is kept for the next attempt."""
@@ -143,11 +143,11 @@ class Shard(Stateful):
             taken = attempt.run(self._confirmation, self._desk, self._broker_clock, self._owned_seq)
         finally:
             self._index, self._unread = attempt.index, self._unread or attempt.unread
-        self._tenure, index = taken.ownership, taken.recovered.index
+        self._ownership, index = taken.ownership, taken.recovered.index
         number, read = taken.ownership.takeover, read_up_to(index)
         self.next_request = read
         self.takeovers += 1
-        self._owned_seq = self._tenure.seq
+        self._owned_seq = self._ownership.seq
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._gate.close(taken.gate_end, anew=self._unread)
         if self._unread:
@@ -250,7 +250,7 @@ class Shard(Stateful):
     def _recycle(self) -> None:
         """Drop an ownership whose last transaction was not settled: a late response could decide the next one
         (KAFKA-17754)."""
-        if self._tenure is not None and not self._tenure.reusable:
+        if self._ownership is not None and not self._ownership.reusable:
             log.info("shard %s: the producer is not used again: a new one, and a new takeover", self.ctx.name)
             self._drop_ownership()
 
@@ -320,7 +320,7 @@ class Shard(Stateful):
             self.ctx.name,
             fault,
         )
-        held = self._tenure or self._index
+        held = self._ownership or self._index
         self._after_fence.begin(held.takeover if held is not None else None)
         self._drop_ownership()
         self._owned_seq = -1  # whoever fenced must be told anew who owns the shard
@@ -353,11 +353,11 @@ class Shard(Stateful):
     # ---- letting go ------------------------------------------------------------------------------------------------
 
     def _drop_ownership(self) -> None:
-        if self._tenure is not None:
-            if self._tenure.is_refuted:
+        if self._ownership is not None:
+            if self._ownership.is_refuted:
                 self._confirmation.doubt()
-            self._tenure.producer.destroy()
-            self._tenure = None
+            self._ownership.producer.destroy()
+            self._ownership = None
         if self.state in DELIVERING:
             self.state = State.FENCING
 
@@ -389,9 +389,9 @@ class Shard(Stateful):
         """Release the shard gracefully: no transaction is open between turns, so the index is synced and closed."""
         left = State.HALTED if self.state is State.HALTED else State.UNASSIGNED
         self.state = State.DRAINING
-        if self._tenure is not None:
-            self._tenure.producer.destroy()
-            self._tenure = None
+        if self._ownership is not None:
+            self._ownership.producer.destroy()
+            self._ownership = None
         if self._index is not None or left is State.HALTED:
             try:
                 self._desk.tell(left, self.why, self._index, at_once=True, served=False)

@@ -324,7 +324,7 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     index = recovered.index
     accepted = recovered.acceptance.accepted
     stands = index.seq == owned_seq and broker_clock.known() and not accepted
-    ownership = _tenure(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
+    ownership = _ownership(ctx, recovered.producer, index, broker_clock, index.takeover + (0 if stands else 1))
     ownership.low_water_floor = recovered.low_water
     if stands:
         return ownership
@@ -351,7 +351,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
         return
     fenced = fence(ctx, Checked(index, AcceptedLosses(), empty=False, behind=False))
     try:
-        ownership = _tenure(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
+        ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
         ownership.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
     finally:
@@ -372,7 +372,7 @@ def _note_commit(index: TimerIndex, offset: int) -> None:
     index.write(changes)
 
 
-def _tenure(
+def _ownership(
     ctx: ShardContext, producer: TransactionalProducer, index: TimerIndex, broker_clock: BrokerClock, takeover: int
 ) -> ShardOwnership:
     assert index.next_dispatch is not None, "recovery leaves no index without D"

@@ -71,7 +71,7 @@ class ShardOwnership:
     before_commit: Callable[[int], None] | None = None
     """Called with the offset of the dispatch-log record before each commit."""
     accepted: list[Accepted] = field(default_factory=list)
-    """Losses that the takeover went on in spite of: the owner record, the first of the ownership, tells them."""
+    """Losses that the takeover went on in spite of: the owner record, the first of the ownership, lists them."""
     outcomes: dict[str, TopicOutcome] = field(default_factory=dict)
     """Of the last transaction, by topic; only of records that reported, and of one that the client refused at once."""
     low_water: int = -1
