@@ -15,11 +15,11 @@ that a consumer made; both are left out.
 
 from __future__ import annotations
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from postdate.spark.by_origin import ORIGIN
+from postdate.spark.caching import cached
 from postdate.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
 
 DISORDER = "struct<text:string,is_late:boolean>"
@@ -41,19 +41,19 @@ def overtaken(messages: DataFrame, fates: DataFrame, requests: DataFrame, starts
     rows = placed.select(
         *ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64(*_SEQUENCE).alias("sequence")
     )
-    inverted = _kept(_inverted(rows))
+    inverted = cached(_inverted(rows))
     if inverted.isEmpty():
         inverted.unpersist()
         return rows.where(F.lit(False)).select(*ORIGIN, F.lit(None).cast(DISORDER).alias("disorder"))
-    doubtful = _kept(rows.join(inverted, "sequence", "left_semi"))
+    doubtful = cached(rows.join(inverted, "sequence", "left_semi"))
     doubtful.count()  # so that Spark knows how few they are, and sends them to the requests and fates
     found = _compared(_own(doubtful, requests), fates)
     if starts is not None:
         found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
-    found = _kept(found.select(*ORIGIN, "disorder"))
+    found = cached(found.select(*ORIGIN, "disorder"))
     found.count()
-    for cached in (inverted, doubtful):
-        cached.unpersist()
+    for each in (inverted, doubtful):
+        each.unpersist()
     return found
 
 
@@ -106,7 +106,3 @@ def _left(fates: DataFrame) -> DataFrame:
         F.min(F.when(fate.fate_name == "delivered", fate.at_ms)).alias("left_ms"),
         F.bool_or(fate.fate_name == "moved").alias("was_moved"),
     )
-
-
-def _kept(rows: DataFrame) -> DataFrame:
-    return rows.persist(StorageLevel.MEMORY_AND_DISK)
