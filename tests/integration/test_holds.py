@@ -24,7 +24,7 @@ from support.sidecars import Sidecar, wait_until
 
 SHARDS = 4
 #: Longer than anything here is waited for: what it hands over sooner, it hands over by itself.
-_PATIENT = {"session.timeout.ms": "280000", "heartbeat.interval.ms": "1000"}
+_PATIENT = {"session.timeout.ms": "280000"}
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 
 

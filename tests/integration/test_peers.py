@@ -31,7 +31,7 @@ SHARDS, MESSAGES = 8, 60
 _TOKEN = "the-token-of-this-test"  # noqa: S105
 _HALF_AN_HOUR_MS = 1_800_000
 #: Longer than the test: the group goes on to name the process that was killed.
-_PATIENT = {"session.timeout.ms": "280000", "heartbeat.interval.ms": "1000"}
+_PATIENT = {"session.timeout.ms": "280000"}
 
 
 def two_ports() -> int:

@@ -24,7 +24,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 _RUNNING = re.compile(r"^running: (\d+) shards$", re.MULTILINE)
 
 #: The shortest session time-out that a broker accepts by default: a member that was killed is missed soon.
-QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
+QUICK_SESSION: Mapping[str, str] = {"session.timeout.ms": "6000"}
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> None:

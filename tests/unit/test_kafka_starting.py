@@ -24,11 +24,12 @@ class _Client:
         self.stuck = stuck
         self.sought: list[int] = []
         self.assigned: list[int] = []
-        self.resumed = 0
+        self.calls: list[str] = []
 
     def seek(self, at: TopicPartition) -> None:
         if self.codes:
             raise KafkaException(KafkaError(self.codes.pop(0)))
+        self.calls.append("seek")
         self.sought.append(at.offset)
 
     def incremental_unassign(self, parts: list[TopicPartition]) -> None:
@@ -39,7 +40,10 @@ class _Client:
         self.assigned += [part.offset for part in parts]
 
     def resume(self, parts: list[TopicPartition]) -> None:
-        self.resumed += 1
+        self.calls.append("resume")
+
+    def pause(self, parts: list[TopicPartition]) -> None:
+        self.calls.append("pause")
 
     def position(self, parts: list[TopicPartition]) -> list[TopicPartition]:
         raise AssertionError("a partition that is not started has no position")
@@ -74,7 +78,7 @@ def test_a_partition_is_started_in_the_end_and_the_refusals_are_reported(
     assert {part for part, fault in reports if fault.code == code} == {PART}
     consumer.poll(10, 0.0)
     assert client.sought == [70]
-    assert client.resumed == 1
+    assert client.calls[-2:] == ["resume", "seek"]
     assert set(client.assigned) == {70}
 
 

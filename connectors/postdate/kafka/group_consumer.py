@@ -57,7 +57,7 @@ class ConfluentGroupConsumer:
         self._assigned: set[Partition] = set()
         self._paused: set[Partition] = set()
         self._starting: dict[Partition, _Start] = {}
-        self._started: dict[Partition, int] = {}
+        self._next: dict[Partition, int] = {}  # the first offset that is wanted of each started partition
         self._errors: deque[tuple[Partition | None, KafkaFault]] = deque(maxlen=limits.ERRORS_MAX)
         self._fatal: KafkaFault | None = None
         self._listener: GroupListener | None = None
@@ -94,7 +94,10 @@ class ConfluentGroupConsumer:
         if self._fatal is not None:
             self._forget(list(self._assigned))
             raise self._fatal
-        return [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
+        wanted = [(part, records) for part, records in grouped.items() if self._is_wanted(part, records[0].offset)]
+        for part, records in wanted:
+            self._next[part] = records[-1].offset + 1
+        return wanted
 
     def _polled(
         self, consumer: Consumer, records_max: int, timeout_s: float
@@ -121,8 +124,8 @@ class ConfluentGroupConsumer:
     def start(self, part: Partition, offset: int) -> None:
         if part not in self._assigned:
             raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
-        self._started.pop(part, None)
-        self._starting[part] = _Start(offset)
+        self._paused.discard(part)
+        self._start(part, offset)
         self._try_starting()
 
     def pause(self, parts: Iterable[Partition]) -> None:
@@ -137,9 +140,10 @@ class ConfluentGroupConsumer:
     def resume(self, parts: Iterable[Partition]) -> None:
         mine = [part for part in parts if part in self._paused]
         self._paused.difference_update(mine)
-        running = [part for part in mine if part not in self._starting]
-        if running:
-            self._resume(running)
+        for part in mine:
+            if part in self._next:
+                self._start(part, self._next[part])
+        self._try_starting()
 
     def commit(self, offsets: Mapping[Partition, int], notes: Mapping[Partition, str] | None = None) -> None:
         kept = notes or {}
@@ -256,38 +260,39 @@ class ConfluentGroupConsumer:
             self._assigned.discard(part)
             self._paused.discard(part)
             self._starting.pop(part, None)
-            self._started.pop(part, None)
+            self._next.pop(part, None)
 
     def _is_wanted(self, part: Partition, offset: int) -> bool:
-        """True where a batch that begins at `offset` is of the start that was asked for; else it is sought anew."""
-        start = self._started.get(part)
-        if start is None:
+        """True if a batch that begins at `offset` is of the start that was asked for; if not, it is sought again."""
+        wanted = self._next.get(part)
+        if wanted is None:
             return False
-        if offset < start:
-            log.info("%s/%d was read from %d on instead of %d: sought again", part.topic, part.index, offset, start)
-            del self._started[part]
-            self._starting[part] = _Start(start)
+        if offset < wanted:
+            log.info("%s/%d was read from %d on instead of %d: sought again", part.topic, part.index, offset, wanted)
+            self._start(part, wanted)
             return False
         return True
 
+    def _start(self, part: Partition, offset: int) -> None:
+        """Queues a start: until it succeeds, no record of the partition is passed on."""
+        self._next.pop(part, None)
+        self._starting[part] = _Start(offset)
+
     def _try_starting(self) -> None:
-        """Seeks what is to be started; what refuses stays in `_starting` for the next poll."""
-        for part, start in list(self._starting.items()):
+        """Resumes and seeks each queued partition that is not paused; a refused seek is repeated by the next poll.
+
+        In this order: only the seek wakes the thread that fetches, and it skips a partition that is paused then. The
+        other way round, or without a seek, the first record arrives up to a second later.
+        """
+        for part, start in [each for each in self._starting.items() if each[0] not in self._paused]:
             try:
+                self._open().resume(_positions([part]))
                 self._open().seek(TopicPartition(part.topic, part.index, start.offset))
             except KafkaException as error:
                 self._seek_failed(part, start, error)
                 continue
             del self._starting[part]
-            self._started[part] = start.offset
-            if part not in self._paused:
-                self._resume([part])
-
-    def _resume(self, parts: Sequence[Partition]) -> None:
-        try:
-            self._open().resume(_positions(parts))
-        except KafkaException as error:
-            raise self._fault(error, "resume partitions") from error
+            self._next[part] = start.offset
 
     def _seek_failed(self, part: Partition, start: _Start, error: KafkaException) -> None:
         """Reports, now and then, and assigns the partition anew: nobody else would ever start it."""

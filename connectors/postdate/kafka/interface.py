@@ -156,7 +156,8 @@ class GroupConsumer(Protocol):
 
     def start(self, part: Partition, offset: int) -> None:
         """From the next poll on, records of an assigned partition arrive, beginning at `offset` (or at the first
-        record behind it). Also moves a started partition. Raises KafkaFault where the partition is not assigned."""
+        record behind it). Also moves a started partition, and ends its pause. Raises KafkaFault if the partition is not
+        assigned."""
 
     def pause(self, parts: Iterable[Partition]) -> None:
         """No record of these arrives until `resume`; nothing is skipped. Partitions not assigned are passed over."""

@@ -20,9 +20,9 @@ MESSAGE_BYTES_MAX = 1_048_588
 #: ms. Time without heartbeats after which a member loses its partitions.
 SESSION_TIMEOUT_MS = 15_000
 
-#: ms. A member learns of a rebalance by its heartbeat, and a cooperative hand-over takes two rebalances: the client's
-#: 3 s would be seconds in which nobody serves a moving shard.
-HEARTBEAT_INTERVAL_MS = 1_000
+#: ms. A member learns of a rebalance by its heartbeat, and nobody serves a moving shard until the members have learned
+#: of the second of two rebalances. The client's default of 3,000 would be seconds without service.
+HEARTBEAT_INTERVAL_MS = 300
 
 #: ms. How often a member measures its connections: as often as metrics are usually asked for.
 STATISTICS_INTERVAL_MS = 10_000

@@ -68,6 +68,7 @@ class SimGroupConsumer:
             raise KafkaFault(f"{part.topic}/{part.index} cannot be started: it is not assigned.")
         self._positions[part] = offset
         self._fetched.discard(part)
+        self._paused.discard(part)
 
     def pause(self, parts: Iterable[Partition]) -> None:
         self._paused.update(part for part in parts if part in self._assigned)

@@ -235,9 +235,7 @@ class Poller:
         start_at = inbox.start_at
         if start_at >= 0:
             try:
-                self._consumer.pause([part])  # what is under way from the old position must not slip in
                 self._consumer.start(part, start_at)
-                self._consumer.resume([part])
             except KafkaFault as fault:
                 log.warning("partition %s/%d cannot be started: %s", part.topic, part.index, fault)
                 return

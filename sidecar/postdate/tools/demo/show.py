@@ -35,7 +35,7 @@ _KILL_AFTER_MS = 12
 #: s. How long one look at the arrivals lasts, which is how exactly the kill is timed.
 _LOOK_S = 0.005
 #: The shortest session that a broker accepts by default: the dead one is missed after 6 s instead of 15.
-_SETTINGS = '[kafka.consumer]\n"session.timeout.ms" = "6000"\n"heartbeat.interval.ms" = "500"\n'
+_SETTINGS = '[kafka.consumer]\n"session.timeout.ms" = "6000"\n'
 
 
 @dataclass
