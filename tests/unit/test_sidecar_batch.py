@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from postdate.kafka.interface import Record
@@ -17,7 +18,7 @@ from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
-from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
@@ -64,12 +65,12 @@ class Place:
             apply_fate(overlay, fate, read_up_to(self.index))
         self.index.write(overlay.changes)
 
-    def commit(self, now_ms: int) -> Batch:
-        """The transaction with all that is due before `now_ms`, committed."""
+    def commit(self, now_ms: int, choice: Choice | None = None) -> Batch:
+        """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
         keys, values = self.index.scan_due(now_ms, 1_000)
-        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {})
+        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {}, choice=choice)
         assert not batch.unknown
         finish(overlay, batch)
         self.index.write(overlay.changes)
@@ -258,6 +259,20 @@ def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Pl
     batch = place.commit(SOON_MS + 5_000)
     assert batch.dead == ["expired"]
     assert batch.due_max_ms == SOON_MS + 1_001
+
+
+def test_a_message_that_waits_for_a_topic_of_ours_is_not_overtaken_by_one_with_its_key(place: Place) -> None:
+    place.targets["mails"] = Target("mails", partitions=1)
+    first, second, elsewhere = (schedule(offset, SOON_MS - 9 + offset) for offset in range(3))
+    elsewhere = msgspec.structs.replace(elsewhere, key=b"other")
+    keyless = [msgspec.structs.replace(schedule(offset, SOON_MS - 9 + offset), key=None) for offset in (3, 4)]
+    other_target = request(5, topic="mails", at=SOON_MS - 1)
+    place.feed(first, second, elsewhere, *keyless, other_target)
+    waits_for_us = Choice((OWN.verdicts,), of_own=False, left=0, acted_on={0, 3})
+    assert [fate[0] for fate in place.commit(SOON_MS, waits_for_us).fates] == [2, 4, 5]
+    ours_alone = Choice((OWN.verdicts,), of_own=True, left=9)
+    assert place.commit(SOON_MS, ours_alone).fates == []
+    assert [fate[0] for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ class BatchBuilder:
                     if refusal is STAYS or refusal is OVER:
                         batch.set_aside(key, raw, entry, is_over=refusal is OVER)
                         continue
-                if choice is not None and not choice.takes(offset, self._needs_own(entry, refusal, choice.topics)):
+                if choice is not None and not self._chosen(choice, entry, offset, refusal):
                     batch.skip()
                     continue
                 if refusal is None:
@@ -214,13 +214,14 @@ class BatchBuilder:
             return self._oversize(entry, target)
         return None
 
-    def _needs_own(self, entry: Entry, refusal: Refusal | None, topics: Collection[str]) -> bool:
-        """True if the end of a message writes to one of these topics of Postdate's own."""
-        return (
-            (refusal is not None and self._own.dead_letters in topics)
-            or (entry.stored and self._own.store in topics)
-            or (self._answers.all and self._own.verdicts in topics)
+    def _chosen(self, choice: Choice, entry: Entry, offset: int, refusal: Refusal | None) -> bool:
+        """True if a choice takes a message, which depends on the topics of Postdate's own that its end writes to."""
+        needs_own = (
+            (refusal is not None and self._own.dead_letters in choice.topics)
+            or (entry.stored and self._own.store in choice.topics)
+            or (self._answers.all and self._own.verdicts in choice.topics)
         )
+        return choice.takes(offset, entry, refusal, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True if this target still fits into the transaction, which first has to add each of its partitions."""

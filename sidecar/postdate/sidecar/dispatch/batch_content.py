@@ -24,24 +24,28 @@ class Choice:
     """Selects the messages of a transaction while some of Postdate's own `topics` are isolated. With `of_own` it takes
     only messages that write to one of these topics, at most `left` of them; otherwise only messages that write to none.
     `acted_on`: requests that must not end yet, because an entry that stays under key 0 acts on them (rule 4). `passed`:
-    True once a message was skipped that writes to one of these topics."""
+    True once a message was skipped that writes to one of these topics. `waiting`: target and key of each skipped
+    message; later ones of the same target and key stay with it, so that their order is kept."""
 
     topics: Collection[str]
     of_own: bool
     left: int
     acted_on: Collection[int] = ()
     passed: bool = False
+    waiting: set[tuple[str, bytes]] = field(default_factory=set, init=False)
 
-    def takes(self, offset: int, needs_own: bool) -> bool:
-        """True if the message of a request may leave with this transaction."""
-        if offset in self.acted_on:
-            return False
-        if not needs_own:
-            return not self.of_own
-        if self.of_own and self.left > 0:
-            self.left -= 1
-            return True
-        self.passed = True
+    def takes(self, offset: int, entry: Entry, refusal: Refusal | None, needs_own: bool) -> bool:
+        """True if the message of a request may leave with this transaction; call it in the order of due times."""
+        place = (entry.target, entry.key) if refusal is None and entry.key is not None else None
+        if offset not in self.acted_on and place not in self.waiting:
+            if not needs_own and not self.of_own:
+                return True
+            if needs_own and self.of_own and self.left > 0:
+                self.left -= 1
+                return True
+        if place is not None:
+            self.waiting.add(place)
+        self.passed = self.passed or needs_own
         return False
 
 

@@ -244,7 +244,7 @@ class DueReader:
     def _first_unparked(self, index: TimerIndex, name: str, before_ms: int, until: bytes) -> bytes | None:
         """The key of the first due entry of a target below `until` that is not parked yet: parked ones behind it would
         overtake it. None if there is none among the first few that are due: a backlog of other targets, which is not
-        looked through, must not stop the trials. Nor must one of Postdate's own topics: what waits for it has no order.
+        looked through, must not stop the trials, and neither must one of Postdate's own topics that is away.
         """
         if self._faults.get(OWN) is not None:
             return None
