@@ -10,16 +10,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from support.broker import RunningBroker, running_broker
+from support.lanes import lane_of, lanes
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
 
 _SKIPS_FORBIDDEN = os.environ.get("POSTDATE_FORBID_SKIPS", "") not in ("", "0")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--lane", choices=sorted({*lanes().values()}), help="only the tests of this lane (lanes.toml)")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    lane = config.getoption("--lane")
+    is_test = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    return True if lane and is_test and lane_of(collection_path) != lane else None
 
 
 def _fail_if_skipped(report: pytest.TestReport | pytest.CollectReport) -> None:
