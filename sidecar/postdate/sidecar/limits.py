@@ -296,9 +296,11 @@ SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024
 # Every delivery report arrives within message.timeout.ms (2 s); a report missing after this time will never arrive.
 FLUSH_TIMEOUT_S: Final = 8.0
 
-# Records of a healthy transaction are acknowledged within some 10 ms. After this time the targets of the transaction
-# are looked up, since a deleted one would delay the others until message.timeout.ms.
-FLUSH_SLICE_S: Final = 0.2
+# Records of a healthy transaction are acknowledged within some 10 ms. After the first time the targets of the
+# transaction are looked up, since a deleted one would delay the others until message.timeout.ms; the answer is polled
+# this often.
+FLUSH_LOOK_S: Final = 0.1
+FLUSH_SLICE_S: Final = 0.02
 
 # The client's message size limit: above any topic's limit, so that the topic decides. The client's default of 1 MB is
 # below the limit of the dead letters, and a record that the client refuses could not be written at all.

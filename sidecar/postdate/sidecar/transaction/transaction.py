@@ -20,7 +20,7 @@ from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unr
 from postdate.kafka.interface import OnDelivery, Partition, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
+from postdate.sidecar.limits import FLUSH_LOOK_S, FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
@@ -226,14 +226,14 @@ class ShardOwnership:
 
     def _flush(self, must_give_up: Callable[[], bool] | None) -> int:
         """Wait until every record has its report; returns how many have none."""
-        left_s = FLUSH_TIMEOUT_S
-        while must_give_up is not None and left_s > FLUSH_SLICE_S:
-            left = self.producer.flush(FLUSH_SLICE_S)
-            left_s -= FLUSH_SLICE_S
+        left_s, slice_s = FLUSH_TIMEOUT_S, FLUSH_LOOK_S
+        while must_give_up is not None and left_s > slice_s:
+            left = self.producer.flush(slice_s)
             if not left:
                 return 0
             if must_give_up():
                 raise GivenUp("a transaction is aborted: one of its targets cannot be produced to any more")
+            left_s, slice_s = left_s - slice_s, FLUSH_SLICE_S
         return self.producer.flush(left_s)
 
     def _log_delivered(self, fault: KafkaFault | None, offset: int, timestamp_ms: int) -> None:
