@@ -21,7 +21,7 @@ open('/tmp/requirements-dev.lock').read())), sep='\n')" >/tmp/tools.txt && \
     /usr/local/bin/python -m pip install --target /tmp/tools --require-hashes --requirement /tmp/tools.txt && \
     PYTHONPATH=/tmp/tools /usr/local/bin/python -m pip --python /opt/postdate/bin/python install --no-build-isolation \
         --constraint /tmp/requirements-dev.lock pyspark && \
-    python -c "from pyspark.sql import SparkSession; from postdate.spark.session import image_packages; \
+    python -c "from pyspark.sql import SparkSession; from postdate.spark.session.start import image_packages; \
 SparkSession.builder.master('local[1]').config('spark.jars.packages', image_packages()) \
 .config('spark.jars.ivy', '/tmp/ivy').getOrCreate().stop()" && \
     cp /tmp/ivy/jars/*.jar "$(python -c 'import os, pyspark; print(os.path.dirname(pyspark.__file__))')/jars/" && \

@@ -15,15 +15,15 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from postdate.spark.audit_page import audit_page
-from postdate.spark.audit_picture import LATENESS_EDGES_MS, AuditPicture, Moment
-from postdate.spark.bounds import Range
-from postdate.spark.cluster import Partition
-from postdate.spark.lateness import LatenessBound
-from postdate.spark.lateness_trend import TrendDay
-from postdate.spark.output import Outcome, StateOutcome
-from postdate.spark.summary import Outcomes, Sample, Summary
-from postdate.spark.verdicts import VERDICTS
+from postdate.spark.audit.output import Outcome, StateOutcome
+from postdate.spark.audit.page import audit_page
+from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.summary import Outcomes, Sample, Summary
+from postdate.spark.output.lateness import LatenessBound
+from postdate.spark.rules.verdicts import VERDICTS
+from postdate.spark.state.lateness_trend import TrendDay
 from support.browser import DESK, PHONE, browser_page, check_layout
 
 _START_MS = 1_795_258_284_000

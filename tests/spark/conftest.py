@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.session import spark_session
+from postdate.spark.session.start import spark_session
 from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
 

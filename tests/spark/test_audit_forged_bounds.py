@@ -18,8 +18,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 from pyspark.sql import SparkSession
 
-from postdate.spark.repair import run_repair
-from postdate.spark.repair_options import RepairOptions
+from postdate.spark.repair.job import run_repair
+from postdate.spark.repair.options import RepairOptions
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named, place_of, until

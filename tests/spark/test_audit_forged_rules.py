@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark import audit_steps
+from postdate.spark.audit import steps
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged, named
@@ -74,7 +74,7 @@ def test_runs_with_a_state_compare_their_messages_with_those_before(
 def test_an_audit_of_too_many_messages_says_that_their_order_is_not_known(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(audit_steps, "ORDER_RECORDS_MAX", 2)
+    monkeypatch.setattr(steps, "ORDER_RECORDS_MAX", 2)
     forged = Forged.on(bed)
     for _ in range(3):
         forged.sound()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from postdate.spark.session import image_packages, s3_package
+from postdate.spark.session.start import image_packages, s3_package
 from support.sidecars import environment
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -17,9 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from postdate.spark import audit
-from postdate.spark.audit_state import StateStore
+from postdate.spark.audit.output import as_json
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.output import as_json
+from postdate.spark.state.store import StateStore
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged

@@ -14,11 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from postdate.spark import audit_state
-from postdate.spark.audit_state import ORIGINS, RUNS, AuditState, StateStore
-from postdate.spark.delta_tables import TableForm
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.small_tables import small_table
+from postdate.spark.session.small_tables import small_table
+from postdate.spark.state import store as state_store
+from postdate.spark.state.delta import TableForm
+from postdate.spark.state.store import ORIGINS, RUNS, AuditState, StateStore
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
@@ -115,7 +115,7 @@ def test_a_state_gets_the_columns_of_a_later_version(
     path, columns = tmp_path / "state", "topic string, partition int, next_offset bigint, lost_before_ms bigint"
     columns += ", topic_id string, run bigint"
     with monkeypatch.context() as earlier:
-        earlier.setattr(audit_state, "_OFFSET_COLUMNS", columns)
+        earlier.setattr(state_store, "_OFFSET_COLUMNS", columns)
         earlier.setattr(StateStore, "_offsets", lambda *_: small_table(spark, [("r", 0, 2, -1, "id", 1)], columns))
         _ran(spark, path, 1)
     store, state = _begun(spark, path)

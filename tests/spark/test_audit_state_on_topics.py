@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import run_audit
-from postdate.spark.audit_state import StateStore
-from postdate.spark.options import AuditOptions
+from postdate.spark.audit.job import run_audit
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.state.store import StateStore
 from postdate.wire.headers import DUE, ORIGIN
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker

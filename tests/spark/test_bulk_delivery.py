@@ -22,8 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark import bulk_main
-from postdate.spark.bulk import run_bulk, schedule
-from postdate.spark.bulk_options import BulkOptions, Source
+from postdate.spark.bulk.job import run_bulk, schedule
+from postdate.spark.bulk.options import BulkOptions, Source
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.wire.dispatch_log import decode_record
 from postdate.wire.murmur2 import partition_for

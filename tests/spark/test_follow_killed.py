@@ -27,10 +27,10 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.spark.follow import FollowOptions, follow
-from postdate.spark.options import AuditOptions
-from postdate.spark.output import Outcome, as_json
-from postdate.spark.progress import Reporter
+from postdate.spark.audit.follow import FollowOptions, follow
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Outcome, as_json
+from postdate.spark.job.progress import Reporter
 from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
 from postdate.wire.headers import AT, TOPIC
 from support.bed import Bed, new_bed

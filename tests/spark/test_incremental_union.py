@@ -20,13 +20,13 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark import folded_judging
-from postdate.spark.audit_state import AuditState
-from postdate.spark.bounds import Range
-from postdate.spark.cluster import Partition
+from postdate.spark.audit.fresh_ranges import since, without_renewed
 from postdate.spark.errors import CannotRun
-from postdate.spark.fresh_ranges import since, without_renewed
-from postdate.spark.verdicts import VIOLATIONS
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.judging import folded
+from postdate.spark.rules.verdicts import VIOLATIONS
+from postdate.spark.state.store import AuditState
 from postdate.wire.murmur2 import partition_for
 from support.answer_cases import answer_cases
 from support.audit_runs import Ends, Runs, all_of
@@ -87,7 +87,7 @@ def test_the_union_of_runs_is_the_full_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if seed % 2 == 0:
-        monkeypatch.setattr(folded_judging, "AROUND_ROWS_MAX", 0)  # kin are looked up first, as among many rows
+        monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)  # kin are looked up first, as among many rows
     chance = random.Random(seed)
     runs = Runs(spark, history, tmp_path, (0, None, 2)[seed % 3])
     # One cut between a message that has ended and the cancel that came too late; another one anywhere.

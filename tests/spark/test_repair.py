@@ -20,18 +20,20 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import run_audit
-from postdate.spark.bounds import NEVER_MS, Range
-from postdate.spark.cluster import Partition
+from postdate.spark.audit.job import run_audit
+from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import CannotRun
-from postdate.spark.fate_rows import fate_rows, log_rows
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.spark.options import AuditOptions
-from postdate.spark.record_rows import delivered_rows
-from postdate.spark.repair import provable_from_ms, require_plausible, run_repair
-from postdate.spark.repair_options import RepairOptions
-from postdate.spark.repair_output import RepairOutcome
-from postdate.spark.repair_rows import (
+from postdate.spark.job.bounds import NEVER_MS, Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.deliveries import delivered_rows
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import understood_rows
+from postdate.spark.repair.job import provable_from_ms, require_plausible, run_repair
+from postdate.spark.repair.options import RepairOptions
+from postdate.spark.repair.output import RepairOutcome
+from postdate.spark.repair.rows import (
     LETTING_GO,
     PROVABLE,
     low_waters,
@@ -39,9 +41,7 @@ from postdate.spark.repair_rows import (
     requests_of,
     stored_offsets,
 )
-from postdate.spark.request_rows import understood_rows
-from postdate.spark.small_tables import small_table
-from postdate.spark.sources import RECORDS
+from postdate.spark.session.small_tables import small_table
 from postdate.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.wire.headers import AT, DUE, ID, TOPIC
 from postdate.wire.murmur2 import partition_for

@@ -10,14 +10,14 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.answer_rows import ANSWERS, answer_rows
-from postdate.spark.history import TARGETS
-from postdate.spark.judge import judge
-from postdate.spark.record_rows import dead_letter_rows, delivered_rows
-from postdate.spark.small_tables import small_table
-from postdate.spark.sources import RECORDS
-from postdate.spark.summary import summarise
-from postdate.spark.unanswered import unanswered_ends
+from postdate.spark.audit.ranges import TARGETS
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.judge import judge
+from postdate.spark.judging.summary import summarise
+from postdate.spark.records.deliveries import dead_letter_rows, delivered_rows
+from postdate.spark.records.verdict_records import ANSWERS, answer_rows
+from postdate.spark.rules.unanswered import unanswered_ends
+from postdate.spark.session.small_tables import small_table
 from postdate.wire.verdicts import Verdict, encode_verdict
 from support.answer_cases import answer_cases
 from support.history import REQUESTS, VERDICTS, History, kafka_row

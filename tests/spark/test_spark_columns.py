@@ -10,13 +10,13 @@ import random
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.bounds import Range
-from postdate.spark.cluster import Partition
-from postdate.spark.digests import EMPTY_HEADERS, untouched
-from postdate.spark.expressions import natural
-from postdate.spark.record_rows import delivered_messages
-from postdate.spark.request_rows import parsed_origin, understood_rows
-from postdate.spark.sources import RECORDS, read_records
+from postdate.spark.columns.digests import EMPTY_HEADERS, untouched
+from postdate.spark.columns.expressions import natural
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.job.sources import RECORDS, read_records
+from postdate.spark.records.deliveries import delivered_messages
+from postdate.spark.records.requests import parsed_origin, understood_rows
 from postdate.wire.headers import Headers
 from support.history import kafka_row
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from postdate.spark.dialect_rows import DialectOptions, read_by_the_parser
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.spark.request_rows import digested_requests, request_rows
-from postdate.spark.sources import RECORDS
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.dialects import DialectOptions, read_by_the_parser
+from postdate.spark.records.requests import digested_requests, request_rows
 from postdate.wire.dialects import DIALECTS
 from support.history import TARGET, Headers, History
 from support.judging import judged

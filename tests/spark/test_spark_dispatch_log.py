@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.fate_rows import chain_breaks, fate_rows, log_rows
-from postdate.spark.sources import RECORDS
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
 from postdate.wire.dispatch_log import DispatchRecord, decode_record, encode_record
 from postdate.wire.errors import FormatError
 from support.history import LOG, REQUESTS, kafka_row, log_value

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from postdate.spark.bounds import NEVER_MS, Range, bounded, fixed_ranges
-from postdate.spark.cluster import Partition, Place, Retention
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.ranges import began_ms, fix_causes, fix_effects, known_ms
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.history import began_ms, fix_causes, fix_effects, known_ms
-from postdate.spark.interruption import children, end_children_since
-from postdate.spark.options import AuditOptions
-from postdate.spark.unanswered import Mode
+from postdate.spark.job.bounds import NEVER_MS, Range, bounded, fixed_ranges
+from postdate.spark.job.cluster import Partition, Place, Retention
+from postdate.spark.rules.unanswered import Mode
+from postdate.spark.session.interruption import children, end_children_since
 
 REQUESTS = "r"
 OWN = (REQUESTS, f"{REQUESTS}.dispatch-log", f"{REQUESTS}.dead-letters", f"{REQUESTS}.verdicts")

@@ -17,8 +17,8 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from postdate.spark.report import run_report
-from postdate.spark.report_options import ReportOptions
+from postdate.spark.report.job import run_report
+from postdate.spark.report.options import ReportOptions
 from postdate.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, ID, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored

@@ -13,9 +13,9 @@ import pytest
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.spark.murmur2 import kafkas_murmur2, spelled_murmur2
-from postdate.spark.times import due_ms, duration_ms, instant_ms
+from postdate.spark.columns.murmur2 import kafkas_murmur2, spelled_murmur2
+from postdate.spark.columns.times import due_ms, duration_ms, instant_ms
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.wire.durations import parse_duration_ms
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.murmur2 import murmur2

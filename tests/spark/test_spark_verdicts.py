@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 
-from postdate.spark.bounds import NEVER_MS
-from postdate.spark.fate_rows import fate_rows, log_rows
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.job.bounds import NEVER_MS
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.summary import Outcomes, Plain, summarise
 from postdate.spark.limits import COMMIT_MS_MAX
-from postdate.spark.ordering import overtaken
-from postdate.spark.record_rows import delivered_messages
-from postdate.spark.request_rows import request_rows
-from postdate.spark.small_tables import small_table
-from postdate.spark.sources import RECORDS
-from postdate.spark.summary import Outcomes, Plain, summarise
-from postdate.spark.verdicts import VERDICTS, VIOLATIONS
+from postdate.spark.records.deliveries import delivered_messages
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import request_rows
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
+from postdate.spark.session.small_tables import small_table
 from postdate.wire.murmur2 import partition_for
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
 from support.judging import Bounds, judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of

@@ -12,25 +12,25 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.answer_rows import answer_rows
-from postdate.spark.audit_state import StateStore, acknowledge
-from postdate.spark.fate_rows import fate_rows, log_rows
-from postdate.spark.history import TARGETS
-from postdate.spark.incremental import Advance, advance, last_verdicts, write_findings
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
-from postdate.spark.ordering import overtaken
-from postdate.spark.record_rows import (
+from postdate.spark.audit.incremental import Advance, advance, last_verdicts, write_findings
+from postdate.spark.audit.ranges import TARGETS
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.sifting import History as Read
+from postdate.spark.judging.sifting import Sifting
+from postdate.spark.judging.spans import Spans
+from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
     unreadable_letters,
     unreadable_records,
 )
-from postdate.spark.request_rows import request_rows, understood_rows
-from postdate.spark.sifting import History as Read
-from postdate.spark.sifting import Sifting
-from postdate.spark.small_tables import small_table
-from postdate.spark.sources import RECORDS
-from postdate.spark.spans import Spans
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import request_rows, understood_rows
+from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.store import StateStore, acknowledge
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
 from support.judging import Bounds, target_row

@@ -31,13 +31,13 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit import audit, audit_with_state
-from postdate.spark.bounds import Range
-from postdate.spark.options import AuditOptions
-from postdate.spark.output import Outcome
-from postdate.spark.progress import Reporter
-from postdate.spark.session import spark_session
-from postdate.spark.sources import read_records
+from postdate.spark.audit.job import audit, audit_with_state
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Outcome
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.progress import Reporter
+from postdate.spark.job.sources import read_records
+from postdate.spark.session.start import spark_session
 from support.bed import Bed
 from support.broker import local_broker
 from support.past_dispatches import PENDING_EVERY, Filling, fill

@@ -15,8 +15,8 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from postdate.spark.audit import run_audit
-from postdate.spark.options import AuditOptions
+from postdate.spark.audit.job import run_audit
+from postdate.spark.audit.options import AuditOptions
 from postdate.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
 from postdate.wire.murmur2 import partition_for

@@ -8,33 +8,33 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from postdate.spark.answer_rows import answer_rows
-from postdate.spark.answers import judged_answers
-from postdate.spark.audit_inputs import AuditInputs
-from postdate.spark.bounds import NEVER_MS
-from postdate.spark.by_origin import ORIGIN
-from postdate.spark.dialect_rows import NO_DIALECTS, DialectOptions
-from postdate.spark.fate_rows import chain_breaks, fate_rows, log_rows, odd_fate_rows
-from postdate.spark.history import PARTITIONS, TARGETS
-from postdate.spark.job_options import LEVELS_MS_DEFAULT
+from postdate.spark.audit.ranges import PARTITIONS, TARGETS
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.job.bounds import NEVER_MS
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.inputs import AuditInputs
+from postdate.spark.judging.sieve import asked_rows, sieved
+from postdate.spark.judging.sifting import History as Read
+from postdate.spark.judging.sifting import Judged, Sifting, judged_history, judged_sides
+from postdate.spark.judging.spans import Spans, even, less, odd_origins
 from postdate.spark.limits import SIFTED_ROWS_MAX
-from postdate.spark.ordering import overtaken
-from postdate.spark.record_rows import (
+from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
     delivered_rows,
     unreadable_letters,
     unreadable_records,
 )
-from postdate.spark.request_histories import known_rows
-from postdate.spark.request_rows import request_rows, understood_rows
-from postdate.spark.sieve import asked_rows, sieved
-from postdate.spark.sifting import History as Read
-from postdate.spark.sifting import Judged, Sifting, judged_history, judged_sides
-from postdate.spark.small_tables import small_table
-from postdate.spark.sources import RECORDS
-from postdate.spark.spans import Spans, even, less, odd_origins
-from postdate.spark.unanswered import Mode, unanswered_ends
+from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
+from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows, odd_fate_rows
+from postdate.spark.records.requests import request_rows, understood_rows
+from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.answers import judged_answers
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.rules.request_histories import known_rows
+from postdate.spark.rules.unanswered import Mode, unanswered_ends
+from postdate.spark.session.small_tables import small_table
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT
 

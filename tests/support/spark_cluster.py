@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pyspark
 
-from postdate.spark.session import connector_package
+from postdate.spark.session.start import connector_package
 from support.sidecars import wait_until
 from support.small_spark import EXECUTOR_MEMORY, WORKER_MEMORY, sized_spark
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 
 MODULE_LINES_MAX = 600
@@ -28,19 +28,43 @@ SIDECAR_LAYERS = (
 SIDECAR_VOCABULARY = ("clock", "counts", "errors", "failpoints", "limits", "logs", "privacy", "states")
 """The sidecar's flat modules, which every package may import, and which import none."""
 
+SPARK_SHARED = ("columns", "output", "session", "records", "job")
+"""The packages that all Spark jobs share: each may import those before it."""
+
+SPARK_AUDIT = ("rules", "judging", "state", "audit")
+"""The packages of the audit: each may import those before it, and the shared ones."""
+
+SPARK_OTHERS = {"bulk": (), "report": ("bulk",), "repair": (*SPARK_AUDIT, "bulk")}
+"""The packages of the other Spark jobs: what each may import besides the shared ones."""
+
+SPARK_VOCABULARY = ("errors", "limits")
+"""The flat modules of the Spark jobs that every package may import, and which import none. The others are programs."""
+
 _BELOW_SIDECAR = ("postdate.kafka", "postdate.wire", "postdate.wheel")
-_WORDS = tuple(f"postdate.sidecar.{name}" for name in SIDECAR_VOCABULARY)
+
+
+def _before(layers: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Each of these packages, with those before it."""
+    return {name: tuple(layers[:number]) for number, name in enumerate(layers)}
+
+
+def _arrows(
+    root: str, packages: Mapping[str, Sequence[str]], vocabulary: Sequence[str], below: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """What each of the `packages` of `root` may import: the packages that it names, the vocabulary, and `below`."""
+    words = tuple(f"{root}.{name}" for name in vocabulary)
+    named = {f"{root}.{name}": tuple(f"{root}.{other}" for other in others) for name, others in packages.items()}
+    return {name: (*below, *words, *others) for name, others in {**dict.fromkeys(words, ()), **named}.items()}
+
+
+_SPARK_PACKAGES = {
+    **_before((*SPARK_SHARED, *SPARK_AUDIT)),
+    **{name: (*SPARK_SHARED, *others) for name, others in SPARK_OTHERS.items()},
+}
 
 ARROWS: dict[str, tuple[str, ...]] = {
-    **{word: (*_BELOW_SIDECAR, *_WORDS) for word in _WORDS},
-    **{
-        f"postdate.sidecar.{name}": (
-            *_BELOW_SIDECAR,
-            *_WORDS,
-            *(f"postdate.sidecar.{lower}" for lower in SIDECAR_LAYERS[:number]),
-        )
-        for number, name in enumerate(SIDECAR_LAYERS)
-    },
+    **_arrows("postdate.sidecar", _before(SIDECAR_LAYERS), SIDECAR_VOCABULARY, _BELOW_SIDECAR),
+    **_arrows("postdate.spark", _SPARK_PACKAGES, SPARK_VOCABULARY, ("postdate.wire",)),
     "postdate.wheel": (),
     "postdate.client": ("postdate.wire",),
     "postdate.wire": (),

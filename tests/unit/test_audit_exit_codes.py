@@ -16,15 +16,15 @@ from click.testing import CliRunner
 
 from postdate.cli import postdate
 from postdate.spark import audit_main
-from postdate.spark.bounds import Range
-from postdate.spark.cluster import Partition
+from postdate.spark.audit.follow import FollowOptions
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Hole, Outcome, write_outcome
 from postdate.spark.errors import JobUsageError
-from postdate.spark.follow import FollowOptions
-from postdate.spark.lateness import LatenessBound
-from postdate.spark.options import AuditOptions
-from postdate.spark.output import Hole, Outcome, write_outcome
-from postdate.spark.summary import Outcomes, Summary
-from postdate.spark.verdicts import VERDICTS
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.summary import Outcomes, Summary
+from postdate.spark.output.lateness import LatenessBound
+from postdate.spark.rules.verdicts import VERDICTS
 
 _SPAN = Range("requests", Partition("r", 0), 0, 0, 10, 10, False, -1)
 _LATE = {"p50": 4, "p90": 10, "p99": 312, "p99_9": 900, "max": 5_000}

@@ -19,12 +19,12 @@ from prometheus_client.parser import text_string_to_metric_families as read_olde
 from prometheus_client.samples import Sample
 from promql_parser import VectorSelector
 
-from postdate.spark.audit_metrics import audit_metrics
-from postdate.spark.bounds import Range
-from postdate.spark.cluster import Partition
-from postdate.spark.output import Outcome, StateOutcome
-from postdate.spark.summary import Outcomes, Summary
-from postdate.spark.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
+from postdate.spark.audit.metrics import audit_metrics
+from postdate.spark.audit.output import Outcome, StateOutcome
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.summary import Outcomes, Summary
+from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VERDICTS, VIOLATIONS
 
 _DOCUMENT = Path(__file__).resolve().parents[2] / "docs/audit.md"
 _ENDED_MS = 1_795_258_284_250

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from postdate.spark.interruption import interruptible, is_interrupted
+from postdate.spark.session.interruption import interruptible, is_interrupted
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

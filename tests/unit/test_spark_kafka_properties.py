@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postdate.spark.errors import JobUsageError
-from postdate.spark.kafka_properties import java_properties
+from postdate.spark.job.kafka_properties import java_properties
 
 
 @pytest.mark.parametrize(

@@ -13,19 +13,19 @@ from html.parser import HTMLParser
 
 import pytest
 
-from postdate.spark.audit_page import audit_page
-from postdate.spark.audit_picture import LATENESS_EDGES_MS, AuditPicture, Moment
-from postdate.spark.bounds import Range
-from postdate.spark.bulk_load import Load, Step
-from postdate.spark.charts import Bar, Line, bar_chart, line_chart
-from postdate.spark.cluster import Partition
-from postdate.spark.lateness_trend import TrendDay
-from postdate.spark.output import Outcome, as_json, write_outcome
-from postdate.spark.page import page, spelled_length, table
-from postdate.spark.report_output import ReportOutcome
-from postdate.spark.report_page import report_page
-from postdate.spark.summary import Sample, Summary
-from postdate.spark.verdicts import VERDICTS
+from postdate.spark.audit.output import Outcome, as_json, write_outcome
+from postdate.spark.audit.page import audit_page
+from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture, Moment
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.judging.summary import Sample, Summary
+from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
+from postdate.spark.output.load import Load, Step
+from postdate.spark.output.page import page, spelled_length, table
+from postdate.spark.report.output import ReportOutcome
+from postdate.spark.report.page import report_page
+from postdate.spark.rules.verdicts import VERDICTS
+from postdate.spark.state.lateness_trend import TrendDay
 
 _HOUR = 3_600_000
 _ALONE = {"meta", "rect", "line", "path", "circle"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.spark.session import collector_settings
+from postdate.spark.session.start import collector_settings
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 

@@ -55,6 +55,7 @@ CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
 INDEX, LIMITS = "sidecar/postdate/sidecar/index/x.py", "sidecar/postdate/sidecar/limits.py"
+SPARK = "connectors/postdate/spark"
 
 
 @pytest.mark.parametrize(
@@ -67,6 +68,21 @@ INDEX, LIMITS = "sidecar/postdate/sidecar/index/x.py", "sidecar/postdate/sidecar
         pytest.param(tidy.import_complaints, SIDECAR, "import postdate.spark", id="spark-at-load"),
         pytest.param(tidy.import_complaints, INDEX, "from postdate.sidecar.takeover import takeover", id="upwards"),
         pytest.param(tidy.import_complaints, LIMITS, "from postdate.sidecar.config import settings", id="vocabulary"),
+        pytest.param(
+            tidy.import_complaints, f"{SPARK}/rules/x.py", "from postdate.spark.judging import judge", id="spark-up"
+        ),
+        pytest.param(
+            tidy.import_complaints, f"{SPARK}/state/x.py", "from postdate.spark import audit", id="spark-by-parent"
+        ),
+        pytest.param(
+            tidy.import_complaints, f"{SPARK}/audit/x.py", "from postdate.spark.bulk import job", id="spark-sideways"
+        ),
+        pytest.param(
+            tidy.import_complaints, f"{SPARK}/job/x.py", "from postdate.spark import submitted", id="spark-program"
+        ),
+        pytest.param(
+            tidy.import_complaints, f"{SPARK}/limits.py", "from postdate.spark.columns import times", id="spark-limits"
+        ),
         pytest.param(tidy.import_complaints, SIDECAR, "import confluent_kafka.admin", id="kafka-library"),
         pytest.param(tidy.import_complaints, SIDECAR, "def f():\n    import pyspark", id="spark-library"),
         pytest.param(tidy.import_complaints, KAFKA, "from rocksdict import Rdict", id="rocks-library"),

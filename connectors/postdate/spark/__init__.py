@@ -1,9 +1,25 @@
 """Spark jobs over Postdate's topics: the only package that imports pyspark.
 
 They share with the sidecar the header names and the dispatch-log format, and nothing of its dispatch path: what they
-say about the sidecar is worth something only because they work it out anew. The jobs are `audit`, `incremental`
-(an audit since the last one), `follow` (one after the other), `repair`, `report` and `bulk`; `jobs` starts them all,
-and a `…_main.py` is each for `spark-submit`. Reconciliation is written as functions from DataFrame to DataFrame
-(`request_rows`, `fate_rows`, `record_rows`, `claims`, `judge`, `repair_rows`, `report_rows`); `cluster`, `bounds`,
-`sources`, `places` and the modules of output touch the world. Importing this package does not load pyspark.
+say about the sidecar is worth something only because they work it out anew. Lowest layer first:
+
+columns    column expressions: digests, hashes, times
+output     pages, charts, tables, lateness and load as text
+session    Spark's session, files, cached and small tables
+records    records of Kafka as rows, one module for each kind of topic
+job        what every job does: options, offsets, reading, writing, start and end
+bulk       a table becomes requests
+report     upcoming load, past lateness
+rules      what is right, as column expressions
+judging    the rules applied to whole topics, at the least cost
+state      the Delta tables of an audit that continues
+audit      full, incremental and continuous audits
+repair     requests again what an audit reports as missing
+
+The modules of this package itself are the vocabulary of all, `errors` and `limits`, and the programs for
+`spark-submit`: one `…_main.py` for each job, and `submitted`, which they share. Users call the commands, these
+programs, `audit.run` and `bulk.schedule`.
+
+Imports point one way (`SPARK_SHARED` in tests/support/tidy.py); the vocabulary imports none of the packages. One job
+at a time in a process, in the main thread. Importing this package does not load pyspark.
 """

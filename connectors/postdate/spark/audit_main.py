@@ -15,10 +15,10 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from postdate.spark.follow import planned_audit
-from postdate.spark.options import AuditOptions
+from postdate.spark.audit.follow import planned_audit
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.rules.unanswered import MODES
 from postdate.spark.submitted import add_reading_options, duration, instant, program_parser, run_program
-from postdate.spark.unanswered import MODES
 from postdate.wire.topics import DEFAULT_REQUESTS
 
 

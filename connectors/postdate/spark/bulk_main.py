@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from postdate.spark.bulk import run_bulk
-from postdate.spark.bulk_options import BulkOptions, Source
+from postdate.spark.bulk.job import run_bulk
+from postdate.spark.bulk.options import BulkOptions, Source
 from postdate.spark.submitted import add_sending_options, instant, pairs, program_parser, run_program
 from postdate.wire.topics import DEFAULT_REQUESTS
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from postdate.spark.repair import run_repair
-from postdate.spark.repair_options import RepairOptions
+from postdate.spark.repair.job import run_repair
+from postdate.spark.repair.options import RepairOptions
 from postdate.spark.submitted import add_reading_options, add_sending_options, program_parser, run_program
 from postdate.wire.topics import DEFAULT_REQUESTS
 

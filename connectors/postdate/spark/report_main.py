@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from postdate.spark.report import run_report
-from postdate.spark.report_options import ReportOptions
+from postdate.spark.report.job import run_report
+from postdate.spark.report.options import ReportOptions
 from postdate.spark.submitted import add_reading_options, instant, program_parser, run_program
 from postdate.wire.topics import DEFAULT_REQUESTS
 

@@ -1,4 +1,4 @@
-"""`postdate audit`: Spark's verdict on what was delivered. The job itself is `postdate.spark.audit`."""
+"""`postdate audit`: Spark's verdict on what was delivered. The job itself is `postdate.spark.audit.job`."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the audit")
-    from postdate.spark.follow import planned_audit
-    from postdate.spark.options import AuditOptions
+    from postdate.spark.audit.follow import planned_audit
+    from postdate.spark.audit.options import AuditOptions
 
     given = asked_of(asked)
     follows = given.pop("follow")
@@ -117,7 +117,7 @@ def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked:
     They stay in the table violations; the table acknowledgements says who closed them, when and why.
     """
     require_spark("the audit")
-    from postdate.spark.acknowledging import AcknowledgeOptions, run_acknowledge
+    from postdate.spark.audit.acknowledging import AcknowledgeOptions, run_acknowledge
 
     given = asked_of(asked)
     sys.exit(run_acknowledge(AcknowledgeOptions("", run, state, by or _user(), note, **given)))

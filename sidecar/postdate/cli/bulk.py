@@ -1,4 +1,4 @@
-"""`postdate bulk`: every row of a table becomes a request. The job itself is `postdate.spark.bulk`."""
+"""`postdate bulk`: every row of a table becomes a request. The job itself is `postdate.spark.bulk.job`."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def bulk(
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)
     require_spark("bulk")
-    from postdate.spark.bulk import run_bulk
-    from postdate.spark.bulk_options import BulkOptions, Source
+    from postdate.spark.bulk.job import run_bulk
+    from postdate.spark.bulk.options import BulkOptions, Source
 
     topic = only_topic(config, "rows go to one request topic: name it with --requests")
     given = asked_of(asked) | {"columns": dict(asked["columns"])}

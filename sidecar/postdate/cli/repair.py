@@ -1,4 +1,4 @@
-"""`postdate repair`: requests again what an audit reports as missing. The job is `postdate.spark.repair`."""
+"""`postdate repair`: requests again what an audit reports as missing. The job is `postdate.spark.repair.job`."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> 
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)
     require_spark("repair")
-    from postdate.spark.repair import run_repair
-    from postdate.spark.repair_options import RepairOptions
+    from postdate.spark.repair.job import run_repair
+    from postdate.spark.repair.options import RepairOptions
 
     topic = only_topic(config, "one request topic is repaired at a time: name it with --requests")
 

@@ -1,4 +1,4 @@
-"""`postdate report`: what falls due when, and how late it was. The job is `postdate.spark.report`."""
+"""`postdate report`: what falls due when, and how late it was. The job is `postdate.spark.report.job`."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
     config = loader({"request_topics": requests}).config
     require_bootstrap(config)
     require_spark("the report")
-    from postdate.spark.report import run_report
-    from postdate.spark.report_options import ReportOptions
+    from postdate.spark.report.job import run_report
+    from postdate.spark.report.options import ReportOptions
 
     def planned() -> Callable[[], int]:
         options = ReportOptions(

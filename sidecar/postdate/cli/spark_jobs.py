@@ -38,7 +38,7 @@ def reached(config: Config, client: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises JobUsageError: they have no counterpart among those of Kafka's Java clients.
     """
-    from postdate.spark.kafka_properties import java_properties
+    from postdate.spark.job.kafka_properties import java_properties
 
     properties = java_properties({**config.kafka.common, **client})
     return {"bootstrap_servers": config.kafka.bootstrap_servers, "properties": properties}

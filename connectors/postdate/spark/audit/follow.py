@@ -1,0 +1,169 @@
+"""The continuous audit: one step after the other, each for the records since the last step, until a signal ends it.
+
+A step is an audit with a state (`incremental`). It fixes the end offsets of all topics, cause before effect, reads from
+where the last step stopped, judges the new records with the stored rows that they affect, reports, and then commits. So
+the state is the checkpoint: after any termination, the next process continues after the last committed step. A step
+that ended between its report and its commit is reported again with the same `run`. A step without new records and
+without rows to judge again commits nothing.
+
+1. One line on standard output for each step: counts, lateness, violations; JSON with `output` `json`.
+2. With `to_topic` the same as records: key the origin (null for the step itself), value JSON.
+3. All verdicts are in the tables of the state (`audit_state`).
+
+Why not Structured Streaming: its sources fix the end offsets of all topics in no defined order, so an effect could be
+seen before its cause; and its state would be separate from the state of the nightly audit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from postdate.spark.audit.job import audit_with_state, run_audit
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Outcome, as_json
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.spark.job.cluster import Cluster
+from postdate.spark.job.lifecycle import run_job
+from postdate.spark.job.progress import Reporter
+from postdate.spark.job.sending import send
+from postdate.spark.limits import STEP_MS_DEFAULT, STEPS_FAILED_MAX
+from postdate.spark.output.lateness import spelled_figure
+from postdate.spark.output.page import spelled_instant
+from postdate.spark.session.small_tables import small_table
+
+_RECORD = "topic string, partition int, key binary, value binary, headers array<struct<key:string,value:binary>>"
+_BYTES_MAX = "max.message.bytes"
+
+
+@dataclass(frozen=True)
+class FollowOptions:
+    """The options of a continuous audit. Raises JobUsageError if they are invalid.
+
+    `audit`: the options of each step, with a state. `every_ms`: the time from the start of a step to that of the next,
+    if it takes no longer. `steps`: end after this many; None: at a signal. `to_topic`: also report violations and
+    figures as records.
+    """
+
+    audit: AuditOptions
+    every_ms: int = STEP_MS_DEFAULT
+    steps: int | None = None
+    to_topic: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.audit.state is None:
+            raise JobUsageError("An audit that follows needs --state: from there it goes on.")
+        for name in ("html", "openmetrics", "fail_on_lateness", "trend"):
+            if getattr(self.audit, name):
+                raise JobUsageError(f"--{name.replace('_', '-')} is for a single run, not for --follow.")
+        if self.every_ms < 0 or (self.steps is not None and self.steps < 1):
+            raise JobUsageError("The time between two steps is not negative, and there is at least one step.")
+
+
+def planned_audit(audit: AuditOptions, follows: bool, **following: Any) -> Callable[[], int]:
+    """A function that runs a single or a continuous audit; values of `following` that are None were not given.
+
+    Raises JobUsageError if the options are invalid.
+    """
+    given = {name: value for name, value in following.items() if value is not None}
+    if follows:
+        return partial(run_follow, FollowOptions(audit, **given))
+    if given:
+        raise JobUsageError("--every, --steps and --to-topic go with --follow.")
+    return partial(run_audit, audit)
+
+
+def run_follow(options: FollowOptions) -> int:
+    """Audits step by step until SIGTERM or Ctrl-C, and returns 0, or until its last step, and returns its exit code.
+
+    It returns 1 if too many steps in a row could not judge (`STEPS_FAILED_MAX`). One such step is reported and retried.
+    """
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        return follow(spark, options, reporter, lambda outcome: _tell(outcome, options.audit.output))
+
+    return run_job("audit", options.audit, job, "the next run goes on behind the last step", stopped_code=0)
+
+
+def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell: Callable[[Outcome], None]) -> int:
+    """The steps, with a session that can read Kafka and Delta tables."""
+    code, failed, done, state = 0, 0, 0, None
+
+    def told(outcome: Outcome) -> None:
+        tell(outcome)
+        if options.to_topic is not None:
+            _send(spark, options.audit, options.to_topic, outcome)
+
+    while options.steps is None or done < options.steps:
+        began_s = time.monotonic()
+        try:
+            outcome, state = audit_with_state(spark, options.audit, reporter, told, state)
+            code, failed, done = outcome.exit_code, 0, done + 1
+        except CannotRun as error:
+            failed, state = failed + 1, None
+            spark.catalog.clearCache()
+            if failed > STEPS_FAILED_MAX:
+                raise
+            reporter.say(f"this step could not judge, it is tried again: {error}")
+        rest_s = began_s + options.every_ms / 1_000 - time.monotonic()
+        if rest_s > 0 and (options.steps is None or done < options.steps):
+            time.sleep(rest_s)
+    return code
+
+
+def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
+    """Key and value of the records for a step: first the step itself, then each violation that it shows."""
+    said = as_json(outcome)
+    run = said["state"]["run"]
+    figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
+    step = {"v": 1, "kind": "step", "run": run, **{name: said[name] for name in figures}}
+    records: list[tuple[bytes | None, bytes]] = [(None, _encoded(step))]
+    for verdict, samples in said["samples"].items():
+        for sample in samples:
+            one = {"v": 1, "kind": "violation", "run": run, "verdict": verdict, **sample}
+            records.append((str(sample["origin"]).encode(), _encoded(one)))
+    return records
+
+
+def step_line(outcome: Outcome) -> str:
+    """One line for a person."""
+    summary, state = outcome.summary, outcome.state
+    assert state is not None, "a step has a state"
+    counts = "  ".join(f"{name} {count:,}" for name, count in summary.counts.items() if count)
+    late = "  ".join(f"{spelled_figure(name)} {value:,}" for name, value in summary.lateness_ms.items())
+    parts = [f"{spelled_instant(outcome.snapshot_ms)}  run {state.run}", counts or "nothing new"]
+    parts += [f"late by ms: {late}"] if late else []
+    parts += [f"standing {state.standing:,}"] if state.standing else []
+    return "  |  ".join(parts)
+
+
+def _tell(outcome: Outcome, form: str) -> None:
+    if form == "json":
+        sys.stdout.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
+    else:
+        lines = [step_line(outcome)]
+        for verdict, samples in outcome.summary.samples.items():
+            lines += [f"  {verdict} {one.origin}: {'; '.join(one.details)}" for one in samples]
+        sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+
+
+def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outcome) -> None:
+    """Writes the records of a step to a topic. Raises CannotRun if the topic does not exist."""
+    with Cluster(spark, options.client_settings()) as cluster:
+        if topic not in cluster.partition_counts([topic]):
+            raise CannotRun(f"There is no topic {topic}: make it, or name another with --to-topic.")
+        bytes_max = int(cluster.settings([topic], _BYTES_MAX)[topic])
+    rows = [(topic, None, key, value, None) for key, value in step_records(outcome)]
+    send(small_table(spark, rows, _RECORD), options.client_settings(), bytes_max)
+
+
+def _encoded(said: dict[str, object]) -> bytes:
+    return json.dumps(said, ensure_ascii=False).encode()

@@ -1,0 +1,74 @@
+"""The part of each topic that is new since the last audit, and what was deleted before it was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from postdate.spark.audit.ranges import Effects
+from postdate.spark.errors import CannotRun
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.state.store import AuditState, place_of
+
+Ranges = dict[Partition, Range]
+
+
+def since(ranges: Mapping[Partition, Range], state: AuditState) -> tuple[Ranges, Ranges]:
+    """The ranges, with what was lost *unread*, and the unread part of each.
+
+    Records that left a topic after they were read are not lost. Raises CannotRun if a partition ends before the last
+    read.
+    """
+    whole, fresh = {}, {}
+    for partition, span in ranges.items():
+        place = place_of(partition)
+        read, lost_ms = state.next.get(place), state.lost_before_ms.get(place, -1)
+        if read is None:
+            whole[partition] = fresh[partition] = span
+            continue
+        if span.end < read:
+            raise CannotRun(
+                f"{place} ends at {span.end}, though it was read up to {read}: it was cut or made anew. Name a new "
+                "--state."
+            )
+        if span.log_start > read:
+            lost_ms = max(lost_ms, span.lost_before_ms)
+        whole[partition] = replace(span, lost_before_ms=lost_ms)
+        fresh[partition] = replace(whole[partition], start=max(span.start, read))
+    return whole, fresh
+
+
+def since_effects(effects: Effects, state: AuditState) -> tuple[Effects, tuple[Ranges, Ranges, Ranges]]:
+    """The same for targets, dead letters and verdicts; the second reading of the log is unchanged."""
+    pairs = [since(ranges, state) for ranges in effects.records()]
+    targets, letters, answers = (whole for whole, _ in pairs)
+    fresh = (pairs[0][1], pairs[1][1], pairs[2][1])
+    return replace(effects, targets=targets, letters=letters, answers=answers), fresh
+
+
+def by_partition(ranges: Iterable[Range]) -> Ranges:
+    """Ranges by their partition."""
+    return {span.partition: span for span in ranges}
+
+
+def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str]) -> AuditState:
+    """The state that forgets what it read of targets that were deleted and created again, and notes that they were.
+
+    `ids` are the present ids of the topics. Raises CannotRun if one of Postdate's own topics, `own`, was created again.
+    """
+    renewed = {topic for topic, id in ids.items() if state.topic_ids.get(topic, id) != id}
+    broken = sorted(renewed & set(own))
+    if broken:
+        raise CannotRun(f"{', '.join(broken)} was made anew since the last audit: name a new --state.")
+
+    def kept(said: Mapping[str, int]) -> dict[str, int]:
+        return {place: number for place, number in said.items() if place.rpartition("/")[0] not in renewed}
+
+    return replace(
+        state,
+        next=kept(state.next),
+        lost_before_ms=kept(state.lost_before_ms),
+        known_ms=kept(state.known_ms),
+        recreated=state.recreated | renewed,
+    )

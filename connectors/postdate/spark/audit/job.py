@@ -1,0 +1,192 @@
+"""The batch audit: did every request end exactly once, and is its message the requested one?
+
+It reads only the topics, and shares with the sidecar only header names and the formats of dispatch log and verdicts.
+
+1. Fix the end offsets, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how
+   far the dispatch log is read a second time.
+2. Group by origin: requests, fates, delivered records, dead letters, answers.
+3. Judge each origin, and the chain of each dispatch log.
+4. Report: counts, lateness, samples. `Outcome.exit_code` has the exit codes; 2: invalid options.
+
+One audit at a time in a process.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
+
+from postdate.spark.audit.incremental import audit_since, last_verdicts
+from postdate.spark.audit.metrics import audit_metrics
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Outcome, range_lines, write_outcome
+from postdate.spark.audit.page import audit_page
+from postdate.spark.audit.picture import audit_picture
+from postdate.spark.audit.ranges import fix_causes, log_ranges, partition_table, target_table
+from postdate.spark.audit.steps import AuditSteps, notes_of
+from postdate.spark.job.lifecycle import run_job
+from postdate.spark.job.progress import Reporter
+from postdate.spark.judging.sifting import History, Sifting, judged_each, judged_history
+from postdate.spark.judging.spans import Spans
+from postdate.spark.judging.summary import summarise
+from postdate.spark.records.fates import chain_breaks
+from postdate.spark.session.caching import released
+from postdate.spark.session.places import write_text
+from postdate.spark.session.start import require_connectors
+from postdate.spark.state.store import AuditState, StateStore
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """The result of `run`: the counts, and rows that are read from the tables of the state when they are used.
+
+    `origins` has the last verdict on each origin. `violations` has all violations in the state, with the `run` that
+    found each; `outcome.state.run` is this one. docs/pipeline.md describes the columns.
+    """
+
+    outcome: Outcome
+    origins: DataFrame
+    violations: DataFrame
+
+
+def run(
+    spark: SparkSession, bootstrap_servers: str, requests: str | Sequence[str], *, state: str, **options: Any
+) -> AuditResult:
+    """Audits in the session of a notebook what is new since the last audit with `state`, and commits it.
+
+    `options` are further fields of AuditOptions; `master`, `spark_conf` and `output` have no effect. The session needs
+    Spark's Kafka connector and Delta Lake. It goes on, with the settings that it had, and nothing stays cached. Prints
+    nothing. Raises JobUsageError if the options are invalid, CannotRun if there is no verdict; then nothing is
+    committed. One audit at a time in a process.
+    """
+    topics = (requests,) if isinstance(requests, str) else tuple(requests)
+    given = AuditOptions(bootstrap_servers, requests=topics, state=state, **options)
+    require_connectors(spark, with_delta=True)
+    with released():
+        reporter = Reporter(Console(quiet=True))
+        outcome, committed = audit_with_state(spark, given, reporter, partial(write_files, spark, given))
+    store = StateStore(spark, state)
+    return AuditResult(outcome, last_verdicts(spark, state), store.known_violations(committed))
+
+
+def run_audit(options: AuditOptions) -> int:
+    """Audits, writes the outcome to standard output and everything else to standard error; returns the exit code.
+
+    With `options.state`, the run is committed only after the outcome was written: if the program ends before, the next
+    audit reports the same again. Ctrl-C and SIGTERM end it with 1: nothing was judged.
+    """
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        def tell(outcome: Outcome) -> None:
+            write_files(spark, options, outcome)
+            write_outcome(outcome, options.output, sys.stdout)
+            sys.stdout.flush()
+
+        if options.state is not None:
+            return audit_with_state(spark, options, reporter, tell)[0].exit_code
+        outcome = audit(spark, options, reporter)
+        tell(outcome)
+        return outcome.exit_code
+
+    return run_job("audit", options, job, "nothing was judged")
+
+
+def write_files(spark: SparkSession, options: AuditOptions, outcome: Outcome) -> None:
+    """Writes the files for which `options` name a place. Raises CannotRun if one cannot be written."""
+    if options.html is not None and outcome.picture is not None:
+        write_text(spark, options.html, audit_page(outcome, outcome.picture))
+    if options.openmetrics is not None:
+        write_text(spark, options.openmetrics, audit_metrics(outcome, time.time_ns() // 1_000_000))
+
+
+def audit(spark: SparkSession, options: AuditOptions, reporter: Reporter) -> Outcome:
+    """Audits with a session that can read Kafka.
+
+    Raises CannotRun if the cluster, Spark or the history does not allow a verdict.
+    """
+    with AuditSteps.begun(spark, options, reporter) as steps:
+        return _outcome(steps)
+
+
+def audit_with_state(
+    spark: SparkSession,
+    options: AuditOptions,
+    reporter: Reporter,
+    tell: Callable[[Outcome], None],
+    after: AuditState | None = None,
+) -> tuple[Outcome, AuditState]:
+    """The same for records since the last audit with `options.state`; reports the outcome by `tell` and then commits
+    it. Returns the outcome and the state after it.
+
+    `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
+    does, and JobUsageError if another state is needed.
+    """
+    with AuditSteps.begun(spark, options, reporter) as steps:
+        return audit_since(steps, tell, after)
+
+
+def _outcome(steps: AuditSteps) -> Outcome:
+    began_s, snapshot_ms = time.monotonic(), time.time_ns() // 1_000_000
+    spark, options, reporter = steps.spark, steps.options, steps.reporter
+    causes = fix_causes(steps.cluster, options.own_topics(), options)
+    for line in range_lines([*causes.requests.values(), *causes.log.values()]):
+        reporter.say(line)
+    understood = steps.understood(causes.requests.values())
+    spans = Spans(snapshot_ms - options.slack_ms)
+    asked = steps.kept(spans.of_requests(understood))
+    with reporter.working(spark, "reading requests"):
+        targets = options.targets or steps.targets_of(asked)
+    effects = steps.effects(targets)
+    for line in range_lines([*effects.targets.values(), *effects.letters.values(), *effects.answers.values()]):
+        reporter.say(line)
+    partitions = partition_table(spark, options.own_topics(), causes, effects)
+    log = steps.log(log_ranges(causes, effects), partitions)
+    with reporter.working(spark, "reading the dispatch log"):
+        has_claims = steps.has_claims(log)
+    answers = steps.answers(effects.answers.values())
+    with reporter.working(spark, "reading verdict records"):
+        told = steps.count(answers)
+    messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
+    history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
+    overtaken = steps.overtaken(effects.targets.values(), history, understood)
+    history = replace(history, overtaken=overtaken)
+    how = Sifting(
+        *(partitions, target_table(spark, effects)),
+        has_claims=has_claims,
+        has_answers=told.read > told.malformed,
+        verdicts=options.verdicts,
+        snapshot_ms=snapshot_ms,
+        slack_ms=options.slack_ms,
+    )
+    needs_rows = how.owes_all or options.html is not None
+    with reporter.working(spark, "comparing requests, fates and records"):
+        found = judged_each(history, how) if needs_rows else judged_history(history, how, spans, asked)
+        judged = found.rows
+        unreadable = steps.unreadable(effects.letters.values(), messages if found.has_garbled else None)
+        malformed = answers.where("malformed")
+        summary = summarise(judged, breaks, malformed, options.samples, found.plain, unreadable=unreadable)
+        holes = steps.holes(judged, causes.log.values()) if judged is not None else ()
+        aborted = steps.aborted_copies(effects.targets.values()) if options.count_aborted else None
+        picture = audit_picture(judged) if options.html is not None and judged is not None else None
+    found.forget()
+    for cached in (answers, log, asked, *overtaken):
+        cached.unpersist()
+    return Outcome(
+        *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
+        tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
+        *(told, holes, aborted, notes_of(causes, effects)),
+        time.monotonic() - began_s,
+        order_checked=bool(overtaken),
+        picture=picture,
+        html=options.html,
+        strict=options.strict,
+        lateness_bounds=options.lateness_bounds,
+        openmetrics=options.openmetrics,
+    )

@@ -1,0 +1,72 @@
+"""The result of an audit as OpenMetrics text, for a textfile collector or a Pushgateway.
+
+All metrics are gauges: each run counts anew, so no number only rises and none ends in `_total`. Gauges without
+timestamps are also valid in Prometheus' older text format, which both of these read. Every sample has the label
+`topic`, so that audits of different topics may lie in one directory. Pure functions to text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.exposition import generate_latest
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from postdate.spark.audit.output import Outcome
+from postdate.spark.output.lateness import PERCENTILES
+from postdate.spark.rules.verdicts import INFORMATION, OUTSIDE_WINDOW, VIOLATIONS
+
+_QUANTILES: Final = {**{name: f"{share:g}" for name, share in PERCENTILES}, "max": "1"}
+
+
+def audit_metrics(outcome: Outcome, ended_ms: int) -> str:
+    """The text; `ended_ms`: when the audit ended, epoch milliseconds."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Metrics(outcome, ended_ms))
+    return bytes(generate_latest(registry)).decode()  # type: ignore[no-untyped-call]
+
+
+class _Metrics(Collector):
+    def __init__(self, outcome: Outcome, ended_ms: int) -> None:
+        self._outcome, self._ended_ms = outcome, ended_ms
+
+    def collect(self) -> Iterator[Family]:
+        outcome = self._outcome
+        found, counts = outcome.outcomes, outcome.summary.counts
+        reasons = {reason: found.reasons.get(reason, 0) for reason in (*INFORMATION, OUTSIDE_WINDOW)}
+        late_s = {_QUANTILES[name]: value / 1_000 for name, value in outcome.summary.lateness_ms.items()}
+        yield self._gauge("verified_requests", "Requests that this run verified.", found.verified)
+        yield self._gauges(
+            *("violations", "Violations that this run found; a request with two counts twice."),
+            *("verdict", {verdict: counts[verdict] for verdict in VIOLATIONS}),
+        )
+        yield self._gauge("pending_requests", "Requests that had not ended: nothing to verify yet.", found.pending)
+        yield self._gauges("unverifiable_requests", "Requests that this run could not verify.", "reason", reasons)
+        yield self._gauge(
+            "open_violations",
+            "Violations of this run, and those of earlier runs that nobody has acknowledged.",
+            outcome.summary.violations + outcome.standing,
+        )
+        yield self._gauges(
+            *("lateness_seconds", "Lateness of messages that this run judged as delivered; quantile 1 is the maximum."),
+            *("quantile", late_s),
+            unit="seconds",
+        )
+        if outcome.state is not None:
+            yield self._gauge("run", "The number of this run in its state.", outcome.state.run)
+        yield self._gauge("exit_code", "The exit code of this run.", outcome.exit_code)
+        yield self._gauge("end_timestamp_seconds", "When this run ended.", self._ended_ms / 1_000, "seconds")
+
+    def _gauge(self, name: str, what: str, value: float, unit: str = "") -> Family:
+        return self._gauges(name, what, "", {"": value}, unit=unit)
+
+    def _gauges(self, name: str, what: str, label: str, values: Mapping[str, float], *, unit: str = "") -> Family:
+        """A gauge with a value for each value of `label`; "": it has no label but `topic`."""
+        labels = ("topic", label) if label else ("topic",)
+        family = GaugeMetricFamily(f"postdate_audit_{name}", what, labels=labels, unit=unit)
+        for one, value in values.items():
+            family.add_metric((",".join(self._outcome.requests), one)[: len(labels)], value)
+        return family

@@ -1,0 +1,339 @@
+"""The result of an audit as text (a table on a terminal, plain lines elsewhere) and as one JSON object.
+
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TextIO
+
+from rich.console import Console
+from rich.table import Table
+
+from postdate.spark.audit.picture import AuditPicture
+from postdate.spark.job.bounds import Range
+from postdate.spark.judging.summary import Outcomes, Summary
+from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
+from postdate.spark.output.text_table import aligned_lines
+from postdate.spark.rules.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
+from postdate.spark.state.lateness_trend import TrendDay
+
+MEANINGS = {
+    "delivered": "one fate, one record, the same message",
+    "pending": "no fate yet, and not overdue",
+    "cancelled": "withdrawn before it was due",
+    "replaced": "a later request of the same id took its place",
+    "applied": "a cancel or reschedule that was carried out",
+    "dead": "refused or undeliverable; a dead letter tells why",
+    "missing": "overdue, without fate or without its record",
+    "duplicate": "more than one final fate, or more than one committed record",
+    "orphan": "a fate or a record without its request",
+    "early": "committed before it was due",
+    "mismatch": "differs from its request",
+    "contradiction": "fate and records, or fate and requests, do not agree",
+    "chain": "the dispatch log has a gap, a repeat, a stranger's record, or one that does not parse",
+    "false-verdict": "an answer that is not true, given twice, or unreadable",
+    "unanswered": "a fate whose answer was asked for and never given",
+    "past-grace": "committed later than due + grace",
+    "order": "overtaken by a later message of its key and target",
+    "false-refusal": "refused for a reason that the request does not give",
+    "unreadable": "a dead letter, or a record on a target, whose origin cannot be read",
+    "request-expired": "the request has left its topic by retention",
+    "target-expired": "the delivered record has left its topic",
+    "target-recreated": "the target was created again after the delivery",
+    "target-younger": "the target has no record that old: created again, or lost",
+    "unsettled": "its fate may have left the dispatch log",
+    "capped": "an open transaction may hide what would decide",
+    "not-selected": "its target was not read",
+    "overtaken": "as order, but late: its target may have failed",
+}
+
+TREND_HEADING: Final = "Lateness by day of the due time (UTC), ms"
+TREND_COLUMNS: Final = ("day", "delivered", *map(spelled_figure, FIGURES))
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Requests whose fates have left the dispatch log, so that they cannot be judged."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    requests: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition} offsets {self.first_offset} to {self.last_offset} ({self.requests})"
+
+
+@dataclass(frozen=True)
+class VerdictRecords:
+    """The records of the verdicts topics: `required` is the mode, the others are counts."""
+
+    required: str = "none"
+    read: int = 0
+    malformed: int = 0
+
+
+@dataclass(frozen=True)
+class StateOutcome:
+    """The result of an incremental audit under `path`: rows that stay `open`, rows `closed` by this `run`, the
+    unacknowledged violations of earlier runs (`standing`), and the number of origins by verdict over all runs."""
+
+    path: str
+    run: int
+    open: int
+    closed: int
+    standing: int
+    counts: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
+    data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
+    the order of messages was compared. `trend`: the lateness by day; None if nobody wants it."""
+
+    requests: tuple[str, ...]
+    snapshot_ms: int
+    from_ms: int | None
+    to_ms: int | None
+    summary: Summary
+    ranges: tuple[Range, ...]
+    verdict_records: VerdictRecords = VerdictRecords()
+    holes: tuple[Hole, ...] = ()
+    aborted_copies: int | None = None
+    notes: tuple[str, ...] = ()
+    seconds: float = 0.0
+    state: StateOutcome | None = None
+    picture: AuditPicture | None = None
+    html: str | None = None
+    openmetrics: str | None = None
+    strict: bool = False
+    order_checked: bool = True
+    lateness_bounds: tuple[LatenessBound, ...] = ()
+    trend: tuple[TrendDay, ...] | None = None
+
+    @property
+    def exceeded(self) -> tuple[Exceeded, ...]:
+        """The figures of lateness above their bounds; none if nothing was delivered."""
+        return exceeded(self.lateness_bounds, self.summary.lateness_ms)
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """The number of verified and unverified requests of the topics, with reasons."""
+        requests = [span for span in self.ranges if span.role == "requests"]
+        outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
+        return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden})
+
+    @property
+    def unverified(self) -> dict[str, int]:
+        """The requests that another audit could verify, by reason."""
+        return {reason: count for reason, count in self.outcomes.reasons.items() if reason in VERIFIABLE}
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether no rule was broken, and everything verifiable was verified."""
+        is_complete = self.order_checked and not (self.holes or self.unverified)
+        return is_complete and not (self.summary.violations or self.standing)
+
+    @property
+    def exit_code(self) -> int:
+        """The first that applies: 4 while a violation is open, 1 if it could not judge, 5 if a strict audit left
+        something, 3 if messages were later than a bound allows, otherwise 0."""
+        if self.summary.violations or self.standing:
+            return 4
+        if self.holes:
+            return 1
+        if self.strict and not self.is_clean:
+            return 5
+        return 3 if self.exceeded else 0
+
+    @property
+    def standing(self) -> int:
+        """The violations of earlier runs that nobody has acknowledged."""
+        return self.state.standing if self.state is not None else 0
+
+
+def write_outcome(outcome: Outcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        stream.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    if console.is_terminal:
+        console.print(_table(outcome.summary))
+    else:
+        for verdict in shown_verdicts(outcome.summary):
+            console.print(f"{verdict:<16} {outcome.summary.counts[verdict]:>12,}  {MEANINGS[verdict]}", markup=False)
+    summary = outcome.summary
+    trend = aligned_lines(TREND_HEADING, TREND_COLUMNS, trend_rows(outcome)) if outcome.trend else []
+    trend += [""] if trend else []
+    for line in (*_lateness_lines(summary), *trend, *_sample_lines(summary), *closing_lines(outcome)):
+        console.print(line, markup=False)
+
+
+def as_json(outcome: Outcome) -> dict[str, Any]:
+    """The object that `--output json` prints."""
+    summary = outcome.summary
+    return {
+        "v": 1,
+        "clean": outcome.is_clean,
+        "exit": outcome.exit_code,
+        "requests": list(outcome.requests),
+        "snapshot_ms": outcome.snapshot_ms,
+        "from_ms": outcome.from_ms,
+        "to_ms": outcome.to_ms,
+        "origins": summary.rows,
+        "violations": summary.violations,
+        "counts": summary.counts,
+        "outcomes": _outcomes(outcome.outcomes),
+        "order_checked": outcome.order_checked,
+        "lateness_ms": summary.lateness_ms or None,
+        "lateness_exceeded": [vars(one) for one in outcome.exceeded],
+        "trend": _trend(outcome.trend) if outcome.trend is not None else None,
+        "samples": {
+            verdict: [{"origin": one.origin, "details": list(one.details), **one.facts} for one in found]
+            for verdict, found in summary.samples.items()
+        },
+        "verdict_records": vars(outcome.verdict_records),
+        "holes": [vars(hole) for hole in outcome.holes],
+        "aborted_copies": outcome.aborted_copies,
+        "ranges": [_range(span) for span in outcome.ranges],
+        "notes": list(outcome.notes),
+        "written": None,
+        "html": outcome.html,
+        "openmetrics": outcome.openmetrics,
+        "state": vars(outcome.state) if outcome.state is not None else None,
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def trend_rows(outcome: Outcome) -> list[tuple[object, ...]]:
+    """The lateness by day as table rows with TREND_COLUMNS; days without deliveries have no figures."""
+    return [
+        (one.day.isoformat(), one.delivered, *(one.lateness_ms.get(name) for name in FIGURES))
+        for one in outcome.trend or ()
+    ]
+
+
+def _trend(days: Iterable[TrendDay]) -> list[dict[str, Any]]:
+    return [
+        {"day": one.day.isoformat(), "delivered": one.delivered, "lateness_ms": one.lateness_ms or None} for one in days
+    ]
+
+
+def _outcomes(found: Outcomes) -> dict[str, Any]:
+    counts = {"verified": found.verified, "violated": found.violated, "not_verifiable": found.not_verifiable}
+    reasons = dict(found.reasons)
+    return {**counts, "pending": found.pending, "reasons": reasons, "verified_share": found.verified_share}
+
+
+def outcome_lines(found: Outcomes) -> list[str]:
+    """How much was verified, and why the rest was not."""
+    if found.verified_share is None and not found.pending:
+        return []
+    share = f" ({100 * found.verified_share:.2f} %)" if found.verified_share is not None else ""
+    lines = [
+        f"verified {found.verified:,}{share}  violated {found.violated:,}  not verifiable {found.not_verifiable:,}  "
+        f"pending {found.pending:,}"
+    ]
+    return lines + [f"  not verifiable, {reason}: {count:,}" for reason, count in found.reasons.items()]
+
+
+def range_lines(ranges: Iterable[Range]) -> list[str]:
+    """One line for each topic: the offsets that are read, and what open transactions hide."""
+    by_topic: dict[tuple[str, str], list[Range]] = {}
+    for span in ranges:
+        by_topic.setdefault((span.role, span.partition.topic), []).append(span)
+    lines = []
+    for (role, topic), spans in by_topic.items():
+        ends = " ".join(f"{span.partition.number}:{span.start}-{span.end}" for span in spans[:8])
+        more = f" and {len(spans) - 8} more partitions" if len(spans) > 8 else ""
+        capped = [str(span.partition.number) for span in spans if span.capped]
+        hidden = f" (open transactions cap partitions {', '.join(capped)})" if capped else ""
+        lines.append(f"{role} {topic}: {ends}{more}{hidden}")
+    return lines
+
+
+def _range(span: Range) -> dict[str, Any]:
+    return {
+        "role": span.role,
+        "topic": span.partition.topic,
+        "partition": span.partition.number,
+        "start": span.start,
+        "end": span.end,
+        "log_start": span.log_start,
+        "high_watermark": span.high_watermark,
+        "capped": span.capped,
+    }
+
+
+def shown_verdicts(summary: Summary) -> list[str]:
+    """The verdicts to show: all kinds of violations, and the other verdicts that occur."""
+    return [verdict for verdict in VERDICTS if verdict in VIOLATIONS or summary.counts[verdict]]
+
+
+def _table(summary: Summary) -> Table:
+    table = Table("verdict", "meaning")
+    table.add_column("origins", justify="right")
+    for verdict in shown_verdicts(summary):
+        count = summary.counts[verdict]
+        colour = "bold red" if verdict in VIOLATIONS and count else "yellow" if verdict in INFORMATION else None
+        table.add_row(verdict, MEANINGS[verdict], f"{count:,}", style=colour)
+    return table
+
+
+def _lateness_lines(summary: Summary) -> list[str]:
+    if not summary.lateness_ms:
+        return []
+    spelled = "  ".join(f"{spelled_figure(name)} {value:,} ms" for name, value in summary.lateness_ms.items())
+    return [f"lateness  {spelled}"]
+
+
+def _sample_lines(summary: Summary) -> list[str]:
+    lines = []
+    for verdict, found in summary.samples.items():
+        lines.append(f"{verdict}:")
+        lines += [f"  {sample.origin}: {'; '.join(sample.details)}" for sample in found]
+        if summary.counts[verdict] > len(found):
+            lines.append(f"  and {summary.counts[verdict] - len(found):,} more")
+    return lines
+
+
+def closing_lines(outcome: Outcome) -> list[str]:
+    """The last lines: notes, locations of results, and the overall result."""
+    lines = list(outcome.notes)
+    told = outcome.verdict_records
+    if told.read:
+        spoilt = f", {told.malformed:,} of them unreadable" if told.malformed else ""
+        lines.append(f"verdict records: {told.read:,}{spoilt}")
+    if outcome.aborted_copies is not None:
+        lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
+    if outcome.html is not None:
+        lines.append(f"the page is {outcome.html}")
+    if outcome.openmetrics is not None:
+        lines.append(f"the metrics are in {outcome.openmetrics}")
+    if outcome.state is not None:
+        state = outcome.state
+        lines.append(f"run {state.run} of {state.path}: {state.closed:,} judged for good, {state.open:,} stay open")
+        if state.standing:
+            lines.append(
+                f"open violations of earlier runs: {state.standing:,}; "
+                "`postdate audit acknowledge RUN` closes those of a run"
+            )
+    lines += outcome_lines(outcome.outcomes)
+    if not outcome.order_checked:
+        lines.append("order not checked: there are too many messages; an audit with --strict compares all of them")
+    lines += [str(one) for one in outcome.exceeded]
+    lines += [f"cannot judge, the fates have left the dispatch log: {hole}" for hole in outcome.holes]
+    if outcome.summary.violations:
+        lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")
+    elif outcome.is_clean:
+        lines.append(f"clean: {outcome.outcomes.verified:,} requests verified, no violation")
+    elif not outcome.holes and not outcome.standing:
+        lines.append("no violation, but not all was verified: not clean")
+    return lines

@@ -1,0 +1,124 @@
+"""The page of an audit: verdicts, lateness, deliveries and pending over time, samples of violations."""
+
+from __future__ import annotations
+
+from postdate.spark.audit.output import (
+    MEANINGS,
+    TREND_COLUMNS,
+    TREND_HEADING,
+    Outcome,
+    closing_lines,
+    shown_verdicts,
+    trend_rows,
+)
+from postdate.spark.audit.picture import LATENESS_EDGES_MS, AuditPicture
+from postdate.spark.output.charts import Bar, Line, bar_chart, line_chart
+from postdate.spark.output.lateness import spelled_figure
+from postdate.spark.output.page import (
+    figures,
+    page,
+    paragraph,
+    section,
+    spelled_instant,
+    spelled_length,
+    table,
+)
+from postdate.spark.rules.verdicts import INFORMATION, VIOLATIONS
+
+_GRAVE = ("VIOLATIONS", "TOO LATE", "cannot judge", "no violation, but", "order not checked")
+
+
+def audit_page(outcome: Outcome, picture: AuditPicture) -> str:
+    """The HTML document of an audit, with its charts."""
+    summary = outcome.summary
+    share = outcome.outcomes.verified_share
+    found = [(f"{summary.rows:,}", "requests judged"), (f"{summary.violations:,}", "violations")]
+    found += [(f"{100 * share:.2f} %", "verified")] if share is not None else []
+    found += [(spelled_length(value), f"late, {spelled_figure(name)}") for name, value in summary.lateness_ms.items()]
+    return page(
+        f"Audit of {', '.join(outcome.requests)}",
+        f"as of {spelled_instant(outcome.snapshot_ms)} UTC",
+        [
+            figures(found),
+            *(paragraph(line, "bad" if line.startswith(_GRAVE) else "faint") for line in closing_lines(outcome)),
+            section("Verdicts", _verdicts(outcome)),
+            section("Lateness of deliveries", _histogram(picture)),
+            *([section(TREND_HEADING, *_trend(outcome))] if outcome.trend is not None else []),
+            section("Over time", *_over_time(picture)),
+            section("Samples", _samples(outcome)),
+            section("What was read", _ranges(outcome)),
+        ],
+    )
+
+
+def _verdicts(outcome: Outcome) -> str:
+    counts = outcome.summary.counts
+    shown = shown_verdicts(outcome.summary)
+    marks = [
+        "bad" if name in VIOLATIONS and counts[name] else "warn" if name in INFORMATION and counts[name] else ""
+        for name in shown
+    ]
+    return table(("verdict", "origins", "meaning"), [(name, counts[name], MEANINGS[name]) for name in shown], marks)
+
+
+def _histogram(picture: AuditPicture) -> str:
+    total = max(1, sum(picture.lateness))
+    edges = [*LATENESS_EDGES_MS, None]
+    bars = []
+    for number, count in enumerate(picture.lateness):
+        first, end = LATENESS_EDGES_MS[number], edges[number + 1]
+        until = f"to {spelled_length(end)}" if end is not None else "and more"
+        title = f"{spelled_length(first)} {until}: {count:,} messages, {100 * count / total:.2f} %"
+        bars.append(Bar(spelled_length(first), count, title))
+    while bars and not bars[-1].value:
+        bars.pop()
+    return bar_chart(bars, "how many messages were late by how much")
+
+
+def _trend(outcome: Outcome) -> list[str]:
+    days = outcome.trend or ()
+    places = [one.day.isoformat() for one in days]
+
+    def chart(*names: str) -> str:
+        lines = [Line(f"{name} ms", [one.lateness_ms.get(name) for one in days]) for name in names]
+        return line_chart(places, lines, f"{' and '.join(names)} of the lateness by day")
+
+    # The maximum has a chart of its own: beside it the percentiles would lie on the axis.
+    return [chart("p50", "p99"), chart("max"), table(TREND_COLUMNS, trend_rows(outcome))]
+
+
+def _over_time(picture: AuditPicture) -> list[str]:
+    places = [spelled_instant(moment.start_ms)[5:16] for moment in picture.moments]
+    flows = [
+        Line("delivered", [moment.delivered for moment in picture.moments]),
+        Line("accepted", [moment.accepted for moment in picture.moments]),
+    ]
+    pending = [Line("pending", [moment.pending for moment in picture.moments])]
+    return [
+        paragraph(f"Steps of {spelled_length(picture.step_ms)}, UTC.", "faint"),
+        line_chart(places, flows, "messages delivered and requests accepted over time"),
+        line_chart(places, pending, "messages pending over time"),
+    ]
+
+
+def _samples(outcome: Outcome) -> str:
+    rows = [
+        (verdict, sample.origin, "; ".join(sample.details))
+        for verdict, found in outcome.summary.samples.items()
+        for sample in found
+    ]
+    return table(("verdict", "origin", "details"), rows)
+
+
+def _ranges(outcome: Outcome) -> str:
+    rows = [
+        (
+            span.role,
+            f"{span.partition.topic}/{span.partition.number}",
+            span.start,
+            span.end,
+            "yes" if span.capped else "",
+        )
+        for span in outcome.ranges
+    ]
+    return table(("role", "partition", "from", "to", "capped"), rows)

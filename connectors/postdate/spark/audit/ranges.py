@@ -1,0 +1,223 @@
+"""The ranges of one audit, in the order in which their ends are fixed, and the small tables about them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame, SparkSession
+
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.errors import CannotRun
+from postdate.spark.job.bounds import (
+    DISPATCH_LOG,
+    NEVER_MS,
+    TARGET,
+    Offsets,
+    Range,
+    existing,
+    fixed_ranges,
+    margin_before,
+)
+from postdate.spark.job.cluster import Partition
+from postdate.spark.session.small_tables import small_table
+from postdate.wire.topics import OwnTopics
+
+PARTITIONS = (
+    "topic string, partition int, request_log_start bigint, request_start bigint, request_end bigint,"
+    " log_topic string, log_end bigint, log_is_whole boolean, log_capped boolean, fates_lost_before_ms bigint,"
+    " letters_capped boolean, letters_lost_before_ms bigint, answers_capped boolean, answers_lost_before_ms bigint,"
+    " letters_capped_from_ms bigint"
+)
+TARGETS = (
+    "target string, target_partitions int, target_capped boolean, target_compacted boolean,"
+    " target_lost_before_ms array<bigint>, target_capped_from_ms array<bigint>, target_known_ms array<bigint>,"
+    " target_began_ms bigint, target_recreated_ms bigint"
+)
+"""The arrays have a value for each partition, in the order of their numbers: the first two as in `Range`,
+`target_known_ms` since when the partition is known to exist. `target_began_ms`: since when the topic is known to exist,
+if it still has all that it ever got; else -1. `target_recreated_ms`: the same, if the topic is known to have been
+deleted and created again before; else -1."""
+
+
+@dataclass(frozen=True)
+class Causes:
+    """The ends that are fixed first: requests, then dispatch logs."""
+
+    requests: dict[Partition, Range]
+    log: dict[Partition, Range]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The ends that are fixed after the targets are known, and the dispatch logs once more."""
+
+    targets: dict[Partition, Range]
+    absent_targets: tuple[str, ...]
+    compacted_targets: frozenset[str]
+    are_targets_chosen: bool
+    letters: dict[Partition, Range]
+    answers: dict[Partition, Range]
+    absent_answers: tuple[str, ...]
+    log_again: dict[Partition, Range]
+    recreated: frozenset[str] = frozenset()
+
+    def records(self) -> tuple[dict[Partition, Range], ...]:
+        """The ranges other than those of requests and dispatch logs."""
+        return self.targets, self.letters, self.answers
+
+
+def fix_causes(cluster: Offsets, own: Iterable[OwnTopics], options: AuditOptions) -> Causes:
+    """Fixes the ranges of requests, then of dispatch logs. Raises CannotRun for topics that do not exist."""
+    topics = list(own)
+    request_partitions = existing(cluster, [one.requests for one in topics])
+    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    now_ms = _now_ms()
+    requests = fixed_ranges(
+        *(cluster, "requests", request_partitions),
+        from_ms=options.from_ms,
+        to_ms=options.to_ms,
+        hidden_before_ms=now_ms - options.settle_ms,
+        now_ms=now_ms,
+    )
+    log = _fixed(cluster, DISPATCH_LOG, log_partitions, margin_before(options.from_ms), options)
+    return Causes(requests, log)
+
+
+def fix_effects(
+    cluster: Offsets,
+    own: Iterable[OwnTopics],
+    targets: Iterable[str],
+    options: AuditOptions,
+    compacted_targets: Iterable[str] = (),
+) -> Effects:
+    """Fixes the ranges of targets, dead letters and verdicts, then how far the dispatch logs are read a second time.
+
+    Raises CannotRun if `options` require answers and their topic does not exist.
+    """
+    topics, wanted = list(own), sorted(set(targets))
+    since_ms = margin_before(options.from_ms)
+    counts = cluster.partition_counts(wanted) if wanted else {}
+    partitions = [Partition(topic, index) for topic, count in counts.items() for index in range(count)]
+    found = _fixed(cluster, TARGET, partitions, since_ms, options)
+    letter_partitions = existing(cluster, [one.dead_letters for one in topics])
+    letters = _fixed(cluster, "dead-letters", letter_partitions, since_ms, options)
+    answers, absent_answers = _fix_answers(cluster, topics, options, since_ms)
+    log_partitions = existing(cluster, [one.dispatch_log for one in topics])
+    again = _fixed(cluster, DISPATCH_LOG, log_partitions, since_ms, options)
+    absent = tuple(topic for topic in wanted if topic not in counts)
+    chosen = frozenset(compacted_targets), bool(options.targets)
+    return Effects(found, absent, *chosen, letters, answers, absent_answers, again)
+
+
+def _fix_answers(
+    cluster: Offsets, topics: list[OwnTopics], options: AuditOptions, since_ms: int | None
+) -> tuple[dict[Partition, Range], tuple[str, ...]]:
+    """The ranges of the existing verdicts topics, and the names of the missing ones."""
+    names = [one.verdicts for one in topics]
+    present = cluster.partition_counts(names)
+    absent = tuple(name for name in names if name not in present)
+    if absent and options.verdicts != "none":
+        raise CannotRun(
+            f"There is no topic {', '.join(absent)}, so nothing can have been answered: run `postdate topics create`, "
+            "or audit without --verdicts."
+        )
+    partitions = existing(cluster, [name for name in names if name in present])
+    return _fixed(cluster, "verdicts", partitions, since_ms, options), absent
+
+
+def _fixed(
+    cluster: Offsets, role: str, partitions: Iterable[Partition], from_ms: int | None, options: AuditOptions
+) -> dict[Partition, Range]:
+    return fixed_ranges(cluster, role, partitions, from_ms=from_ms, settle_ms=options.settle_ms, now_ms=_now_ms())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def log_ranges(causes: Causes, effects: Effects) -> list[Range]:
+    """The dispatch logs from the end of the first reading to that of the second."""
+    return [
+        replace(first, end=max(first.end, effects.log_again[partition].end))
+        for partition, first in causes.log.items()
+        if partition in effects.log_again
+    ]
+
+
+def partition_table(spark: SparkSession, own: Iterable[OwnTopics], causes: Causes, effects: Effects) -> DataFrame:
+    """One row for each request partition with all columns that `judge` needs.
+
+    Raises CannotRun if one of Postdate's topics has fewer partitions than the requests.
+    """
+    by_requests = {one.requests: one for one in own}
+    rows = []
+    for partition, span in causes.requests.items():
+        names = by_requests[partition.topic]
+        log = _of_same_partition(causes.log, names.dispatch_log, partition)
+        letters = _of_same_partition(effects.letters, names.dead_letters, partition)
+        again = _of_same_partition(effects.log_again, names.dispatch_log, partition)
+        answers = None
+        if names.verdicts not in effects.absent_answers:
+            answers = _of_same_partition(effects.answers, names.verdicts, partition)
+        rows.append(
+            (
+                *(partition.topic, partition.number, span.log_start, span.start, span.end),
+                *(names.dispatch_log, log.end, log.start == 0, again.capped, log.lost_before_ms),
+                *(letters.capped, letters.lost_before_ms),
+                *((answers.capped, answers.lost_before_ms) if answers else (None, None)),
+                letters.capped_from_ms,
+            )
+        )
+    return small_table(spark, rows, PARTITIONS)
+
+
+def _by_topic(effects: Effects) -> dict[str, list[Range]]:
+    """The ranges of each target, in the order of their partition numbers."""
+    found: dict[str, list[Range]] = {}
+    for partition, span in sorted(effects.targets.items()):
+        found.setdefault(partition.topic, []).append(span)
+    return found
+
+
+def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
+    """One row for each target with all columns that `judge` needs; a deleted target counts as having lost
+    everything."""
+    rows: list[tuple[object, ...]] = [
+        (
+            *(topic, len(spans), any(span.capped for span in spans), topic in effects.compacted_targets),
+            *([span.lost_before_ms for span in spans], [span.capped_from_ms for span in spans]),
+            *(known_ms(spans), began_ms(spans), _exists_ms(spans) if topic in effects.recreated else -1),
+        )
+        for topic, spans in _by_topic(effects).items()
+    ]
+    rows += [(topic, None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1) for topic in effects.absent_targets]
+    return small_table(spark, rows, TARGETS)
+
+
+def known_ms(spans: list[Range]) -> list[int]:
+    """Since when each partition of a topic is known to exist: since it or a later partition is.
+
+    A partition that retention has emptied had records when the last of these were written.
+    """
+    known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
+    return [min(known[number:]) for number in range(len(known))]
+
+
+def began_ms(spans: list[Range]) -> int:
+    """Since when a topic is known to exist, if it has lost no record; otherwise -1."""
+    return _exists_ms(spans) if all(span.lost_before_ms < 0 for span in spans) else -1
+
+
+def _exists_ms(spans: list[Range]) -> int:
+    return min(span.known_ms for span in spans)
+
+
+def _of_same_partition(ranges: dict[Partition, Range], topic: str, partition: Partition) -> Range:
+    found = ranges.get(Partition(topic, partition.number))
+    if found is None:
+        raise CannotRun(
+            f"{topic} has no partition {partition.number}, though {partition.topic} has: run `postdate topics check`."
+        )
+    return found

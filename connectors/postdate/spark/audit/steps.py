@@ -1,0 +1,211 @@
+"""The steps that a full and an incremental audit share; `audit` and `incremental` put them in order.
+
+Functions named `…_rows` and `judge` take only DataFrames; the steps here supply them with metadata of the cluster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit.output import Hole, VerdictRecords
+from postdate.spark.audit.ranges import Causes, Effects, fix_effects
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.errors import CannotRun, first_cause
+from postdate.spark.job.bounds import Range
+from postdate.spark.job.cluster import Partition
+from postdate.spark.job.lifecycle import Job
+from postdate.spark.job.sources import read_records
+from postdate.spark.judging.sifting import History
+from postdate.spark.limits import ORDER_RECORDS_MAX, TARGETS_MAX
+from postdate.spark.records.deliveries import (
+    dead_letter_rows,
+    delivered_messages,
+    delivered_rows,
+    unreadable_letters,
+    unreadable_records,
+)
+from postdate.spark.records.fates import fate_name, fate_rows, log_rows
+from postdate.spark.records.requests import understood_rows
+from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.claims import CLAIMING
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.session.caching import cached
+from postdate.spark.state.chain import not_stamped
+from postdate.spark.state.store import AuditState, place_of
+from postdate.wire.topics import is_topic_name
+
+
+@dataclass(frozen=True)
+class AuditSteps(Job[AuditOptions]):
+    """One running audit."""
+
+    could_not = "Spark could not read or compare the topics"
+
+    @classmethod
+    def failure(cls, text: str) -> str:
+        if "data may have been lost" in text or "OffsetOutOfRange" in text or "offset was changed" in text:
+            return (
+                "Records left a topic while it was read (retention, or the topic was made anew). Audit a window that "
+                f"begins later. Spark said: {first_cause(text)}"
+            )
+        return super().failure(text)
+
+    def understood(self, ranges: Iterable[Range]) -> DataFrame:
+        """The parsed requests there, with the messages themselves."""
+        return understood_rows(self.read(ranges), self.options.levels_ms, self.options.dialect_options())
+
+    def kept(self, rows: DataFrame) -> DataFrame:
+        """The same rows, cached."""
+        return cached(rows)
+
+    def log(self, ranges: Iterable[Range], partitions: DataFrame) -> DataFrame:
+        """The dispatch-log records there; cached."""
+        return self.kept(log_rows(self.read(ranges), partitions))
+
+    def answers(self, ranges: Iterable[Range]) -> DataFrame:
+        """The verdict records there; cached."""
+        own = {one.verdicts: one.requests for one in self.options.own_topics()}
+        return self.kept(answer_rows(self.read(ranges), own))
+
+    def messages(self, ranges: Iterable[Range]) -> DataFrame:
+        """The records there, with the origins of those that name one of our requests."""
+        return delivered_messages(self.read(ranges), [one.requests for one in self.options.own_topics()])
+
+    def letters(self, ranges: Iterable[Range]) -> DataFrame:
+        """The dead letters there."""
+        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+        return dead_letter_rows(self.read(ranges), own, judges_refusals=not self.options.dialects)
+
+    def unreadable(self, letters: Iterable[Range], messages: DataFrame | None) -> DataFrame:
+        """The dead letters, and of `messages` the records, whose origin cannot be read."""
+        own = {one.dead_letters: one.requests for one in self.options.own_topics()}
+        found = unreadable_letters(self.read(letters), own)
+        return found if messages is None else found.unionByName(unreadable_records(messages))
+
+    def overtaken(
+        self, targets: Iterable[Range], history: History, requests: DataFrame, starts: DataFrame | None = None
+    ) -> tuple[DataFrame, ...]:
+        """The messages of `history` that are out of order, cached; see `ordering.overtaken`.
+
+        Empty if the ranges of `targets` hold more records than an audit sorts without `strict`.
+        """
+        records = sum(span.end - span.start for span in targets)
+        if records > ORDER_RECORDS_MAX and not self.options.strict:
+            return ()
+        with self.reporter.working(self.spark, "comparing the order of records"):
+            return (overtaken(history.messages, fate_rows(history.log), requests, starts),)
+
+    def count(self, answers: DataFrame) -> VerdictRecords:
+        """How many verdict records were read."""
+        row = answers.agg(F.count("*").alias("read"), F.count_if("malformed").alias("malformed")).collect()[0]
+        return VerdictRecords(self.options.verdicts, row["read"], row["malformed"])
+
+    def targets_of(self, asked: DataFrame) -> list[str]:
+        """The valid targets that requests name. Raises CannotRun: too many."""
+        named = asked.where(F.col("target").isNotNull()).select("target").distinct().limit(TARGETS_MAX + 1).collect()
+        if len(named) > TARGETS_MAX:
+            raise CannotRun(f"The requests name more than {TARGETS_MAX} targets: name those to read, or a window.")
+        own = {name for one in self.options.own_topics() for name in one.names()}
+        found = [str(row["target"]) for row in named]
+        return [name for name in found if is_topic_name(name) and not name.startswith("__") and name not in own]
+
+    def effects(self, targets: Iterable[str], state: AuditState | None = None) -> Effects:
+        """Fixes the ranges of the topics other than causes, with these targets, of which a `state` knows some."""
+        wanted = list(targets)
+        present = self.cluster.partition_counts(wanted) if wanted else {}
+        policies = self.cluster.settings(present, "cleanup.policy") if present else {}
+        compacted = [topic for topic, policy in policies.items() if "compact" in policy]
+        fixed = fix_effects(self.cluster, self.options.own_topics(), wanted, self.options, compacted)
+        known = state or AuditState()
+        return replace(
+            fixed,
+            targets=self._cap_times(self._known_since(fixed.targets, known)),
+            letters=self._cap_times(fixed.letters),
+            recreated=known.recreated,
+        )
+
+    def _known_since(self, targets: Mapping[Partition, Range], state: AuditState) -> dict[Partition, Range]:
+        """The ranges of targets with their bounds. A partition is known to exist since `state` knows it, and now.
+
+        Records are read only of partitions that the state does not know, or that have lost some since.
+        """
+        new = {
+            part: span
+            for part, span in targets.items()
+            if place_of(part) not in state.known_ms or span.log_start > state.next.get(place_of(part), 0)
+        }
+        found, now_ms = {**targets, **self.bounded(new)}, time.time_ns() // 1_000_000
+        return {
+            part: replace(span, known_ms=min(span.known_ms, state.known_ms.get(place_of(part), now_ms)))
+            for part, span in found.items()
+        }
+
+    def _cap_times(self, ranges: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        """The ranges; capped ones with the broker's time of the first record after their end, if it has one."""
+        times = self.broker_times(
+            replace(span, start=span.end, end=span.end + 1) for span in ranges.values() if span.capped
+        )
+        return {
+            partition: replace(span, capped_from_ms=times.get(partition, span.capped_from_ms))
+            for partition, span in ranges.items()
+        }
+
+    def has_claims(self, log: DataFrame) -> bool:
+        """Whether there are fates that name a cause. Raises CannotRun if the broker's clock did not stamp them."""
+        claims = ~F.col("all_delivered") & F.exists("fates", lambda fate: one_of(fate_name(fate), CLAIMING))
+        found = log.agg(
+            F.bool_or(F.col("parses") & claims).alias("claims"),
+            F.min(F.when(~F.col("is_broker_time"), F.concat_ws("/", "log_topic", "partition", "log_offset"))).alias(
+                "at"
+            ),
+        ).collect()[0]
+        if found["at"] is not None:
+            raise not_stamped(found["at"])
+        return bool(found["claims"])
+
+    def holes(self, judged: DataFrame, log: Iterable[Range]) -> tuple[Hole, ...]:
+        """The requests whose fates are gone, if `log` has lost any."""
+        if all(span.lost_before_ms < 0 for span in log):
+            return ()
+        lost = judged.where("is_fate_lost").groupBy("topic", "partition")
+        rows = lost.agg(F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("requests"))
+        return tuple(
+            Hole(row["topic"], row["partition"], row["first"], row["last"], row["requests"])
+            for row in rows.orderBy("topic", "partition").collect()
+        )
+
+    def aborted_copies(self, targets: Iterable[Range]) -> int:
+        """The number of records of aborted transactions there."""
+        names, spans = [one.requests for one in self.options.own_topics()], list(targets)
+        settings = self.options.client_settings()
+        counts = [
+            delivered_rows(read_records(self.spark, spans, settings, committed=committed), names).count()
+            for committed in (False, True)
+        ]
+        return counts[0] - counts[1]
+
+
+def notes_of(causes: Causes, effects: Effects) -> tuple[str, ...]:
+    """Notes for the reader about the topics that were read: open transactions, topics that do not exist."""
+    spans = [
+        span
+        for some in (causes.requests, effects.log_again, *effects.records())
+        for span in some.values()
+        if span.capped
+    ]
+    notes = [
+        f"an open transaction hides offsets {span.end} to {span.high_watermark} of "
+        f"{span.partition.topic}/{span.partition.number}"
+        for span in spans
+    ]
+    if effects.absent_answers:
+        notes.append(f"no verdicts were looked at, there is no topic {', '.join(effects.absent_answers)}")
+    if effects.absent_targets:
+        notes.append(f"targets that do not exist: {', '.join(effects.absent_targets[:20])}")
+    return tuple(notes)

@@ -1,0 +1,98 @@
+"""The options of a bulk schedule. Immutable; validated on construction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import Final
+
+from postdate.spark.errors import JobUsageError
+from postdate.spark.job.options import SendingOptions, require_shown
+from postdate.spark.limits import SAMPLES_DEFAULT, SAMPLES_MAX
+from postdate.wire.rules import RequestRules
+from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_topic_name
+
+FIELDS: Final = ("target", "key", "value", "headers", "at", "delay", "id", "grace", "partition")
+"""What a row may say; a column of that name says it unless another column is named."""
+
+_REFUSED: Final = {
+    "acks": "a request that no replica has is lost",
+    "enable.idempotence": "a request that is sent again in the network would be there twice",
+    "partitioner.class": "the partition is chosen here, so that a control of the same id finds it",
+    "partitioner.ignore.keys": "the partition is chosen here, so that a control of the same id finds it",
+    "transactional.id": "Spark's Kafka sink has no transactions",
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """The source of rows: a Spark format with its `options` at `path`, or a table if `form` is `table`."""
+
+    path: str
+    form: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def named(cls, path: str, form: str | None, options: Mapping[str, str]) -> Source:
+        """The source at `path`; without `form`, its suffix decides. Raises JobUsageError: unknown suffix."""
+        ending = path.rstrip("/").removesuffix(".gz").rpartition(".")[2].lower()
+        found = form or {"parquet": "parquet", "csv": "csv", "json": "json", "jsonl": "json", "orc": "orc"}.get(ending)
+        if found is None:
+            raise JobUsageError(f"{path} does not say of which format it is: give --format, or --format table.")
+        # A header line and quoted line breaks are what programs that export tables write.
+        defaults = {"header": "true", "multiLine": "true", "escape": '"'} if found == "csv" else {}
+        return cls(path, found, {**defaults, **options})
+
+
+@dataclass(frozen=True)
+class BulkOptions(SendingOptions):
+    """One bulk schedule. Raises JobUsageError if the options are invalid.
+
+    `columns` gives the column of each of `FIELDS` that has another name; `target` applies to all rows and then needs no
+    column. `rejects`: a new directory or URL for refused rows. None: a single refused row stops everything before
+    anything is sent; with `without_bad`, refused rows are skipped and reported instead. `only_new`: skip rows whose id
+    already has a request on the topic; `since_ms`: read the topic only from this time on, epoch ms. `unknown_targets`:
+    accept targets that do not exist yet. `dry_run`: check and report, send nothing.
+    """
+
+    requests: str = DEFAULT_REQUESTS
+    target: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
+    rejects: str | None = None
+    without_bad: bool = False
+    only_new: bool = False
+    since_ms: int | None = None
+    unknown_targets: bool = False
+    dry_run: bool = False
+    samples: int = SAMPLES_DEFAULT
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_shown("samples", self.samples, SAMPLES_MAX)
+        for name in self.columns:
+            if name not in FIELDS:
+                near = get_close_matches(name, FIELDS, 1)
+                meant = f" Is {near[0]} meant?" if near else ""
+                raise JobUsageError(f"A row has no {name}; it has {', '.join(FIELDS)}.{meant}")
+        if self.target is not None and "target" in self.columns:
+            raise JobUsageError("The target is given by a column and for all rows: one of the two is enough.")
+        if self.target is not None and not is_topic_name(self.target):
+            raise JobUsageError(f"{self.target!r} is not a name that Kafka accepts for a topic.")
+        if self.since_ms is not None and not self.only_new:
+            raise JobUsageError("Since when is a question of --only-new alone.")
+        for name, why in _REFUSED.items():
+            if name in self.properties:
+                raise JobUsageError(f"{name} cannot be set: {why}.")
+        try:
+            self.rules()
+        except ValueError as error:
+            raise JobUsageError(f"{error}.") from error
+
+    def rules(self) -> RequestRules:
+        """The targets that the request topic allows, by the sidecar's rules."""
+        return RequestRules(topic=self.requests, horizon_ms=self.horizon_ms, allow=self.allow, forbidden=self.forbidden)
+
+    def own(self) -> OwnTopics:
+        """The request topic and its own topics."""
+        return OwnTopics.of(self.requests)

@@ -1,0 +1,164 @@
+"""The result of a bulk schedule as text and as one JSON object, with a chart of the added load.
+
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from postdate.spark.limits import BARS_MAX
+from postdate.spark.output.load import NO_LOAD, Load, Step, widened
+
+_BAR = 40
+
+
+@dataclass(frozen=True)
+class BadRow:
+    """A refused row: the problems, and the row itself as JSON, truncated."""
+
+    reasons: tuple[str, ...]
+    details: tuple[str, ...]
+    row: str
+
+
+@dataclass(frozen=True)
+class BulkOutcome:
+    """The result of a bulk schedule. `rejects`: the path of the refused rows; None: they stopped everything, or were
+    skipped `without_bad`.
+
+    `skipped` counts rows whose id already had a request. `reasons` counts rows by reason; a row may have several.
+    """
+
+    requests: str
+    dry_run: bool
+    now_ms: int
+    rows: int
+    rejected: int
+    due_already: int
+    reasons: dict[str, int]
+    samples: tuple[BadRow, ...]
+    skipped: int = 0
+    sent: int = 0
+    targets: dict[str, int] = field(default_factory=dict)
+    load: Load = NO_LOAD
+    rejects: str | None = None
+    without_bad: bool = False
+    notes: tuple[str, ...] = ()
+    seconds: float = field(default=0.0)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if bad rows have stopped it, or would; otherwise 0."""
+        return 1 if self.rejected and self.rejects is None and not self.without_bad else 0
+
+    @property
+    def accepted(self) -> int:
+        """The number of rows that were sent, or could be."""
+        return self.rows - self.rejected - self.skipped
+
+
+def write_bulk_outcome(outcome: BulkOutcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        stream.write(json.dumps(as_bulk_json(outcome), ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    lines = (*_count_lines(outcome), *_sample_lines(outcome), *load_lines(outcome.load), *_closing_lines(outcome))
+    for line in lines:
+        console.print(line, markup=False)
+
+
+def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
+    """The object that `--output json` prints."""
+    return {
+        "v": 1,
+        "exit": outcome.exit_code,
+        "requests": outcome.requests,
+        "dry_run": outcome.dry_run,
+        "now_ms": outcome.now_ms,
+        "rows": outcome.rows,
+        "accepted": outcome.accepted,
+        "rejected": outcome.rejected,
+        "skipped": outcome.skipped,
+        "due_already": outcome.due_already,
+        "sent": outcome.sent,
+        "reasons": outcome.reasons,
+        "samples": [vars(bad) for bad in outcome.samples],
+        "targets": outcome.targets,
+        "load": {
+            "step_ms": outcome.load.step_ms,
+            "steps": [vars(step) for step in outcome.load.steps],
+            "busiest_second": vars(outcome.load.busiest) if outcome.load.busiest else None,
+        },
+        "rejects": outcome.rejects if outcome.rejected else None,
+        "notes": list(outcome.notes),
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def load_lines(load: Load, what: str = "load added") -> list[str]:
+    """The chart: a bar for each period, all of the same length, and the busiest second."""
+    drawn = widened(load, BARS_MAX)
+    if not drawn.steps or load.busiest is None:
+        return []
+    most = max(step.rows for step in drawn.steps)
+    lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
+    lines += [_bar_line(step, most) for step in drawn.steps]
+    lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
+    return lines
+
+
+def _bar_line(step: Step, most: int) -> str:
+    bar = "█" * max(1, round(_BAR * step.rows / most)) if step.rows else ""
+    return f"  {_spelled_time(step.start_ms)[:16]} {step.rows:>12,} {bar}"
+
+
+def _count_lines(outcome: BulkOutcome) -> list[str]:
+    lines = [f"rows               {outcome.rows:>12,}"]
+    lines += [f"  {reason:<17}{count:>12,}" for reason, count in outcome.reasons.items()]
+    lines += [f"refused            {outcome.rejected:>12,}"] if outcome.rejected else []
+    lines += [f"asked already      {outcome.skipped:>12,}"] if outcome.skipped else []
+    lines += [f"due already        {outcome.due_already:>12,}"] if outcome.due_already else []
+    return lines
+
+
+def _sample_lines(outcome: BulkOutcome) -> list[str]:
+    lines = []
+    for bad in outcome.samples:
+        said = "; ".join(f"{reason}: {detail}" for reason, detail in zip(bad.reasons, bad.details, strict=True))
+        lines.append(f"  {said}")
+        lines.append(f"    {bad.row}")
+    return lines
+
+
+def _closing_lines(outcome: BulkOutcome) -> list[str]:
+    lines = list(outcome.notes)
+    if outcome.exit_code:
+        lines.append(f"NOTHING WAS SENT: {outcome.rejected:,} rows are refused; with --rejects the others are sent")
+        return lines
+    if outcome.rejected:
+        lines.append(f"the refused rows are in {outcome.rejects}")
+    targets = ", ".join(f"{target} {count:,}" for target, count in outcome.targets.items())
+    to = f" (targets: {targets})" if targets else ""
+    if outcome.dry_run:
+        lines.append(f"dry run, nothing was sent: {outcome.accepted:,} requests would go to {outcome.requests}{to}")
+    else:
+        lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}{to}")
+    return lines
+
+
+def _spelled_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _spelled_ms(length_ms: int) -> str:
+    for size_ms, unit in ((86_400_000, "d"), (3_600_000, "h")):
+        if length_ms % size_ms == 0:
+            return f"{length_ms // size_ms} {unit}"
+    return f"{length_ms // 60_000} min"

@@ -1,0 +1,95 @@
+"""Converts accepted rows to records of the request topic, with the columns of Spark's Kafka sink.
+
+If a row has an id, the id is the record's key and decides the partition (murmur2, as Java clients hash keys). So a
+cancel, a reschedule and a repeated run reach the same partition; `postdate-key` contains the key of the message. This
+is the rule of `postdate.client`, in columns. Without an id the key decides, and without either the producer.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import EMPTY_HEADERS, first_value
+from postdate.spark.columns.murmur2 import positive_murmur2
+from postdate.wire import headers as names
+
+# What the wire's own estimate adds: batch header and record fields, then lengths for each header (`record_size_bytes`).
+_RECORD_BYTES = 97
+_HEADER_BYTES = 10
+# An origin behind the request topic's name: two slashes, ten digits of a partition, nineteen of an offset.
+_ORIGIN_BYTES = 2 + 10 + 19
+_DUE_BYTES = 19
+
+
+def request_headers() -> Column:
+    """The headers of the request, from the columns of `asked_rows`: the message's, then Postdate's own."""
+    id = F.col("id")
+    own = F.array_compact(
+        F.array(
+            _header(names.TOPIC, F.encode("target", "UTF-8")),
+            F.when(F.col("at_ms").isNotNull(), _header(names.AT, _digits("at_ms"))).otherwise(
+                _header(names.DELAY, _digits("delay_ms"))
+            ),
+            F.when(F.col("grace_ms").isNotNull(), _header(names.GRACE, _digits("grace_ms"))),
+            F.when(F.col("partition").isNotNull(), _header(names.PARTITION, _digits("partition"))),
+            F.when(id.isNotNull(), _header(names.ID, id)),
+            F.when(id.isNotNull(), _header(names.KEY, F.col("key"))),
+        )
+    )
+    return F.concat("headers", own.cast(EMPTY_HEADERS))
+
+
+def request_size_bytes() -> Column:
+    """The most bytes that a batch with only this request can take; null if its headers cannot be read."""
+    key = F.coalesce("id", "key")
+    return _RECORD_BYTES + _length(key) + _length(F.col("value")) + _headers_bytes(F.col("request_headers"))
+
+
+def delivered_size_bytes(requests: str) -> Column:
+    """The most bytes that a batch with only the delivered record can take."""
+    own = _ORIGIN_BYTES + len(requests) + _DUE_BYTES + len(names.ORIGIN) + len(names.DUE) + 2 * _HEADER_BYTES
+    of_id = F.when(F.col("id").isNotNull(), _HEADER_BYTES + len(names.ID) + _length(F.col("id"))).otherwise(F.lit(0))
+    message = _length(F.col("key")) + _length(F.col("value")) + _headers_bytes(F.col("headers"))
+    return _RECORD_BYTES + own + of_id + message
+
+
+def record_rows_of(good: DataFrame, requests: str, partitions: int) -> DataFrame:
+    """One record for each row of `checked_rows` without reasons: topic, partition, key, value, headers; and `due_ms`.
+
+    `partitions` is the partition count of the request topic. A partition is null if neither id nor key decides.
+    """
+    key = F.coalesce("id", "key")
+    return good.select(
+        F.lit(requests).alias("topic"),
+        (positive_murmur2(key) % partitions).cast("int").alias("partition"),
+        key.alias("key"),
+        "value",
+        F.col("request_headers").alias("headers"),
+        "due_ms",
+    )
+
+
+def asked_ids(records: DataFrame) -> DataFrame:
+    """The ids of the schedule requests in the records of a request topic: one row each, `id`."""
+    headers = F.col("headers")
+    action = first_value(headers, names.ACTION)
+    schedules = records.where(F.coalesce(action == F.lit(b"schedule"), F.lit(True)))
+    return schedules.select(first_value(headers, names.ID).alias("id")).where("id is not null").distinct()
+
+
+def _header(name: str, value: Column) -> Column:
+    return F.struct(F.lit(name).alias("key"), value.alias("value"))
+
+
+def _digits(column: str) -> Column:
+    return F.encode(F.col(column).cast("string"), "UTF-8")
+
+
+def _length(data: Column) -> Column:
+    return F.coalesce(F.octet_length(data), F.lit(0))
+
+
+def _headers_bytes(headers: Column) -> Column:
+    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + _length(header.value) + _HEADER_BYTES)
+    return F.aggregate(sizes, F.lit(0), lambda total, size: total + size)

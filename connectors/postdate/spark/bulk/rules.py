@@ -1,0 +1,201 @@
+"""Checks rows before anything is sent, with the reasons of dead letters.
+
+These are the rules by which the sidecar would refuse the request later, as column expressions. Two more need all rows:
+an id that two rows share (`bad-id`: it is undefined which one would be delivered), and a missing id if there is an id
+column (`missing-id`). A row gets every reason that applies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.bulk.records import delivered_size_bytes, request_headers, request_size_bytes
+from postdate.spark.columns.digests import is_ours
+from postdate.wire.headers import DUE, ID, MOVED, ORIGIN, PREFIX
+from postdate.wire.limits import ID_BYTES_MAX, PARTITION_END, TOPIC_NAME_LENGTH_MAX
+from postdate.wire.reasons import Reason
+
+TARGETS = "target string, is_permitted boolean, target_partitions int, target_bytes_max bigint"
+"""One row for each target that a row names: what its rules, and the cluster, say. Partitions are null where there is no
+such topic."""
+
+_TOPIC_NAME = rf"\A[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\z"
+_REPEATED = "repeated_id"
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The input of the rules besides the rows. `now_ms`: delays and the horizon count from this time."""
+
+    requests: str
+    request_bytes_max: int
+    horizon_ms: int
+    now_ms: int
+    with_ids: bool
+    with_unknown_targets: bool
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A row for which the condition `holds` has the reason; the detail is a sentence."""
+
+    reason: Reason
+    holds: Column
+    detail: Column
+
+
+def named_targets(asked: DataFrame) -> DataFrame:
+    """The distinct targets that are valid topic names."""
+    return asked.where(_could_be_topic()).select("target").distinct()
+
+
+def repeated_ids(asked: DataFrame) -> DataFrame:
+    """The ids that several rows share, with their count. Cost: a shuffle of the ids only."""
+    counted = asked.where(F.col("id").isNotNull()).groupBy("id").agg(F.count("*").alias(_REPEATED))
+    return counted.where(F.col(_REPEATED) > 1)
+
+
+def checked_rows(asked: DataFrame, targets: DataFrame, repeated: DataFrame | None, given: Situation) -> DataFrame:
+    """`asked` with `reasons` and `details`, both empty for a row that may be sent, and with its request: the
+    `request_headers` and `size_bytes`.
+
+    `targets` as `TARGETS`, `repeated` as `repeated_ids` (None: there are none).
+    """
+    known = asked.join(F.broadcast(targets), "target", "left")
+    if repeated is None:
+        known = known.withColumn(_REPEATED, F.lit(None).cast("bigint"))
+    else:
+        known = known.join(repeated, "id", "left")
+    known = known.withColumn("headers", _without_left_over(F.col("headers"))).withColumn(
+        "request_headers", request_headers()
+    )
+    sized = known.select(
+        "*", request_size_bytes().alias("size_bytes"), delivered_size_bytes(given.requests).alias("delivered_bytes")
+    )
+    wrong = F.array_compact(
+        F.array(
+            *(
+                F.when(rule.holds, F.struct(F.lit(rule.reason.value).alias("reason"), rule.detail.alias("detail")))
+                for rule in _rules(given)
+            )
+        )
+    )
+    judged = sized.select(
+        "row", "target", "key", "value", "id", "due_ms", "request_headers", "size_bytes", wrong.alias("wrong")
+    )
+    return judged.select(
+        *(name for name in judged.columns if name != "wrong"),
+        F.transform("wrong", lambda one: one.reason).alias("reasons"),
+        F.transform("wrong", lambda one: one.detail).alias("details"),
+    )
+
+
+def _rules(given: Situation) -> Sequence[Rule]:
+    return (*_target_rules(given), *_time_rules(given), *_id_rules(given), *_header_rules(), *_size_rules(given))
+
+
+def _could_be_topic() -> Column:
+    return F.coalesce(F.col("target").rlike(_TOPIC_NAME) & ~F.col("target").isin(".", ".."), F.lit(False))
+
+
+def _target_rules(given: Situation) -> list[Rule]:
+    target, partition, count = F.col("target"), F.col("partition"), F.col("target_partitions")
+    is_topic, may_be = _could_be_topic(), F.coalesce("is_permitted", F.lit(False))
+    is_unknown = is_topic & may_be & count.isNull() & F.lit(not given.with_unknown_targets)
+    no_partition = F.col("has_partition") & partition.isNull() | (partition >= PARTITION_END)
+    beyond = (partition < PARTITION_END) & (partition >= count)
+    forbidden = F.concat(F.lit(f"the rules of {given.requests} do not allow "), target, F.lit(" as a target"))
+    return [
+        Rule(Reason.MISSING_TARGET, target.isNull(), F.lit("it names no target")),
+        Rule(Reason.BAD_TARGET, target.isNotNull() & ~is_topic, F.lit("the target is not a topic name")),
+        Rule(Reason.FORBIDDEN_TARGET, is_topic & ~may_be, forbidden),
+        Rule(Reason.UNKNOWN_TARGET, is_unknown, F.concat(F.lit("there is no topic "), target)),
+        Rule(Reason.BAD_PARTITION, no_partition, F.concat(_said("partition"), F.lit(" is not a partition"))),
+        Rule(
+            Reason.BAD_PARTITION,
+            beyond,
+            F.concat(target, F.lit(" has "), count, F.lit(" partitions, not "), partition),
+        ),
+    ]
+
+
+def _time_rules(given: Situation) -> list[Rule]:
+    has_at, has_delay = F.col("has_at"), F.col("has_delay")
+    ahead_ms = F.coalesce(F.col("delay_ms"), F.col("at_ms") - F.lit(given.now_ms).cast("bigint"))
+    bad = [
+        Rule(
+            Reason.BAD_TIME,
+            F.col(f"has_{name}") & F.col(f"{name}_ms").isNull(),
+            F.concat(_said(name), F.lit(f" is not {what}")),
+        )
+        for name, what in (("at", "a point in time"), ("delay", "a duration"), ("grace", "a duration"))
+    ]
+    beyond = F.concat(F.lit("due in "), ahead_ms, F.lit(f" ms; the horizon is {given.horizon_ms} ms"))
+    return [
+        Rule(Reason.MISSING_TIME, ~has_at & ~has_delay, F.lit("it has neither a point in time nor a delay")),
+        Rule(Reason.CONFLICTING_TIME, has_at & has_delay, F.lit("it has both a point in time and a delay")),
+        *bad,
+        Rule(Reason.BEYOND_HORIZON, (ahead_ms > given.horizon_ms) & ~(has_at & has_delay), beyond),
+    ]
+
+
+def _id_rules(given: Situation) -> list[Rule]:
+    id, times = F.col("id"), F.col(_REPEATED)
+    is_short = (F.octet_length(id) >= 1) & (F.octet_length(id) <= ID_BYTES_MAX)
+    # Bytes that are not UTF-8 do not come back from a text.
+    is_text = F.encode(F.decode(id, "UTF-8"), "UTF-8") == id
+    twice = F.concat(times, F.lit(" rows have this id, and which of them would be delivered is not defined"))
+    return [
+        Rule(Reason.MISSING_ID, F.lit(given.with_ids) & id.isNull(), F.lit("the column of ids has none here")),
+        Rule(Reason.BAD_ID, ~is_short, F.lit(f"an id has 1 to {ID_BYTES_MAX} bytes")),
+        Rule(Reason.BAD_ID, ~is_text, F.lit("the id is not UTF-8")),
+        Rule(Reason.BAD_ID, times.isNotNull() & is_short, twice),
+    ]
+
+
+def _header_rules() -> list[Rule]:
+    headers = F.col("headers")
+    ours = F.filter(headers, is_ours)
+    named = F.array_join(F.transform(ours, lambda header: header.key), ", ")
+    is_cut = F.exists(headers, lambda header: header.key.isNull() | header.key.contains("\0"))
+    return [
+        Rule(Reason.BAD_HEADERS, F.col("has_headers") & headers.isNull(), F.lit("the headers cannot be read")),
+        Rule(Reason.BAD_HEADERS, is_cut, F.lit("a header has no name, or one with a NUL, where clients would cut it")),
+        Rule(
+            Reason.UNKNOWN_HEADER,
+            F.size(ours) > 0,
+            F.concat(F.lit("headers of Postdate's, which columns must say: "), named),
+        ),
+    ]
+
+
+def _size_rules(given: Situation) -> list[Rule]:
+    size, delivered = F.col("size_bytes"), F.col("delivered_bytes")
+    bytes_max, target_max = given.request_bytes_max, F.col("target_bytes_max")
+    of_request = F.concat(F.lit("as a request "), size, F.lit(f" bytes; {given.requests} takes {bytes_max}"))
+    of_target = F.concat(
+        F.lit("delivered "), delivered, F.lit(" bytes; "), F.col("target"), F.lit(" takes "), target_max
+    )
+    return [
+        Rule(Reason.TOO_LARGE, size > bytes_max, of_request),
+        Rule(Reason.TOO_LARGE, (size <= bytes_max) & (delivered > target_max), of_target),
+    ]
+
+
+def _said(name: str) -> Column:
+    """The value of `name` in a row, quoted."""
+    return F.concat(F.lit(f"{name} '"), F.coalesce(F.col(f"{name}_text"), F.lit("")), F.lit("'"))
+
+
+def _without_left_over(headers: Column) -> Column:
+    """Headers without those that Postdate added to a delivered record or a dead letter, whose table may be the
+    input."""
+    left_over = (ORIGIN, DUE, MOVED, ID)
+    return F.filter(
+        headers,
+        lambda header: F.coalesce(~header.key.isin(*left_over) & ~header.key.startswith(f"{PREFIX}dead-"), F.lit(True)),
+    )

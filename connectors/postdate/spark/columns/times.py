@@ -1,0 +1,159 @@
+"""Times of requests as column expressions: texts of instants, durations and levels to epoch milliseconds.
+
+Implemented from the format's description and not shared with the sidecar's parser, so that a defect of that parser
+shows as a mismatch; a test compares the two. Everything here is Spark SQL: no row passes through Python. An invalid
+text gives null.
+
+    epoch milliseconds   1795258284000
+    RFC 3339             2026-11-21T10:51:24.5+01:00     offset or Z; :60 only as 23:59:60 UTC
+    duration             1500   90s   2h30m   1d12h   1.5s   PT5M   P1DT12H   P2W
+
+Only the last component may have a fraction, and a fraction of a millisecond rounds up. Fractions are exact to 25
+digits. Plain numbers are checked first, since Spark interprets the other forms, about 10 µs each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.expressions import is_spelled, let, natural
+from postdate.spark.limits import FRACTION_DIGITS_MAX, TIME_TEXT_LENGTH_MAX
+
+_DAY_S = 86_400
+_INTEGER_MAX = 2**63 - 1
+
+_SHORT = r"(?=[0-9])(?:[0-9]+d)?(?:[0-9]+h)?(?:[0-9]+m)?(?:[0-9]+s)?(?:[0-9]+ms)?"
+_ISO = r"P(?=[0-9T])(?:[0-9]+D)?(?:T(?=[0-9])(?:[0-9]+H)?(?:[0-9]+M)?(?:[0-9]+S)?)?"
+_ISO_WEEKS = r"P[0-9]+W"
+_DURATION = rf"\A(?:{_SHORT}|{_ISO}|{_ISO_WEEKS})\z"
+_COMPONENT = r"([0-9]+)(ms|[A-Za-z])"
+# ISO's letters are upper case, so one table serves both spellings.
+_UNIT_MS = {
+    **{"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1},
+    **{"W": 604_800_000, "D": 86_400_000, "H": 3_600_000, "M": 60_000, "S": 1_000},
+}
+
+_HOUR_MINUTE = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]"
+_RFC3339 = (
+    rf"\A[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[Tt]{_HOUR_MINUTE}:(?:[0-5][0-9]|60)(?:\.[0-9]+)?(?:[Zz]|[+-]{_HOUR_MINUTE})\z"
+)
+
+
+def instant_ms(text: Column) -> Column:
+    """The instant `text` in epoch milliseconds, rounded up; null if it is invalid or before 1970."""
+    spelled = F.when(text.rlike(_RFC3339) & (F.length(text) <= TIME_TEXT_LENGTH_MAX), let(text, _rfc3339_ms))
+    return F.when(_is_number(text), natural(text)).otherwise(spelled)
+
+
+def duration_ms(text: Column) -> Column:
+    """The duration `text` in milliseconds, rounded up; null if it is invalid or reaches 2**63."""
+    spelled = F.when(F.length(text) <= TIME_TEXT_LENGTH_MAX, let(text, _spelled_duration_ms))
+    return F.when(_is_number(text), natural(text)).otherwise(spelled)
+
+
+def delay_of_level_ms(level: Column, levels_ms: Sequence[int]) -> Column:
+    """The delay of a level of the table: level 0 is no delay, levels beyond the last count as the last; null if
+    invalid."""
+    table = F.array(F.lit(0).cast("bigint"), *(F.lit(delay_ms).cast("bigint") for delay_ms in levels_ms))
+    number = natural(level)
+    last = F.lit(len(levels_ms)).cast("bigint")
+    # Not `least` alone: it passes over a null.
+    return F.get(table, F.when(number > last, last).otherwise(number).cast("int"))
+
+
+def due_ms(at: Column, delay: Column, level: Column, request_ms: Column, levels_ms: Sequence[int]) -> Column:
+    """The due time of a request from the one of three texts that it has; null if that is invalid.
+
+    `request_ms` is the timestamp of the request's record; if it is -1 or null, a relative delay gives null. A due time
+    of 0 counts as 1: a first due time of 0 in the dispatch log means a request that was never pending.
+    """
+    delay_ms = F.when(delay.isNotNull(), duration_ms(delay)).otherwise(delay_of_level_ms(level, levels_ms))
+    counted_ms = let(delay_ms, lambda found_ms: _bigint(request_ms.cast("decimal(20,0)") + found_ms))
+    found_ms = F.when(at.isNotNull(), instant_ms(at)).otherwise(F.when(request_ms >= 0, counted_ms))
+    # Nearly all times are plain numbers, and `let` is interpreted.
+    return F.coalesce(_positive(at), let(found_ms, _held))
+
+
+def _held(first_ms: Column) -> Column:
+    return F.when(first_ms.isNotNull(), F.greatest(first_ms, F.lit(1).cast("bigint")))
+
+
+def _positive(text: Column) -> Column:
+    """The number in a text of the form that `natural` accepts, except zero; null for all others."""
+    number = text.try_cast("bigint")
+    return F.when((number > 0) & is_spelled(text, number), number)
+
+
+def _is_number(text: Column) -> Column:
+    return text.rlike(r"\A[0-9]+\z")
+
+
+def _rfc3339_ms(text: Column) -> Column:
+    """The same for a text whose form has been checked: everything but the fraction is at fixed positions."""
+
+    def number(place: int, length: int = 2) -> Column:
+        return F.substring(text, place, length).cast("bigint")
+
+    sign = F.substring(text, -6, 1)
+    distance_s = number(-5) * 3_600 + number(-2) * 60
+    offset_s = F.when(sign == "+", distance_s).when(sign == "-", -distance_s).otherwise(F.lit(0).cast("bigint"))
+    offset_s = F.when(F.lower(F.substring(text, -1, 1)) == "z", F.lit(0).cast("bigint")).otherwise(offset_s)
+    # try_cast: a day that does not exist has no number.
+    midnight_s = F.unix_date(F.substring(text, 1, 10).try_cast("date")).cast("bigint") * _DAY_S
+    epoch_s = midnight_s + number(12) * 3_600 + number(15) * 60 + number(18) - offset_s
+    fraction = F.regexp_extract(text, r"\.([0-9]+)", 1)
+    rest_ms = F.when(fraction != "", let(fraction, lambda digits: _ceil_fraction(digits, F.lit(1_000)))).otherwise(0)
+
+    def checked(parts: Column) -> Column:
+        leap_is_right = (number(18) < 60) | (F.pmod(parts.epoch_s, F.lit(_DAY_S)) == 0)
+        epoch_ms = parts.epoch_s * 1_000 + parts.rest_ms
+        return F.when(leap_is_right & (epoch_ms >= 0), epoch_ms)
+
+    return let(F.struct(epoch_s.alias("epoch_s"), rest_ms.alias("rest_ms")), checked)
+
+
+def _spelled_duration_ms(text: Column) -> Column:
+    """The duration of a text with units."""
+    with_fraction = let(F.regexp_replace(text, r"\.[0-9]+(?=[A-Za-z]{1,2}\z)", ""), _components_ms)
+    rest = _ceil_fraction(F.regexp_extract(text, r"\.([0-9]+)", 1), _unit_ms(_last_unit(text)))
+    return F.when(text.contains("."), _bigint(with_fraction + rest)).otherwise(_bigint(_components_ms(text)))
+
+
+def _last_unit(text: Column) -> Column:
+    return F.regexp_extract(text, r"(ms|[A-Za-z])\z", 1)
+
+
+def _unit_ms(unit: Column) -> Column:
+    return F.coalesce(*(F.when(unit == name, F.lit(size_ms)) for name, size_ms in _UNIT_MS.items()))
+
+
+def _components_ms(text: Column) -> Column:
+    """The sum of whole components, decimal; null if the text is invalid or a number is out of all bounds."""
+    numbers = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(1))
+    units = F.regexp_extract_all(text, F.lit(_COMPONENT), F.lit(2))
+    sizes = F.zip_with(
+        numbers,
+        units,
+        lambda number, unit: number.try_cast("decimal(20,0)") * _unit_ms(unit).cast("decimal(10,0)"),
+    )
+    zero = F.lit(0).cast("decimal(38,0)")
+    total = F.aggregate(sizes, zero, lambda sum_ms, size_ms: (sum_ms + size_ms).cast("decimal(38,0)"))
+    return F.when(text.rlike(_DURATION), total)
+
+
+def _ceil_fraction(digits: Column, unit_ms: Column) -> Column:
+    """`0.<digits>` units in milliseconds, rounded up, as bigint."""
+    scale = FRACTION_DIGITS_MAX
+    leading = F.rpad(F.substring(digits, 1, scale), scale, "0").try_cast(f"decimal({scale},0)")
+    product = F.lpad((leading * unit_ms.cast("decimal(10,0)")).cast("string"), scale + 11, "0")
+    has_rest = F.concat(F.substring(product, 12, scale), F.substring(digits, scale + 1, 64)).rlike("[1-9]")
+    return F.substring(product, 1, 11).cast("bigint") + F.when(has_rest, F.lit(1)).otherwise(F.lit(0))
+
+
+def _bigint(number: Column) -> Column:
+    """A number as bigint, null from 2**63 on: no broker could have written it."""
+    bounded = number.cast("decimal(38,0)")
+    return F.when(bounded <= F.lit(_INTEGER_MAX).cast("decimal(20,0)"), bounded.try_cast("bigint"))

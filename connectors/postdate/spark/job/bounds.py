@@ -1,0 +1,216 @@
+"""The offsets that an audit reads: start and fixed end of each partition, and what they hide.
+
+Ends are fixed once, cause before effect: requests, dispatch log, then targets and dead letters, and at last how far the
+dispatch log is read a second time. A read_committed end lies before the oldest open transaction. The audit waits a
+bounded time for that transaction; after that it uses the end as it is, `capped`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from postdate.spark.errors import CannotRun
+from postdate.spark.job.cluster import Partition, Place, Retention
+from postdate.spark.limits import CLOCK_MARGIN_MS, RETENTION_MARGIN_MS, RETENTION_MARGIN_SHARE
+
+NEVER_MS = 2**63 - 1
+"""Later than every timestamp: all of a partition may have left it."""
+DISPATCH_LOG, TARGET = "dispatch-log", "target"
+_POLL_S = 0.1
+
+
+class Offsets(Protocol):
+    """The offset queries that this module needs; `Cluster` implements them."""
+
+    def partition_counts(self, topics: Iterable[str]) -> dict[str, int]: ...
+    def beginnings(self, partitions: Iterable[Partition]) -> dict[Partition, int]: ...
+    def ends(self, partitions: Iterable[Partition], *, committed: bool) -> dict[Partition, int]: ...
+    def first_at(self, partitions: Iterable[Partition], timestamp_ms: int) -> dict[Partition, Place | None]: ...
+    def retentions(self, topics: Iterable[str]) -> dict[str, Retention]: ...
+
+
+@dataclass(frozen=True)
+class Range:
+    """The offsets of one partition that are read: [`start`, `end`).
+
+    `log_start` is the first offset that the partition keeps during the audit, `high_watermark` its end including open
+    transactions. `capped`: an open transaction hides the records in between. `lost_before_ms`: retention may have
+    deleted records older than this; -1 if none that matters was deleted. `known_ms`: the partition of a target is known
+    to exist since then; NEVER_MS if that is unknown. `capped_from_ms`: an open transaction may hide records from this
+    time on; -1 if the time is unknown, NEVER_MS if there is no such transaction. `outside`: the number of offsets
+    outside the window. `hidden`: the number of offsets in the window that an open transaction has hidden for too long.
+    """
+
+    role: str
+    partition: Partition
+    log_start: int
+    start: int
+    end: int
+    high_watermark: int
+    capped: bool
+    lost_before_ms: int
+    known_ms: int = NEVER_MS
+    capped_from_ms: int = NEVER_MS
+    outside: int = 0
+    hidden: int = 0
+
+
+def existing(cluster: Offsets, topics: Iterable[str]) -> list[Partition]:
+    """All partitions of `topics`, which must exist; raises CannotRun naming those that do not."""
+    wanted = list(topics)
+    counts = cluster.partition_counts(wanted)
+    absent = [topic for topic in wanted if topic not in counts]
+    if absent:
+        raise CannotRun(
+            f"There is no topic {', '.join(absent)} on this cluster (`postdate topics create` makes the topics)."
+        )
+    return [Partition(topic, index) for topic in wanted for index in range(counts[topic])]
+
+
+def fixed_ranges(
+    cluster: Offsets,
+    role: str,
+    partitions: Iterable[Partition],
+    *,
+    from_ms: int | None = None,
+    to_ms: int | None = None,
+    settle_ms: int = 0,
+    hidden_before_ms: int | None = None,
+    now_ms: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    wait: Callable[[float], None] = time.sleep,
+) -> dict[Partition, Range]:
+    """The present range of each partition.
+
+    `from_ms` and `to_ms` limit it by timestamp. If an open transaction hides the end, waits up to `settle_ms`. So
+    everything written before this call lies inside, unless the range is `capped`. Of a capped range, the offsets before
+    the first record from `hidden_before_ms` on count as `hidden`; younger ones do not, since a producer with
+    transactions always hides some. `now_ms`: the present time, if the caller reads the partitions for long: a range
+    then skips what retention may delete within the next hour. No timestamp of a target's record bounds what it has
+    lost, since anybody may have written it: `bounded` adds what can be known.
+    """
+    wanted = list(partitions)
+    retained = _Retained.of(cluster, wanted, now_ms)
+    if role == DISPATCH_LOG:
+        # A log always has heartbeats. One without records was emptied by hand: any fate may have been there.
+        retained = replace(retained, expired_ms={})
+    if role == TARGET:
+        retained = replace(retained, firsts={})
+    marks = cluster.ends(wanted, committed=False)
+    ends = _settled(cluster, marks, settle_ms, clock, wait)
+    lower = cluster.first_at(wanted, from_ms) if from_ms is not None else {}
+    upper = cluster.first_at(wanted, to_ms) if to_ms is not None else {}
+    capped = [partition for partition in wanted if ends[partition] < marks[partition]]
+    young = cluster.first_at(capped, hidden_before_ms) if capped and hidden_before_ms is not None else {}
+    ranges = {}
+    for partition in wanted:
+        log_start, end, mark = retained.starts[partition], ends[partition], marks[partition]
+        window_start = _cut(lower[partition], mark) if partition in lower else log_start
+        window_end = _cut(upper[partition], mark) if partition in upper else mark
+        start, stop = min(window_start, end), min(window_end, end)
+        hidden_end = min(_cut(young[partition], mark), window_end) if partition in young else end
+        is_capped, is_cut = end < mark, start > log_start and role != TARGET
+        ranges[partition] = Range(
+            role,
+            partition,
+            log_start,
+            max(log_start, min(start, stop)),
+            stop,
+            mark,
+            is_capped,
+            -1 if log_start == 0 or is_cut else retained.lost_before_ms(partition),
+            capped_from_ms=-1 if is_capped else NEVER_MS,
+            outside=max(0, window_start - log_start) + mark - window_end,
+            hidden=max(0, hidden_end - max(window_start, end)),
+        )
+    return ranges
+
+
+def bounded(span: Range, broker_ms: int | None, now_ms: int) -> Range:
+    """The range of a target with the bounds that follow from the broker's time of its first record that has one; None:
+    no record has one."""
+    if broker_ms is None or broker_ms > now_ms:
+        return span
+    return replace(span, known_ms=min(span.known_ms, broker_ms), lost_before_ms=broker_ms if span.log_start else -1)
+
+
+@dataclass(frozen=True)
+class _Retained:
+    """What each partition keeps during an audit: its start offset, and its first record there.
+
+    `expired_ms`: the time before which retention may have deleted records, by the settings of the topic; -1 if it
+    deletes none, NEVER_MS if it deletes by size. Empty if it was not queried: then a partition without records may have
+    lost everything.
+    """
+
+    starts: dict[Partition, int]
+    firsts: dict[Partition, Place | None]
+    expired_ms: dict[Partition, int]
+    now_ms: int
+
+    @classmethod
+    def of(cls, cluster: Offsets, wanted: list[Partition], now_ms: int | None) -> _Retained:
+        starts, firsts = cluster.beginnings(wanted), cluster.first_at(wanted, 0)
+        if now_ms is None:
+            return cls(starts, firsts, {}, NEVER_MS)
+        retentions = cluster.retentions({partition.topic for partition in wanted})
+        expired_ms = {partition: _expired_ms(retentions[partition.topic], now_ms) for partition in wanted}
+        for topic, kept_ms in ((topic, kept.ms) for topic, kept in retentions.items() if kept.ms >= 0):
+            sure_ms = now_ms - kept_ms + min(RETENTION_MARGIN_MS, kept_ms // RETENTION_MARGIN_SHARE)
+            leaving = [
+                partition
+                for partition, first in firsts.items()
+                if partition.topic == topic and first is not None and first.timestamp_ms < sure_ms
+            ]
+            for partition, place in cluster.first_at(leaving, sure_ms).items() if leaving else ():
+                if place is not None:
+                    starts[partition], firsts[partition] = place.offset, place
+                    expired_ms[partition] = max(expired_ms[partition], sure_ms)
+        return cls(starts, firsts, expired_ms, now_ms)
+
+    def lost_before_ms(self, partition: Partition) -> int:
+        """The time before which records may be missing from a partition that has lost some.
+
+        A timestamp in the future is that of a producer with a wrong clock and bounds nothing.
+        """
+        first = self.firsts.get(partition)
+        if first is not None and first.timestamp_ms <= self.now_ms:
+            return first.timestamp_ms
+        return self.expired_ms.get(partition, NEVER_MS)
+
+
+def _expired_ms(kept: Retention, now_ms: int) -> int:
+    return NEVER_MS if kept.by_size else now_ms - kept.ms if kept.ms >= 0 else -1
+
+
+def margin_before(from_ms: int | None) -> int | None:
+    """The start of the effects that are read for a window of requests: effects follow causes, but clocks differ a
+    little."""
+    return None if from_ms is None else max(0, from_ms - CLOCK_MARGIN_MS)
+
+
+def _cut(place: Place | None, end: int) -> int:
+    return end if place is None else min(place.offset, end)
+
+
+def _settled(
+    cluster: Offsets,
+    marks: Mapping[Partition, int],
+    settle_ms: int,
+    clock: Callable[[], float],
+    wait: Callable[[float], None],
+) -> dict[Partition, int]:
+    """The high watermarks `marks` if every transaction below them has ended in time, otherwise the last stable
+    offset."""
+    deadline = clock() + settle_ms / 1000
+    ends: dict[Partition, int] = {}
+    while True:
+        open_still = [partition for partition in marks if ends.get(partition, -1) < marks[partition]]
+        stable = cluster.ends(open_still, committed=True)
+        ends.update({partition: min(stable[partition], marks[partition]) for partition in open_still})
+        if all(ends[partition] >= marks[partition] for partition in marks) or clock() >= deadline:
+            return ends
+        wait(_POLL_S)

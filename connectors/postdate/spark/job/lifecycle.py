@@ -1,0 +1,113 @@
+"""The start and end of every job: Spark session, progress reporter, error messages, exit code.
+
+A job gets a session and a reporter, writes its result to standard output and returns its exit code; everything else
+goes to standard error. One job at a time in a process; a signal ends it if this is the main thread.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import ClassVar, Generic, Self, TypeVar
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from postdate.spark.errors import CannotRun, JobError, first_cause
+from postdate.spark.job.bounds import Range, bounded
+from postdate.spark.job.cluster import Cluster, Partition
+from postdate.spark.job.options import JobOptions
+from postdate.spark.job.progress import Reporter
+from postdate.spark.job.sources import broker_times, read_records
+from postdate.spark.limits import FRONT_RECORDS_MAX
+from postdate.spark.session.interruption import arm, interruptible
+from postdate.spark.session.start import spark_session
+
+Asked = TypeVar("Asked", bound=JobOptions)
+
+
+@dataclass(frozen=True)
+class Job(Generic[Asked]):
+    """One running job: its session, its cluster, its options."""
+
+    could_not: ClassVar[str]
+    """What is said before the cause where Spark fails."""
+
+    spark: SparkSession
+    cluster: Cluster
+    options: Asked
+    reporter: Reporter
+
+    @classmethod
+    @contextmanager
+    def begun(cls, spark: SparkSession, options: Asked, reporter: Reporter) -> Iterator[Self]:
+        """A context with a job whose session can read Kafka.
+
+        Errors of the cluster or of Spark inside are raised as CannotRun.
+        """
+        try:
+            with Cluster(spark, options.client_settings()) as cluster:
+                yield cls(spark, cluster, options, reporter)
+        except (Py4JJavaError, PySparkException) as error:
+            raise CannotRun(cls.failure(str(error))) from error
+
+    @classmethod
+    def failure(cls, text: str) -> str:
+        """A sentence for the operator about the Spark error `text`."""
+        return f"{cls.could_not}: {first_cause(text)}"
+
+    def read(self, ranges: Iterable[Range]) -> DataFrame:
+        """The committed records of `ranges`."""
+        return read_records(self.spark, ranges, self.options.client_settings())
+
+    def broker_times(self, ranges: Iterable[Range]) -> dict[Partition, int]:
+        """The broker's time of the first record in each of `ranges` that has one. Cost: one job."""
+        return broker_times(self.spark, ranges, self.options.client_settings())
+
+    def bounded(self, targets: Mapping[Partition, Range]) -> dict[Partition, Range]:
+        """The ranges of targets with what the first record that has the broker's time says of each.
+
+        Cost: one job; a second one reads the ranges of which it did not find such a record at the start.
+        """
+        ends = {part: min(span.log_start + FRONT_RECORDS_MAX, span.high_watermark) for part, span in targets.items()}
+        times = self.broker_times(replace(span, start=span.log_start, end=ends[part]) for part, span in targets.items())
+        times |= self.broker_times(
+            span for part, span in targets.items() if part not in times and span.end > ends[part]
+        )
+        now_ms = time.time_ns() // 1_000_000
+        return {partition: bounded(span, times.get(partition), now_ms) for partition, span in targets.items()}
+
+
+def run_job(
+    name: str,
+    options: JobOptions,
+    job: Callable[[SparkSession, Reporter], int],
+    stopped: str,
+    *,
+    stopped_code: int = CannotRun.exit_code,
+) -> int:
+    """Runs `job`, called `postdate NAME`, in a session; returns its exit code, or that of the JobError that it raised.
+
+    If Ctrl-C or SIGTERM ended it, it prints `stopped` and returns `stopped_code`.
+    """
+    reporter = Reporter()
+    try:
+        reporter.say("starting Spark …")
+        with (
+            interruptible(),
+            spark_session(options.master, options.spark_conf, reporter.say, with_delta=options.needs_delta) as spark,
+        ):
+            arm()
+            exit_code = job(spark, reporter)
+            sys.stdout.flush()
+        return exit_code
+    except JobError as error:
+        reporter.say(f"postdate {name}: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        reporter.say(f"stopped; {stopped}")
+        return stopped_code

@@ -1,0 +1,179 @@
+"""Judges rows that each contain everything known of an origin, as an audit's state stores them (`sides.folded`).
+
+The sieve needs aggregates to find plain origins; here one expression over the row decides. The rules need a shuffle
+only for the effects of other requests. So a step of a continuous audit consists of a few small plans:
+
+1. `placed`: add to each row the columns of its partition and target, and whether it is `plain` (as in `sieve`).
+2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
+3. `judged_folded`: keep plain rows as they are, judge the others by the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.judging.inputs import unfolded
+from postdate.spark.judging.judge import is_in_range, judge_placed
+from postdate.spark.judging.kin import context_rows, kin_origins
+from postdate.spark.judging.sifting import Sifting, caused
+from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
+from postdate.spark.rules.claims import CLAIMING
+from postdate.spark.rules.mismatches import expected_headers
+
+JUDGEMENT = {
+    **{"target": "string", "first_due_ms": "bigint", "last_due_ms": "bigint", "action": "string"},
+    **{"request_ms": "bigint", "fate": "string", "lateness_ms": "bigint", "ended_ms": "bigint"},
+    **{"records": "array<string>", "fates": "array<string>", "answers": "array<string>", "verdicts": "array<string>"},
+    **{"is_fate_lost": "boolean", "details": "array<string>"},
+}
+"""What a row is judged to be: the columns of `judge`."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of `found_of`: `rows` in total, `left` of them for the rules.
+
+    `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
+    answer; `has_bare`: a request without digests that something must be compared with.
+    """
+
+    rows: int
+    left: int
+    has_kin: bool
+    has_claims: bool
+    has_answers: bool
+    has_bare: bool
+
+
+def is_bare() -> Column:
+    """Whether the facts of a row contain a second record, or a dead letter, but no digests of the request: a state does
+    not store those of a plain, delivered message."""
+    is_without = F.col("facts.request").isNotNull() & F.col("facts.request.value_digest").isNull()
+    return is_without & ((F.size("facts.records") > 1) | (F.size("facts.letters") > 0))
+
+
+def placed(rows: DataFrame, how: Sifting) -> DataFrame:
+    """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
+    audited range; and `plain`, its verdict, null if the rules must judge it."""
+    beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
+    beside = beside.withColumn("target", F.col("facts.request.target")).join(F.broadcast(how.targets), "target", "left")
+    is_request = F.col("facts.request").isNotNull()
+    return beside.withColumns(
+        {"is_judged": is_in_range(is_request), "plain": _plain(how.snapshot_ms - how.slack_ms, how.owes_all)}
+    )
+
+
+def found_of(beside: DataFrame) -> Found:
+    """Counts rows as of `placed`. Cost: one job."""
+    found = beside.agg(
+        F.count("*").alias("rows"),
+        F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
+        F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_kin"),
+        F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
+        F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
+        F.bool_or(is_bare()).alias("has_bare"),
+    ).collect()[0]
+    return Found(found["rows"], found["left"], *(bool(found[name]) for name in list(Found.__annotations__)[2:]))
+
+
+def judged_folded(
+    beside: DataFrame, found: Found, stored: DataFrame | None, how: Sifting, kept: Sequence[str]
+) -> tuple[DataFrame, list[DataFrame]]:
+    """The rows of `placed` with the columns of `judge` (null for rows that are not judged) and the columns `kept`; and
+    the DataFrames that were cached for that.
+
+    `stored` are all rows of a state.
+    """
+    is_left = F.col("is_judged") & F.col("plain").isNull()
+    plain = beside.where(~is_left) if found.left else beside
+    rows, cached = plain.select(*ORIGIN, *_plain_judgement(), *kept), list[DataFrame]()
+    if not found.left:
+        return rows, cached
+    left, causes = beside.where(is_left), list[DataFrame]()
+    if how.needs_known:
+        around = _around(beside, left, found, how)
+        if stored is not None and found.has_kin:
+            around = around.unionByName(context_rows(stored, around).select(*around.columns))
+        sides = unfolded(around)
+        known = caused(sides, how)
+        causes += known.causes
+        cached += known.cached
+    judged = judge_placed(left, causes, kept, overdue_before_ms=how.snapshot_ms - how.slack_ms)
+    return rows.unionByName(judged), cached
+
+
+def _around(beside: DataFrame, left: DataFrame, found: Found, how: Sifting) -> DataFrame:
+    """The rows in which causes are searched."""
+    rows = beside.select(*ORIGIN, "id", "links", "facts")
+    if found.rows <= AROUND_ROWS_MAX or found.left > how.sifted_max:
+        return rows
+    return rows.join(kin_origins(rows, left.select(*rows.columns)), list(ORIGIN), "left_semi")
+
+
+def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
+    request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
+    fates, records = F.size("facts.fates"), F.size("facts.records")
+    others = F.size("facts.letters") + F.size("facts.answers")
+    # Null in rows of a state that is older than this column.
+    is_in_order = F.coalesce(F.size("facts.disorders") <= 0, F.lit(True))
+    is_alone = (
+        request.isNotNull()
+        & (others == 0)
+        & is_in_order
+        & (request.action == "schedule")
+        & request.due_ms.isNotNull()
+        & F.col("target_partitions").isNotNull()
+    )
+    place = F.coalesce(request.partition_asked, request.key_hash % F.col("target_partitions"))
+    is_same = (
+        (record.target == request.target)
+        & (record.key_digest == request.key_digest)
+        & (record.value_digest == request.value_digest)
+        & (record.headers_digest == request.headers_digest)
+        & F.coalesce(record["partition"] == place, F.lit(True))
+        & (record.due_ms == request.due_ms)
+        & record.id.eqNullSafe(request.id)
+        & (record.own_headers == expected_headers(request.id))
+    )
+    is_ended = (
+        (fate.fate_name == "delivered")
+        & ~fate.late
+        & (fate.first_due_ms == request.due_ms)
+        & (fate.at_ms >= request.due_ms)
+        & F.coalesce(fate.at_ms - request.due_ms - COMMIT_MS_MAX <= request.grace_ms, F.lit(True))
+    )
+    is_delivered = is_alone & (fates == 1) & (records == 1) & is_ended & is_same & F.lit(not owes_all)
+    is_pending = is_alone & (fates == 0) & (records == 0) & (request.due_ms >= overdue_before_ms)
+    return F.when(is_delivered, "delivered").when(is_pending, "pending")
+
+
+@remembered
+def _plain_judgement() -> list[Column]:
+    """The columns of `judge` for a plain row; null for others."""
+    request, fate, record = F.col("facts.request"), F.get("facts.fates", 0), F.get("facts.records", 0)
+    is_delivered, none = F.col("plain") == "delivered", F.array()
+    spelled = F.concat_ws("/", record.target, record["partition"], record.offset)
+    given = {
+        "target": F.col("target"),
+        "first_due_ms": request.due_ms,
+        "last_due_ms": request.due_ms,
+        "action": F.lit("schedule"),
+        "request_ms": request.request_ms,
+        "fate": F.when(is_delivered, F.lit("delivered")),
+        "lateness_ms": fate.at_ms - request.due_ms,
+        "ended_ms": fate.at_ms,
+        "records": F.when(is_delivered, F.array(spelled)).otherwise(none),
+        "fates": F.when(is_delivered, F.array(F.concat(F.lit("delivered "), fate.log_place))).otherwise(none),
+        "answers": none,
+        "verdicts": F.array("plain"),
+        "is_fate_lost": F.lit(False),
+        "details": none,
+    }
+    is_plain = F.col("plain").isNotNull()
+    return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in JUDGEMENT.items()]

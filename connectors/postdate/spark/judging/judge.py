@@ -1,0 +1,243 @@
+"""Judges each origin: groups requests, fates, delivered records and dead letters, and applies the rules.
+
+One shuffle of the origins that the sieve has left: each input becomes (origin, struct), and their union is grouped by
+origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
+verdicts of `ENDINGS`.
+
+`partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` describes
+the source of their columns. Times are epoch milliseconds; `snapshot_ms` is a moment before the ends were fixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, by_origin
+from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.judging.inputs import FACTS
+from postdate.spark.records.fates import FINAL
+from postdate.spark.rules.endings import (
+    answer_problems,
+    ended_problems,
+    ended_state,
+    named_fate,
+    unended_problems,
+)
+from postdate.spark.rules.mismatches import expected_partitions, mismatch_problems
+from postdate.spark.rules.ordering import DISORDER
+from postdate.spark.rules.verdicts import Problem
+
+
+def judge(
+    requests: DataFrame,
+    fates: DataFrame,
+    delivered: DataFrame,
+    dead_letters: DataFrame,
+    causes: Sequence[DataFrame],
+    partitions: DataFrame,
+    targets: DataFrame,
+    *,
+    snapshot_ms: int,
+    slack_ms: int,
+) -> DataFrame:
+    """One row for each origin in the audited range: the request, its outcome, `verdicts`, `details`.
+
+    `causes`: the results of `claims`, `answers` and `unanswered`, if they have anything to check. Cost: one shuffle of
+    all rows, of about 300 bytes each.
+    """
+    together = _together(requests, [fates, delivered, dead_letters, *causes])
+    found = together.join(F.broadcast(partitions), ["topic", "partition"], "left")
+    found = found.withColumn("target", F.col("request.target")).join(F.broadcast(targets), "target", "left")
+    facts = _facts(found.where(is_in_range(F.col("request").isNotNull())), snapshot_ms - slack_ms)
+    return _judged(facts)
+
+
+def judge_placed(
+    placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int
+) -> DataFrame:
+    """The same for rows that already contain everything known of an origin (`facts` as in `sides.folded`) and the
+    columns of `partitions` and `targets`. All of them must be in the audited range. The columns `kept` are passed
+    through.
+
+    Cost: no shuffle without causes.
+    """
+    facts = F.col("facts")
+    rows = placed.withColumns({name: facts[name] for name in FACTS if name != "answers"})
+    if causes:
+        union = causes[0]
+        for cause in causes[1:]:
+            union = union.unionByName(cause, allowMissingColumns=True)
+        brought = [(one, many) for one, many in _LISTS.items() if one in union.columns]
+        lists = union.groupBy(*ORIGIN).agg(*(F.collect_list(one).alias(many) for one, many in brought))
+        rows = rows.join(lists, list(ORIGIN), "left")
+    present = {
+        _LISTS[one]: F.coalesce(F.col(_LISTS[one]), _none_of(kind)) if _LISTS[one] in rows.columns else _none_of(kind)
+        for one, kind in _OPTIONAL.items()
+    }
+    rows = rows.withColumns(present).withColumns({many: F.sort_array(many) for many in _LISTS.values()})
+    return _judged(_facts(rows, overdue_before_ms), *kept)
+
+
+_OPTIONAL = {
+    "claim": "string",
+    "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
+    "answer": "struct<told:string,wrong:string>",
+    "unanswered": "string",
+    "disorder": DISORDER,
+}
+"""What the causes may bring."""
+_LISTS = {
+    **{"fate": "fates", "record": "records", "letter": "letters", "claim": "claims"},
+    **{"grace": "graces", "answer": "answers", "unanswered": "unanswered", "disorder": "disorders"},
+}
+"""What an origin may have several of, and how these are called together. Each list is sorted, so that an audit spells
+the same findings in the same words whenever it looks."""
+
+
+def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
+    """One row for each origin, with its request and lists of everything else."""
+    columns = [name for name in requests.columns if name not in ORIGIN]
+    union = requests.select(*ORIGIN, F.struct(*columns).alias("request"))
+    for side in sides:
+        union = union.unionByName(side, allowMissingColumns=True)
+    brought = {many: F.col(one) for one, many in _LISTS.items() if one in union.columns}
+    together = by_origin(union, F.col("request"), brought)
+    absent = {_LISTS[one]: _none_of(kind) for one, kind in _OPTIONAL.items() if one not in union.columns}
+    together = together.withColumns(absent)
+    return together.withColumns({many: F.sort_array(many) for many in _LISTS.values()})
+
+
+def _none_of(kind: str) -> Column:
+    return F.array().cast(f"array<{kind}>")
+
+
+def is_in_range(is_request: Column) -> Column:
+    """Whether this audit judges an origin: a request that was read, or one that should have been read.
+
+    Below the start of the topic it has expired. Below the window, or at and above the fixed end, it is not part of the
+    audit. A partition that the topic does not have never contained a request.
+    """
+    offset, start = F.col("offset"), F.col("request_start")
+    is_expired = (offset < start) & (start == F.col("request_log_start"))
+    is_inside = (offset >= start) & (offset < F.col("request_end"))
+    known = F.col("request_end").isNotNull()
+    return is_request | F.when(known, is_expired | is_inside).otherwise(F.lit(True))
+
+
+def _facts(found: DataFrame, overdue_before_ms: int) -> DataFrame:
+    """The input of the rules, by name."""
+    first, second, third = _fact_columns()
+    is_overdue = F.coalesce(F.col("last_due_ms"), F.col("request.request_ms")) < overdue_before_ms
+    return found.withColumns(first).withColumns(second).withColumns({**third, "is_overdue": is_overdue})
+
+
+@remembered
+def _fact_columns() -> tuple[dict[str, Column], dict[str, Column], dict[str, Column]]:
+    """The columns of three steps; columns of one step are computed once for the next."""
+    finals = F.filter("fates", lambda row: one_of(row.fate_name, FINAL))
+    moves = F.filter("fates", lambda row: row.fate_name == "moved")
+    on_target = F.when(
+        F.col("request").isNotNull(), F.filter("records", lambda record: record.target == F.col("target"))
+    ).otherwise(F.col("records"))
+    request_ms = F.col("request.request_ms")
+    # The time in a reschedule is that of another request: a control itself is due at once.
+    first_due_ms = F.when(~F.col("request.action").isin("cancel", "reschedule"), F.col("request.due_ms"))
+    return (
+        {"finals": finals, "moved": F.try_element_at(moves, F.lit(-1)), "on_target": on_target},
+        {
+            "final": F.get("finals", 0),
+            "first_due_ms": first_due_ms,
+            "last_due_ms": F.coalesce(F.col("moved.new_due_ms"), first_due_ms),
+            "topics": F.array_distinct(F.transform("on_target", lambda record: record.target)),
+            "grace_ms": F.coalesce(F.try_element_at("graces", F.lit(-1)).grace_ms, F.col("request.grace_ms")),
+        },
+        {
+            "is_request": F.col("request").isNotNull(),
+            "is_expired": F.col("request").isNull() & _is_below(),
+            "is_ended": F.col("final").isNotNull(),
+            "is_delivered": F.exists("finals", lambda row: row.fate_name == "delivered"),
+            "is_dead": F.exists("finals", lambda row: row.fate_name == "dead"),
+            "places": expected_partitions(),
+            "known_due_ms": _known_due_ms(),
+            "has_lost_fates": F.coalesce(request_ms < F.col("fates_lost_before_ms"), F.lit(True)),
+            "is_fate_hidden": F.coalesce(F.col("log_capped"), F.lit(False)),
+        },
+    )
+
+
+def _known_due_ms() -> Column:
+    """The due time of a message: from the request, otherwise from its record, otherwise from a dispatch log without
+    losses."""
+    by_log = F.when(F.col("fates_lost_before_ms") < 0, F.col("final.first_due_ms"))
+    return F.coalesce("last_due_ms", F.get("on_target", 0).due_ms, by_log)
+
+
+def _judged(facts: DataFrame, *kept: str) -> DataFrame:
+    problems, columns = _judgement()
+    return facts.withColumn("problems", problems).select(*columns, *kept)
+
+
+@remembered
+def _judgement() -> tuple[Column, list[Column]]:
+    """The problems of a row, and then the columns of its judgement."""
+    rules = (_orphans(), unended_problems(), ended_problems(), mismatch_problems(), answer_problems())
+    problems: list[Problem] = [problem for some in rules for problem in some]
+    rows = F.array(
+        *(F.when(p.holds, F.struct(F.lit(p.verdict).alias("verdict"), p.detail.alias("detail"))) for p in problems)
+    )
+    state = ended_state()
+    is_lost = F.col("is_request") & (F.col("request.request_ms") < F.col("fates_lost_before_ms")) & ~F.col("is_ended")
+    verdicts = F.array_distinct(F.transform("problems", lambda problem: problem.verdict))
+    is_sound = F.size("problems") == 0
+    lateness_ms = F.col("final.at_ms") - F.col("last_due_ms")
+    columns = [
+        *map(F.col, (*ORIGIN, "target", "first_due_ms", "last_due_ms")),
+        F.col("request.action").alias("action"),
+        F.col("request.request_ms").alias("request_ms"),
+        F.col("final.fate_name").alias("fate"),
+        F.when(is_sound & (F.col("final.fate_name") == "delivered"), lateness_ms).alias("lateness_ms"),
+        F.col("final.at_ms").alias("ended_ms"),
+        F.transform("on_target", _spelled_place).alias("records"),
+        F.transform("fates", lambda row: F.concat_ws(" ", row.fate_name, row.log_place)).alias("fates"),
+        F.transform("answers", lambda answer: answer.told).alias("answers"),
+        F.when(is_sound, F.array(state)).otherwise(verdicts).alias("verdicts"),
+        (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
+        F.transform(verdicts, _detail_of).alias("details"),
+    ]
+    return F.array_compact(rows), columns
+
+
+def _detail_of(verdict: Column) -> Column:
+    """The sentence for a verdict: the details of all its problems."""
+    problems = F.filter("problems", lambda problem: problem.verdict == verdict)
+    return F.array_join(F.transform(problems, lambda problem: problem.detail), "; ")
+
+
+def _spelled_place(record: Column) -> Column:
+    return F.concat_ws("/", record.target, record["partition"], record.offset)
+
+
+def _is_below() -> Column:
+    return F.coalesce(F.col("offset") < F.col("request_log_start"), F.lit(False))
+
+
+def _orphans() -> list[Problem]:
+    is_expired = F.col("is_expired")
+    answers = F.array_join(F.transform("answers", lambda answer: answer.told), ", ")
+    fates = F.array_join(F.transform("fates", named_fate), ", ")
+    places = F.array_join(F.transform("records", _spelled_place), ", ")
+    what = F.concat_ws(
+        "; ",
+        F.when(F.size("fates") > 0, F.concat(F.lit("fate "), fates)),
+        F.when(F.size("records") > 0, F.concat(F.lit("record "), places)),
+        F.when(F.size("letters") > 0, F.lit("dead letter")),
+        F.when(F.size("answers") > 0, F.concat(F.lit("verdict "), answers)),
+    )
+    is_request = F.col("is_request")
+    return [
+        Problem("orphan", ~is_request & ~is_expired, F.concat(F.lit("no such request: "), what)),
+        Problem("request-expired", ~is_request & is_expired, F.lit("the request has left its topic")),
+    ]

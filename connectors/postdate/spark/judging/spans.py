@@ -1,0 +1,243 @@
+"""Spans: verifies long stretches of requests as a whole, so that their origins need not be compared one by one.
+
+A span is 1,024 consecutive requests of a partition. For each span, three sets are aggregated while they are read: the
+requests that must have been delivered, the fates that say so, and the delivered records. Each set has a count, and the
+exclusive or of its hashes. A span is whole if the three counts are equal, both hashes cancel out, all other requests
+lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out, each
+request has exactly one fate and one record, and these match the request: every origin of the span is plain in the sense
+of `sieve`. Only spans that are not whole go to the sieve.
+
+Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
+and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
+bits. So a forger cannot construct records that cancel out. A wrong span passes only by chance, with a probability of
+2**-128.
+
+Grace: a span passes if no fate was later than its shortest grace allows; otherwise it goes to the sieve.
+
+A message that falls due during the audit may be delivered or not. So a span in which anything names such a due time is
+not whole.
+
+An origin is odd if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead message,
+and the control that caused it. Odd origins are known before the comparison, and are excluded from all three sets, since
+one of them in a thousand would leave no span whole. They go to the sieve too. Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.murmur2 import positive_murmur2
+from postdate.spark.limits import COMMIT_MS_MAX, SPAN_BITS, UNDECIDED_MS
+from postdate.spark.rules.mismatches import expected_headers
+
+SPAN: Final = (*PARTITION, "span")
+_ASKED: Final = ("requests", "asked", "ahead", "others", "ids")
+_COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
+_PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
+_MESSAGE: Final = ("message_one", "message_other")
+_FATE: Final = ("fate_one", "fate_other")
+_GRACE, _LATE = "grace_min_ms", "late_max_ms"
+# Bytes by which the names of headers, and their values, are told apart where they are put into one text: nobody who
+# writes records knows them.
+_BETWEEN_BYTES: Final = 16
+
+
+def _secret_numbers() -> tuple[int, int]:
+    return secrets.randbits(63), secrets.randbits(63)
+
+
+def _secret_texts() -> tuple[str, str]:
+    return secrets.token_urlsafe(_BETWEEN_BYTES), secrets.token_urlsafe(_BETWEEN_BYTES)
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The parameters of one audit's aggregation. Requests due before `overdue_before_ms` must have ended."""
+
+    overdue_before_ms: int
+    bits: int = SPAN_BITS
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    secret_numbers: tuple[int, int] = field(default_factory=_secret_numbers, repr=False)
+    secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
+
+    def of_requests(self, understood: DataFrame) -> DataFrame:
+        """The aggregates of requests, rows as of `understood_rows`; grouped by target as well, to learn the targets."""
+        is_plain = (
+            (F.col("action") == "schedule") & F.col("due_ms").isNotNull() & F.col("partition_asked").isNull()
+        ) & F.col("target").isNotNull()
+        is_known = F.coalesce(is_plain & self._is_decided(F.col("due_ms")), F.lit(False))
+        is_ahead = F.col("due_ms") >= self.overdue_before_ms
+        kinds = {"asked": is_known & ~is_ahead, "ahead": is_known & is_ahead, "others": ~is_known}
+        kinds["ids"] = F.col("id").isNotNull()
+        rows = understood.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), "grace_ms")
+        hashed = [*self._message(), *self._fate(F.col("offset"), F.col("due_ms")), F.col("grace_ms")]
+        folded = self._folded(rows, hashed, list(kinds), "asked", "target", measured=F.min("grace_ms").alias(_GRACE))
+        return folded.withColumnRenamed("named", "requests")
+
+    def of_fates(self, fates: DataFrame) -> DataFrame:
+        """The aggregates of fates, rows as of `fate_rows`."""
+        fate = F.col("fate")
+        is_sound = _is_plain(fate) & (fate.at_ms >= fate.first_due_ms) & self._is_decided(fate.first_due_ms)
+        kinds = _sound_or_not(is_sound, "fates")
+        late = (fate.at_ms - fate.first_due_ms).alias("late_ms")
+        rows = fates.select(*PARTITION, "offset", fate.first_due_ms.alias("due_ms"), *_flags(kinds), late)
+        hashed = [*self._fate(F.col("offset"), F.col("due_ms")), F.col("late_ms")]
+        folded = self._folded(rows, hashed, list(kinds), "fates", measured=F.max("late_ms").alias(_LATE))
+        return folded.drop("named")
+
+    def of_records(self, messages: DataFrame, targets: DataFrame) -> DataFrame:
+        """The aggregates of deliveries, rows as of `delivered_messages`; `targets` as for `judge`."""
+        sizes = targets.select("target", "target_partitions")
+        by_key = positive_murmur2(F.col("key")) % F.col("target_partitions")
+        is_in_place = F.col("key").isNull() | (by_key == F.col("place"))
+        is_own = F.col("own_headers") == expected_headers(F.col("id"))
+        is_sound = is_in_place & is_own & self._is_decided(F.col("due_ms"))
+        kinds = _sound_or_not(is_sound, "records")
+        placed = messages.join(F.broadcast(sizes), "target", "left")
+        garbled = _flags({"garbled": F.col("is_garbled")})
+        rows = placed.select(*PARTITION, "offset", *_PARTS, *_flags(kinds), *garbled)
+        hashed = [*self._message(), F.col("garbled")]
+        folded = self._folded(rows, hashed, list(kinds), "records", measured=F.sum("garbled").alias("garbled"))
+        # A condition on the group itself Spark would ask of each record, and parse its origin twice.
+        return folded.where("named > 0 or garbled > 0").drop("named")
+
+    def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
+        """One row for each span with data: its counts, and whether it `is_whole`; and one row without a span for
+        records whose origin is not that of a request.
+
+        The first three arguments are the aggregates above. A span with a target that does not exist is not whole.
+        """
+        known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
+        rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
+        parts = (known.withColumn("others", F.col("others") + rest).drop("target", "target_partitions"), fates, records)
+        union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
+        folded = union.groupBy(*SPAN).agg(
+            *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
+            *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
+            *(F.min(_GRACE).alias("grace_ms"), F.max(_LATE).alias("late_ms")),
+        )
+        # None was later than the shortest grace allows: then none was later than its own.
+        is_in_time = F.coalesce(F.col("late_ms") - COMMIT_MS_MAX <= F.col("grace_ms"), F.lit(True))
+        is_even = (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
+        cancels_out = reduce(Column.__and__, (F.col(name) == 0 for name in (*_MESSAGE, *_FATE)))
+        return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out & is_in_time).alias("is_whole"))
+
+    def left_of(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
+        """The rows that the spans do not verify: those in `broken` spans, and those of `odd` origins."""
+        marked = _marked(rows.withColumn("span", self._span()), broken, SPAN, "is_left")
+        return _marked(marked, odd, ORIGIN, "is_odd").where("is_left or is_odd").select(*rows.columns)
+
+    def lateness(self, fates: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
+        """`lateness_ms` of each message delivered in a whole span; `fates` as for `of_fates`."""
+        fate = F.col("fate")
+        return self.whole(fates, broken, odd).select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+
+    def whole(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
+        """The rows in whole spans, without odd origins; with their `span`."""
+        spans = rows.withColumn("span", self._span())
+        return even(spans.join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti"), odd)
+
+    def _span(self) -> Column:
+        return F.shiftright("offset", self.bits)
+
+    def _is_decided(self, due_ms: Column) -> Column:
+        return (due_ms < self.overdue_before_ms) | (due_ms >= self.overdue_before_ms + UNDECIDED_MS)
+
+    def _message(self) -> list[Column]:
+        """Two hashes of a message with the columns `_PARTS`, its origin and due time."""
+        data, (between, null) = F.col("data"), self.secret_texts
+        header_names = F.array_join(data.getField("key"), between).cast("binary")
+        header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
+        said = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
+        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*said, header_names))
+        numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
+        # The numbers have a length that they tell themselves: nothing behind them can be taken for one of them.
+        whole = F.concat(
+            F.lit(self.secret),
+            *(numbers, F.lit(b";")),
+            *(F.coalesce(part, F.lit(b"")) for part in said),
+            *(header_names, header_values),
+        )
+        digest = F.sha2(whole, 256)
+        return [
+            F.xxhash64(F.lit(number), digest).alias(name)
+            for number, name in zip(self.secret_numbers, _MESSAGE, strict=True)
+        ]
+
+    def _fate(self, offset: Column, due_ms: Column) -> list[Column]:
+        said: list[Column | str] = [*PARTITION, offset, due_ms]
+        return [
+            F.xxhash64(F.lit(number), *said).alias(name)
+            for number, name in zip(self.secret_numbers, _FATE, strict=True)
+        ]
+
+    def _folded(
+        self,
+        rows: DataFrame,
+        hashes: Sequence[Column],
+        kinds: Sequence[str],
+        hashed: str,
+        *by: str,
+        measured: Column | None = None,
+    ) -> DataFrame:
+        """For each span (and `by`): the number of rows of each kind, and the hashes of the kind `hashed`. `named`
+        counts all rows with an origin. `measured` is one more aggregate."""
+        folded = rows.select(*PARTITION, self._span().alias("span"), *by, *kinds, *hashes)
+        names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
+        # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
+        mask = F.negate(F.col(hashed))
+        return folded.groupBy(*SPAN, *by).agg(
+            *(F.sum(kind).alias(kind) for kind in kinds),
+            F.count("topic").alias("named"),
+            *(F.bit_xor(F.col(name).bitwiseAND(mask)).alias(name) for name in names),
+            *([] if measured is None else [measured]),
+        )
+
+
+def _sound_or_not(is_sound: Column, name: str) -> dict[str, Column]:
+    """Two kinds: sound rows under `name`, and the `others`."""
+    found = F.coalesce(is_sound, F.lit(False))
+    return {name: found, "others": ~found}
+
+
+def _flags(kinds: Mapping[str, Column]) -> list[Column]:
+    """1 for each row of a kind, 0 for the others."""
+    return [is_kind.cast("bigint").alias(kind) for kind, is_kind in kinds.items()]
+
+
+def odd_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
+    """The origins of fates that are not plain, rows as of `fate_rows`, and all origins in `others`."""
+    said = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
+    return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (said, *others))).distinct()
+
+
+def even(rows: DataFrame, odd: DataFrame) -> DataFrame:
+    """The rows without those of `odd` origins, which are broadcast to every executor."""
+    marked = _marked(rows, odd, ORIGIN, "is_odd")
+    return marked.where("is_odd is null").select(*rows.columns)
+
+
+def less(asked: DataFrame, odd: DataFrame) -> DataFrame:
+    """The aggregates of requests, minus those of the `odd` ones among them; both from the same `Spans`."""
+    negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in odd.columns)
+    return asked.unionByName(odd.select(*negative))
+
+
+def _is_plain(fate: Column) -> Column:
+    return (fate.fate_name == "delivered") & ~fate.late
+
+
+def _marked(rows: DataFrame, some: DataFrame, by: Sequence[str], mark: str) -> DataFrame:
+    """The rows, with `mark` true if `some`, one row each, has the same `by`, otherwise null."""
+    marks = some.select(*(F.col(name).alias(f"{mark}_{name}") for name in by), F.lit(True).alias(mark))
+    # A partition that no topic can have is null, and still belongs to something.
+    same = reduce(Column.__and__, (F.col(name).eqNullSafe(F.col(f"{mark}_{name}")) for name in by))
+    return rows.join(F.broadcast(marks), same, "left")

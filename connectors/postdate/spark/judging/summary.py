@@ -1,0 +1,194 @@
+"""Summarises judged rows: counts by verdict, lateness percentiles, samples of violations."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from postdate.spark.output.lateness import FIGURES, PERCENTILES
+from postdate.spark.rules.verdicts import INFORMATION, VERDICTS, VIOLATIONS
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One violation: the origin (or the place of a dispatch-log record) and the problem, for a person."""
+
+    origin: str
+    details: tuple[str, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The number of verified requests, of those that break a rule, of those that could not be verified, by reason, and
+    of pending ones, of which there is nothing to verify yet."""
+
+    verified: int = 0
+    violated: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    pending: int = 0
+
+    @property
+    def not_verifiable(self) -> int:
+        return sum(self.reasons.values())
+
+    @property
+    def verified_share(self) -> float | None:
+        """The share of verified requests among those that have ended or are overdue, 0 to 1; None if there are none."""
+        total = self.verified + self.violated + self.not_verifiable
+        return self.verified / total if total else None
+
+    def with_unread(self, unread: Mapping[str, int]) -> Outcomes:
+        """The same with requests that were not read, by reason."""
+        return replace(self, reasons=dict(Counter(self.reasons) + Counter(unread)))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The findings of an audit. `lateness_ms` is empty if nothing was delivered."""
+
+    rows: int
+    counts: dict[str, int]
+    lateness_ms: dict[str, int]
+    samples: dict[str, list[Sample]]
+    outcomes: Outcomes = Outcomes()
+
+    @property
+    def violations(self) -> int:
+        """The number of violations; an origin with two counts twice."""
+        return sum(self.counts[verdict] for verdict in VIOLATIONS)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """Plain origins without a row: their number by verdict, and the `lateness_ms` of each message."""
+
+    counts: Mapping[str, int]
+    lateness: DataFrame
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Known counts: the verdicts of judged rows, the number of rows with a lateness, breaks of the chain, and malformed
+    verdict records."""
+
+    by_verdicts: Sequence[tuple[Sequence[str], int]]
+    late: int
+    breaks: int
+    malformed: int
+
+
+def summarise(
+    judged: DataFrame | None,
+    breaks: DataFrame,
+    malformed: DataFrame,
+    samples_max: int,
+    plain: Plain | None = None,
+    counted: Counted | None = None,
+    unreadable: DataFrame | None = None,
+) -> Summary:
+    """Counts, exact percentiles over all values (nearest rank), and up to `samples_max` samples per verdict.
+
+    `judged` and `plain` have different origins. `malformed` has the `place` of each malformed verdict record,
+    `unreadable` place and `problem` of each dead letter and record whose origin cannot be read. Values in `counted` are
+    not counted again.
+    """
+    counts = dict.fromkeys(VERDICTS, 0) | dict(plain.counts if plain is not None else {})
+    rows, lateness = sum(counts.values()), [plain.lateness] if plain is not None else []
+    outcomes = Counter({_VERIFIED: rows - counts[_PENDING], _PENDING: counts[_PENDING]})
+    if judged is not None:
+        for verdicts, count in counted.by_verdicts if counted is not None else _by_verdicts(judged):
+            rows += count
+            outcomes[_outcome(verdicts)] += count
+            for verdict in verdicts:
+                counts[verdict] += count
+        if counted is None or counted.late:
+            lateness.append(judged.where("lateness_ms is not null").select("lateness_ms"))
+    counts["chain"] = counted.breaks if counted is not None else breaks.count()
+    spoilt = counted.malformed if counted is not None else malformed.count()
+    counts["false-verdict"] += spoilt
+    counts["unreadable"] = unreadable.count() if unreadable is not None else 0
+    samples = {}
+    if judged is not None and any(counts[name] for name in VIOLATIONS) and samples_max:
+        samples = _samples(judged, samples_max)
+    if counts["chain"] and samples_max:
+        samples["chain"] = _chain_samples(breaks, samples_max)
+    if unreadable is not None and counts["unreadable"] and samples_max:
+        samples["unreadable"] = _placed_samples(unreadable, samples_max)
+    if spoilt and samples_max:
+        found = samples.setdefault("false-verdict", [])
+        found += _malformed_samples(malformed, samples_max - len(found))
+    verified, violated, pending = (outcomes.pop(name, 0) for name in (_VERIFIED, _VIOLATED, _PENDING))
+    sums = Outcomes(verified, violated, dict(outcomes), pending)
+    return Summary(rows, counts, _percentiles(lateness), samples, sums)
+
+
+_VERIFIED, _VIOLATED, _PENDING = "verified", "violated", "pending"
+
+
+def _outcome(verdicts: Sequence[str]) -> str:
+    """The outcome of a row with these verdicts: verified, violated, pending, or the reason why it could not be
+    verified."""
+    if any(verdict in VIOLATIONS for verdict in verdicts):
+        return _VIOLATED
+    return next((outcome for outcome in (*INFORMATION, _PENDING) if outcome in verdicts), _VERIFIED)
+
+
+def _by_verdicts(judged: DataFrame) -> list[tuple[Sequence[str], int]]:
+    return [
+        (row["verdicts"], row["rows"]) for row in judged.groupBy("verdicts").agg(F.count("*").alias("rows")).collect()
+    ]
+
+
+def _percentiles(lateness: Sequence[DataFrame]) -> dict[str, int]:
+    """By name, and `max`; empty without values. Cost: a hash table of the distinct values in each task."""
+    if not lateness:
+        return {}
+    return lateness_of(reduce(DataFrame.unionByName, lateness).agg(*lateness_columns()).collect()[0])
+
+
+def lateness_columns() -> tuple[Column, Column]:
+    """Aggregates of `lateness_ms` for `lateness_of`: the exact percentiles (nearest rank), and the maximum."""
+    shares = ", ".join(f"{share}D" for _, share in PERCENTILES)
+    ranked = F.expr(f"percentile_disc(array({shares})) WITHIN GROUP (ORDER BY lateness_ms)")
+    return ranked.alias("ranked"), F.max("lateness_ms").alias("max")
+
+
+def lateness_of(row: Row) -> dict[str, int]:
+    """The figures of lateness by name, from a row with `lateness_columns`; empty if there was no value."""
+    if row["max"] is None:
+        return {}
+    return dict(zip(FIGURES, map(int, (*row["ranked"], row["max"])), strict=True))
+
+
+def _samples(judged: DataFrame, samples_max: int) -> dict[str, list[Sample]]:
+    named = judged.select("*", F.explode("verdicts").alias("verdict")).where(F.col("verdict").isin(*VIOLATIONS))
+    by_origin = Window.partitionBy("verdict").orderBy("topic", "partition", "offset")
+    first = named.withColumn("place", F.row_number().over(by_origin)).where(F.col("place") <= samples_max)
+    found: dict[str, list[Sample]] = {}
+    for row in first.orderBy("verdict", "place").collect():
+        origin = f"{row['topic']}/{row['partition']}/{row['offset']}"
+        shown = ("target", "action", "fate", "first_due_ms", "last_due_ms", "ended_ms", "records", "fates", "answers")
+        sample = Sample(origin, tuple(row["details"]), {name: row[name] for name in shown})
+        found.setdefault(row["verdict"], []).append(sample)
+    return found
+
+
+def _chain_samples(breaks: DataFrame, samples_max: int) -> list[Sample]:
+    rows = breaks.orderBy("topic", "partition", "log_offset").limit(samples_max).collect()
+    return [Sample(f"{row['log_topic']}/{row['partition']}/{row['log_offset']}", (row["problem"],)) for row in rows]
+
+
+def _placed_samples(unreadable: DataFrame, samples_max: int) -> list[Sample]:
+    return [Sample(row["place"], (row["problem"],)) for row in unreadable.orderBy("place").limit(samples_max).collect()]
+
+
+def _malformed_samples(malformed: DataFrame, samples_max: int) -> list[Sample]:
+    rows = malformed.orderBy("place").limit(samples_max).collect()
+    return [Sample(row["place"], ("is no verdict of a request of this partition",)) for row in rows]

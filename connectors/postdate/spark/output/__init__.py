@@ -1,0 +1,5 @@
+"""What reports show: HTML pages, charts, aligned tables, figures of lateness, load over time.
+
+Imports the flat modules `errors` and `limits` of `postdate.spark`, and `columns`.
+Thread rule: none; only `load` reads DataFrames.
+"""

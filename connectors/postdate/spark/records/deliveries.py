@@ -1,0 +1,180 @@
+"""Converts records of targets and dead letters to rows: the deliveries and dead letters of each request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import (
+    digest,
+    has,
+    headers_digest,
+    joined_names,
+    last_value,
+    present,
+    untouched,
+)
+from postdate.spark.columns.expressions import natural, remembered
+from postdate.spark.records.refusals import unfounded_refusal
+from postdate.spark.records.requests import origin_steps, parsed_origin
+from postdate.wire import headers as names
+
+# What the sidecar adds behind the headers of a dead letter: reason, detail, origin.
+_DEAD_LETTER_HEADERS = 3
+
+
+def delivered_rows(records: DataFrame, requests: Sequence[str]) -> DataFrame:
+    """One row for each record whose `postdate-origin` names one of the topics `requests`: the origin, and `record`."""
+    return digested_records(delivered_messages(records, requests))
+
+
+def delivered_messages(records: DataFrame, requests: Sequence[str]) -> DataFrame:
+    """One row for each record, with the message itself instead of its digests: the origin, null if it names none of
+    `requests`; its place (`target`, `place`, `record_offset`); `key`, `value` and `data`, the untouched headers; the
+    headers that Postdate adds, `due_ms`, `id` and `own_headers`; `is_garbled`, whether its origin cannot be read.
+
+    `own_headers` are the names of the last headers, as many as the record has of Postdate's. If other headers are among
+    or after Postdate's, it differs from that of a normal delivery.
+    """
+    for columns in _message_steps(tuple(requests)):
+        records = records.select(*columns)
+    return records
+
+
+@remembered
+def _message_steps(requests: Sequence[str]) -> list[list[Column]]:
+    """The columns of each step.
+
+    Each text is looked up once, in a separate step, and so are values derived from it. Spark does not inline a column
+    that a later step names more than once, and the code of one step stays short enough for the JIT compiler. There are
+    no conditions, since Spark would look up and parse everything a second time to evaluate one.
+    """
+    headers, places = F.col("headers"), ("origin_topic", "origin_partition", "origin_offset")
+    kept = {"topic": "target", "partition": "place", "offset": "record_offset", "key": "key", "value": "value"}
+    carried = list(kept.values())
+    read = [*(F.col(name).alias(other) for name, other in kept.items()), present(headers).alias("headers")]
+    split = [
+        *map(F.col, (*carried, "headers")),
+        untouched(headers).alias("data"),
+        last_value(headers, names.ORIGIN).cast("string").alias("origin_text"),
+        has(headers, names.ORIGIN).alias("has_origin"),
+        last_value(headers, names.DUE).cast("string").alias("due_text"),
+        last_value(headers, names.ID).alias("id"),
+    ]
+    own_names = F.slice(headers, F.size("data") + 1, F.size(headers) - F.size("data"))
+    carried += ["data", "id"]
+    named = [
+        *map(F.col, (*carried, "origin_text", "has_origin")),
+        natural(F.col("due_text")).alias("due_ms"),
+        joined_names(own_names).alias("own_headers"),
+    ]
+    carried += ["due_ms", "own_headers"]
+    is_garbled = F.col("has_origin") & F.col(places[-1]).isNull()
+    steps = origin_steps([*carried, "has_origin"], "origin_text", places)
+    ours = [
+        *map(F.col, (*carried, *places)),
+        is_garbled.alias("is_garbled"),
+        F.col(places[0]).isin(*requests).alias("is_ours"),
+    ]
+    carried.append("is_garbled")
+    found = [F.when(F.col("is_ours"), F.col(place)).alias(place.removeprefix("origin_")) for place in places]
+    return [read, split, named, *steps, ours, [*found, *map(F.col, carried)]]
+
+
+def digested_records(messages: DataFrame) -> DataFrame:
+    """Rows as of `delivered_messages` that have an origin: the origin, and a struct `record` with digests instead of
+    the message."""
+    found = messages.where(F.col("topic").isNotNull() & F.col("offset").isNotNull())
+    return found.select("topic", "partition", "offset", _record())
+
+
+@remembered
+def _record() -> Column:
+    record = F.struct(
+        "target",
+        F.col("place").alias("partition"),
+        F.col("record_offset").alias("offset"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(F.col("data")).alias("headers_digest"),
+        *("due_ms", "id", "own_headers"),
+    )
+    return record.alias("record")
+
+
+def unreadable_letters(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+    """The dead letters whose origin is not one of their own request topic: `place`, and a sentence `problem`."""
+    place = F.concat_ws("/", "topic", "partition", "offset")
+    strange = _letters(records).where(~_is_own_letter(requests_of))
+    return strange.select(place.alias("place"), _problem("a dead letter"))
+
+
+def unreadable_records(messages: DataFrame) -> DataFrame:
+    """The same for rows as of `delivered_messages` with an invalid `postdate-origin`."""
+    place = F.concat_ws("/", "target", "place", "record_offset")
+    return messages.where("is_garbled").select(place.alias("place"), _problem("a record"))
+
+
+def _problem(what: str) -> Column:
+    return F.lit(f"{what} whose origin cannot be read").alias("problem")
+
+
+def _letters(records: DataFrame) -> DataFrame:
+    found = records.select("topic", "partition", "offset", "key", "value", present(F.col("headers")).alias("headers"))
+    return found.withColumn("origin", _letter_origin())
+
+
+def _is_own_letter(requests_of: Mapping[str, str]) -> Column:
+    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
+    return F.coalesce(F.col("origin.topic") == F.try_element_at(own, F.col("topic")), F.lit(False))
+
+
+def dead_letter_rows(records: DataFrame, requests_of: Mapping[str, str], *, judges_refusals: bool = True) -> DataFrame:
+    """One row for each dead letter of its own request topic: the origin, and a struct `letter`.
+
+    `requests_of` gives the request topic of each dead-letter topic. Without `judges_refusals` refusals are not checked:
+    the parameters of a request in a dialect are not in the headers that the audit reads.
+    """
+    return _by_origin(_letters(records).where(_is_own_letter(requests_of)), _letter(judges_refusals))
+
+
+@remembered
+def _letter_origin() -> Column:
+    return parsed_origin(last_value(F.col("headers"), names.ORIGIN).cast("string"))
+
+
+@remembered
+def _letter(judges_refusals: bool) -> Column:
+    headers = F.col("headers")
+    as_sent = F.when(
+        F.size(headers) >= _DEAD_LETTER_HEADERS, F.slice(headers, 1, F.size(headers) - _DEAD_LETTER_HEADERS)
+    )
+    reason = last_value(headers, names.DEAD_REASON).cast("string")
+    origin = F.col("origin")
+    unfounded = unfounded_refusal(reason, F.coalesce(as_sent, headers), origin.topic, origin.partition)
+    unfounded = unfounded if judges_refusals else F.lit(None).cast("string")
+    letter = F.struct(
+        F.col("partition"),
+        F.col("offset"),
+        reason.alias("reason"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(as_sent).alias("headers_digest"),
+        F.col("value").isNull().alias("is_without_value"),
+        (F.size(headers) == _DEAD_LETTER_HEADERS).alias("is_without_headers"),
+        unfounded.alias("unfounded"),
+        has(F.coalesce(as_sent, headers), names.GRACE).alias("has_grace"),
+    )
+    return letter.alias("letter")
+
+
+def _by_origin(found: DataFrame, row: Column) -> DataFrame:
+    is_origin = F.col("origin.topic").isNotNull() & F.col("origin.offset").isNotNull()
+    return found.where(is_origin).select(
+        F.col("origin.topic").alias("topic"),
+        F.col("origin.partition").alias("partition"),
+        F.col("origin.offset").alias("offset"),
+        row,
+    )

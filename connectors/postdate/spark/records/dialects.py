@@ -1,0 +1,131 @@
+"""Requests of topics with dialects (headers of other schedulers), read by the parser of the wire format, in Python.
+
+Expressing a dozen dialects as column expressions would duplicate the parser's table. So with a dialect, each request
+that has other headers than Postdate's own passes through `parse_request` in a Python worker. This is slower, and no
+verdict can reveal a defect of that parser, since its result is what the audit compares. Workers need Postdate for their
+Python. Rules that refuse requests (targets, horizon) are disabled here: refusals are not judged with dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import EMPTY_HEADERS, present
+from postdate.wire.errors import RequestRefused
+from postdate.wire.headers import ACTION, ID, Headers
+from postdate.wire.requests import Action, Request, RequestRules, parse_request
+
+_READ = (
+    "struct<action:string,target:string,id:binary,due_ms:bigint,grace_ms:bigint,acts_on:bigint,partition_asked:bigint,"
+    f"key:binary,data:{EMPTY_HEADERS}>"
+)
+_WITHOUT_END_MS = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class DialectOptions:
+    """The settings of a request topic for reading dialects, as in its configuration.
+
+    `names` of dialects; `default_target` for dialects that name none, "" if there is none.
+    """
+
+    names: tuple[str, ...] = ()
+    default_target: str = ""
+
+    @property
+    def are_on(self) -> bool:
+        """Whether requests must be read in Python."""
+        return bool(self.names)
+
+
+NO_DIALECTS = DialectOptions()
+
+
+def rules_of(topic: str, levels_ms: Sequence[int], dialects: DialectOptions) -> RequestRules:
+    """The rules of a request topic that decide what a request means. Raises ValueError: an unknown dialect."""
+    return RequestRules(
+        topic=topic,
+        levels_ms=tuple(levels_ms),
+        horizon_ms=_WITHOUT_END_MS,
+        dialects=dialects.names,
+        default_target=dialects.default_target,
+    )
+
+
+def read_by_the_parser(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions) -> DataFrame:
+    """One row for each record with its parsed request; the columns of `request_rows` before anything is digested."""
+    rules_for = _Rules(tuple(levels_ms), dialects)
+    read = F.udf(rules_for.reader(), _READ)
+    headers = present(F.col("headers"))
+    request_ms = F.unix_millis("timestamp")
+    asked = records.select(
+        *("topic", "partition", "offset", "value"),
+        request_ms.alias("request_ms"),
+        F.col("key").alias("own_key"),
+        headers.alias("headers"),
+        read("topic", "partition", request_ms, "key", headers, F.col("value").isNull()).alias("asked"),
+    )
+    return asked.select(
+        *("topic", "partition", "offset", "request_ms", "value", "own_key", "headers"),
+        *("asked.action", "asked.target", "asked.id", "asked.due_ms", "asked.grace_ms", "asked.acts_on"),
+        *("asked.partition_asked", "asked.key", "asked.data"),
+    )
+
+
+@dataclass(frozen=True)
+class _Rules:
+    """The serializable form of the rules. The rules cache texts, so each worker builds its own."""
+
+    levels_ms: tuple[int, ...]
+    dialects: DialectOptions
+
+    def reader(self) -> Callable[..., tuple[Any, ...]]:
+        """A function for one record, to be sent to the workers."""
+        levels_ms, dialects = self.levels_ms, self.dialects
+
+        def read(topic: str, partition: int, request_ms: int, key: Any, headers: Any, is_null: bool) -> tuple[Any, ...]:
+            return read_request(_kept_rules(topic, levels_ms, dialects), partition, request_ms, key, headers, is_null)
+
+        return read
+
+
+@cache
+def _kept_rules(topic: str, levels_ms: tuple[int, ...], dialects: DialectOptions) -> RequestRules:
+    return rules_of(topic, levels_ms, dialects)
+
+
+def read_request(
+    rules: RequestRules, partition: int, request_ms: int, key: Any, headers: Any, is_tombstone: bool
+) -> tuple[Any, ...]:
+    """One request as a row of `_READ`. Of a refused request only action and id are known, if they are present."""
+    sent: Headers = [(name, None if value is None else bytes(value)) for name, value in headers]
+    own_key = None if key is None else bytes(key)
+    try:
+        request = parse_request(rules, partition, request_ms, own_key, sent, is_tombstone)
+    except RequestRefused:
+        action = next((value for name, value in reversed(sent) if name == ACTION), None)
+        said = "schedule" if action is None else action.decode("utf-8", "replace")
+        identifier = next((value for name, value in sent if name == ID), None)
+        return said, None, identifier, None, None, None, None, own_key, sent
+    return _row(request)
+
+
+def _row(request: Request) -> tuple[Any, ...]:
+    action = Action(request.action)
+    return (
+        action.name.lower(),
+        request.target or None,
+        request.id or None,
+        request.due_ms if request.due_ms >= 0 else None,
+        request.grace_ms if request.grace_ms >= 0 else None,
+        request.acts_on if request.acts_on >= 0 else None,
+        request.partition if request.partition >= 0 else None,
+        request.key,
+        request.headers,
+    )

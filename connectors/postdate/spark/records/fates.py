@@ -1,0 +1,213 @@
+"""Converts records of dispatch logs to rows: the log itself, the breaks of its chain, and one row for each fate.
+
+Nearly every record has the usual form: its fates come last, and all of them are `delivered`. One regular expression
+detects this. Then the fates are cut out of the text, and only the rest of the record is parsed as JSON, at a third of
+the cost. Other records are parsed completely, as `array<array<string>>`, and each value is cast; with a schema of
+structs, Spark would silently turn a wrong fate, or malformed JSON, into nulls. A record that does not have the format
+counts as one that does not parse.
+
+A fate is kept as a text: `offset,due_ms` for one that is delivered, otherwise `offset,name,due_ms`, where the name of a
+moved one is `moved/new_due_ms/control_offset`.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.expressions import natural, one_of, remembered
+
+FINAL = ("delivered", "dead", "cancelled", "replaced", "applied")
+_KINDS = ("fates", "owner", "beat")
+# An array, the record and then a mark: behind what it takes for the end of a record Spark would read no further.
+_MARKED = ("[", ',{"v":0}]')
+_JSON = (
+    "ARRAY<STRUCT<v BIGINT, seq BIGINT, takeover BIGINT, instance STRING, `group` STRING, at BIGINT,"
+    " next_request BIGINT, low_water BIGINT, kind STRING, fates ARRAY<ARRAY<STRING>>>>"
+)
+
+# How the fates begin and end where they are the last field, what stands between two that are delivered, and a pattern
+# for one of them behind another. A quote behind a comma is not escaped, and one brace behind the fates ends the record:
+# so this is no text inside another, and no field of a field.
+_BEGIN, _END, _BETWEEN, _DELIVERED = ',"fates":[[', "]]}", "],[", ',"delivered"'
+_NATURAL = "(?:0|[1-9][0-9]{0,17}+)"
+_PLAIN = rf"\],\[({_NATURAL},{_NATURAL}){_DELIVERED}"
+
+
+def log_rows(records: DataFrame, fixed_ends: DataFrame) -> DataFrame:
+    """One row for each dispatch-log record: place, LogAppendTime, sequence number, fates, and whether it parses.
+
+    `fixed_ends` has a row for each partition of a request topic: `topic`, `partition`, `log_topic` and `log_end`, the
+    end that was fixed for its dispatch log. Records from there on are `late`: they are read only to settle doubts.
+    """
+    for columns in _log_steps():
+        records = records.select(*columns)
+    places = fixed_ends.select("topic", "partition", "log_topic", "log_end", "log_is_whole")
+    return records.join(F.broadcast(places), ["log_topic", "partition"]).select(*_log_columns())
+
+
+@remembered
+def _log_steps() -> list[list[Column]]:
+    """The columns of each step before the record is placed; columns of one step are computed once for the next."""
+    value, head, body, said = (F.col(name) for name in ("value", "head", "body", "delivered"))
+    carried = [F.col(name) for name in ("log_topic", "partition", "log_offset", "at_ms", "is_broker_time", "value")]
+    read = [
+        F.col("topic").alias("log_topic"),
+        F.col("partition"),
+        F.col("offset").alias("log_offset"),
+        F.unix_millis("timestamp").alias("at_ms"),
+        (F.col("timestampType") == 1).alias("is_broker_time"),
+        value,
+        F.substring_index(value.cast("string"), _BEGIN, 1).alias("head"),
+    ]
+    # Bytes of bytes: those of a text Spark would look for one by one.
+    before, behind = F.octet_length(head) + len(_BEGIN), F.octet_length(value)
+    inner = F.substring(value, before + 1, behind - before - len(_END)).cast("string")
+    ends_so = F.endswith(value, F.lit(_END.encode()))
+    first = F.concat(F.lit(_BETWEEN), F.when(ends_so, inner))
+    found = F.octet_length(F.array_join(said, "")) + F.size(said) * len(_BETWEEN + _DELIVERED)
+    without = F.concat(head, F.lit(_BEGIN[:-1] + _END[1:]))
+    is_plain = F.col("all_delivered")
+    one = F.concat(F.lit(_MARKED[0]), F.when(is_plain, without).otherwise(value.cast("string")), F.lit(_MARKED[1]))
+    return [
+        read,
+        [*carried, head, first.alias("body")],
+        [*carried, head, body, F.regexp_extract_all(body, F.lit(_PLAIN), F.lit(1)).alias("delivered")],
+        # Of another length, where there is anything else.
+        [*carried, head, said, F.coalesce(found == F.octet_length(body), F.lit(False)).alias("all_delivered")],
+        [*carried[:-1], said, is_plain, F.from_json(one, _JSON).alias("records")],
+    ]
+
+
+@remembered
+def _log_columns() -> list[Column]:
+    record, is_plain = F.get("records", 0), F.col("all_delivered")
+    fates = F.when(record.kind == "fates", record.fates).otherwise(
+        F.coalesce(record.fates, F.array().cast("array<array<string>>"))
+    )
+    holds_fates = ((record.kind == "fates") == (F.size(fates) > 0)) & F.forall(fates, _is_fate)
+    parses = (
+        (F.size("records") == 2)
+        & (F.get("records", 1).v == 0)
+        & _is_whole(record)
+        & F.when(is_plain, record.kind == "fates").otherwise(holds_fates)
+    )
+    return [
+        *map(F.col, ("topic", "partition", "log_topic", "log_offset", "at_ms", "is_broker_time", "log_is_whole")),
+        record.seq.alias("seq"),
+        record.next_request.alias("next_request"),
+        record.low_water.alias("low_water"),
+        record.takeover.alias("takeover"),
+        F.concat_ws(" of ", record.instance, record.group).alias("writer"),
+        (record.kind == "owner").alias("is_owner"),
+        (F.col("log_offset") >= F.col("log_end")).alias("late"),
+        is_plain,
+        F.when(is_plain, F.col("delivered")).otherwise(F.transform(fates, _spelled)).alias("fates"),
+        F.coalesce(parses, F.lit(False)).alias("parses"),
+    ]
+
+
+def fate_rows(log: DataFrame) -> DataFrame:
+    """One row for each fate of the records that parse: the origin, and a struct `fate` that sorts by its place."""
+    exploded = log.where("parses").select("*", F.posexplode("fates").alias("place", "fate"))
+    for columns in _fate_steps():
+        exploded = exploded.select(*columns)
+    return exploded
+
+
+def odd_fate_rows(log: DataFrame) -> DataFrame:
+    """The same for records that contain other fates than `delivered`, or are late."""
+    return fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
+
+
+def fate_name(fate: Column) -> Column:
+    """The name of a fate in text form, from a record that contains other fates than `delivered`."""
+    return F.substring_index(_middle(fate), "/", 1)
+
+
+@remembered
+def _fate_steps() -> list[list[Column]]:
+    """The columns of each of two steps."""
+    text, middle = F.col("fate"), F.col("middle")
+    carried = ("topic", "partition", "log_topic", "log_offset", "place", "at_ms", "next_request", "late")
+    named = [
+        *map(F.col, carried),
+        F.substring_index(text, ",", 1).try_cast("bigint").alias("offset"),
+        F.substring_index(text, ",", -1).try_cast("bigint").alias("first_due_ms"),
+        F.when(~F.col("all_delivered"), F.split(_middle(text), "/")).alias("middle"),
+    ]
+    fate = F.struct(
+        F.col("log_offset"),
+        F.col("place"),
+        F.coalesce(F.get(middle, 0), F.lit("delivered")).alias("fate_name"),
+        F.col("first_due_ms"),
+        F.get(middle, 1).try_cast("bigint").alias("new_due_ms"),
+        F.get(middle, 2).try_cast("bigint").alias("control_offset"),
+        F.col("at_ms"),
+        F.col("next_request"),
+        F.col("late"),
+        F.concat_ws("/", "log_topic", "partition", "log_offset").alias("log_place"),
+    )
+    return [named, [F.col("topic"), F.col("partition"), F.col("offset"), fate.alias("fate")]]
+
+
+def chain_breaks(log: DataFrame) -> DataFrame:
+    """One row for each break: a record that does not parse, a gap or a repeat of `seq`, a log with a wrong beginning,
+    or a record of another writer than the last owner of the partition.
+
+    Columns: topic and partition of the requests, `log_topic`, `log_offset`, `problem`. Cost: one sort of each
+    partition's records, which are transactions, not messages.
+    """
+    place = ["topic", "partition", "log_topic", "log_offset"]
+    unparsed = log.where(~F.col("parses")).select(*place, F.lit("does not parse").alias("problem"))
+    by_offset = Window.partitionBy("topic", "partition").orderBy("log_offset")
+    linked = log.where("parses").withColumn("last", F.lag(F.struct("seq", "takeover", "writer")).over(by_offset))
+    return unparsed.unionByName(linked.select(*place, _problem().alias("problem")).where("problem is not null"))
+
+
+@remembered
+def _problem() -> Column:
+    """The problem of a record after the `last` one; null if there is none."""
+    last, seq, takeover = F.col("last"), F.col("seq"), F.col("takeover")
+    before, of_takeover = last.seq, F.concat(F.lit("takeover "), takeover)
+    names_writer = F.concat(of_takeover, F.lit(" of "), F.col("writer"))
+    return (
+        F.when(before.isNull() & F.col("log_is_whole") & (seq != 1), F.concat(F.lit("begins at seq "), seq))
+        .when(seq <= before, F.concat(F.lit("seq "), seq, F.lit(" again, after "), before))
+        .when(seq > before + 1, F.concat(F.lit("seq "), seq, F.lit(" leaves a gap after "), before))
+        .when(takeover < last.takeover, F.concat(of_takeover, F.lit(" after takeover "), last.takeover))
+        .when((takeover > last.takeover) & ~F.col("is_owner"), F.concat(of_takeover, F.lit(" has no owner record")))
+        .when((takeover == last.takeover) & F.col("is_owner"), F.concat(of_takeover, F.lit(" is announced again")))
+        .when(
+            (takeover == last.takeover) & (F.col("writer") != last.writer),
+            F.concat(names_writer, F.lit(", which is that of "), last.writer),
+        )
+    )
+
+
+def _middle(fate: Column) -> Column:
+    """The text between offset and due time."""
+    return F.substring_index(F.substring_index(fate, ",", 2), ",", -1)
+
+
+def _spelled(values: Column) -> Column:
+    """A fate as a text, from its JSON values."""
+    name = F.when(F.size(values) == 5, F.array_join(F.slice(values, 3, 3), "/")).otherwise(F.get(values, 2))
+    return F.concat_ws(",", F.get(values, 0), name, F.get(values, 1))
+
+
+def _is_whole(record: Column) -> Column:
+    """Whether all parts of a record except its fates are valid in version 1; null counts as no."""
+    names_writer = record.instance.isNotNull() & record.group.isNotNull() & (record.takeover >= 0) & (record["at"] >= 0)
+    has_numbers = (record.v == 1) & (record.seq >= 1) & (record.low_water >= 0)
+    return names_writer & has_numbers & (record.low_water <= record.next_request) & record.kind.isin(*_KINDS)
+
+
+def _is_fate(values: Column) -> Column:
+    def number(index: int) -> Column:
+        return natural(F.get(values, index))
+
+    name = F.get(values, 2)
+    is_moved = (F.size(values) == 5) & (name == "moved") & number(3).isNotNull() & (number(0) < number(4))
+    is_other = (F.size(values) == 3) & one_of(name, (*FINAL, "stored"))
+    return F.coalesce(number(0).isNotNull() & number(1).isNotNull() & (is_moved | is_other), F.lit(False))

@@ -1,0 +1,69 @@
+"""Refusals: does the request justify the reason of its dead letter?
+
+Checked are the reasons that follow from the headers alone: `missing-target`, `missing-time`, `conflicting-time`,
+`bad-time`, `bad-id`, `unknown-header` and `duplicate-header`. The headers are those of the dead letter, which must
+equal those of the request; the times are the audit's own interpretation of the request. Columns over a dead letter.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import first_value, has, is_ours
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.requests import parsed_origin
+from postdate.wire import headers as names
+from postdate.wire.limits import ID_BYTES_MAX
+from postdate.wire.reasons import Reason
+
+_DROPPED = (names.ORIGIN, names.DUE, names.MOVED)
+_DEAD = f"{names.PREFIX}dead-"
+
+
+def unfounded_refusal(reason: Column, headers: Column, topic: Column, partition: Column) -> Column:
+    """The reason of a dead letter if the `headers` of its request do not justify it; otherwise null.
+
+    `topic` and `partition` are those of the request. For `bad-time`, see `is_time_readable`.
+    """
+    ours = F.filter(headers, is_ours)
+    our_names = F.transform(ours, lambda header: header.key)
+    times = reduce(Column.__add__, (has(headers, name).cast("int") for name in names.TIMES))
+    holds = {
+        Reason.MISSING_TARGET: ~has(headers, names.TOPIC),
+        Reason.MISSING_TIME: times == 0,
+        Reason.CONFLICTING_TIME: times > 1,
+        Reason.BAD_ID: _is_bad_id(headers, topic, partition),
+        Reason.UNKNOWN_HEADER: F.exists(our_names, lambda name: ~_is_known(name)),
+        Reason.DUPLICATE_HEADER: F.size(F.array_distinct(our_names)) < F.size(our_names),
+    }
+    judged = reduce(
+        lambda found, one: found.when(reason == one[0].value, ~one[1]),
+        holds.items(),
+        F.when(F.lit(False), F.lit(False)),
+    )
+    return F.when(F.coalesce(judged, F.lit(False)), reason)
+
+
+def is_time_readable(letter: Column, request: Column) -> Column:
+    """Whether a request refused as `bad-time` has a valid due time and grace."""
+    grace = ~letter.has_grace | request.grace_ms.isNotNull()
+    # A record without a timestamp is refused so whatever its headers.
+    due = request.due_ms.isNotNull() & (request.request_ms >= 0)
+    return (letter.reason == Reason.BAD_TIME.value) & due & grace
+
+
+def _is_known(name: Column) -> Column:
+    return one_of(name, sorted(names.REQUEST | {*_DROPPED})) | F.startswith(name, F.lit(_DEAD))
+
+
+def _is_bad_id(headers: Column, topic: Column, partition: Column) -> Column:
+    """An id that is empty, too long or not UTF-8, or an origin that is not in this partition."""
+    id_, origin = first_value(headers, names.ID), parsed_origin(first_value(headers, names.ORIGIN).cast("string"))
+    length = F.coalesce(F.octet_length(id_), F.lit(0))
+    is_bad = (length < 1) | (length > ID_BYTES_MAX) | ~F.coalesce(F.is_valid_utf8(id_.cast("string")), F.lit(True))
+    is_here = (origin.topic == topic) & (origin.partition == partition) & origin.offset.isNotNull()
+    of_origin = has(headers, names.ORIGIN) & ~F.coalesce(is_here, F.lit(False))
+    return (has(headers, names.ID) & is_bad) | of_origin

@@ -1,0 +1,215 @@
+"""Converts records of request topics to rows: the parameters of each request, from its headers alone.
+
+topic partition offset   the origin
+request_ms               the record's timestamp, epoch ms
+action target            as in the request; `schedule` unless another action is named
+due_ms                   first due time; null if the request names none, several, or an unreadable one
+id acts_on               the caller's id, and the offset that a control names by origin in its own partition
+grace_ms                 how late it may be delivered; null: unlimited
+partition_asked          of `postdate-partition`, null if absent
+key_hash                 positive murmur2 of the target key, null for a null key
+key_digest …             of the message: target key, value, untouched headers
+own_key_digest …         of the record as sent: its own key, all headers; a dead letter repeats these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.digests import (
+    count_of,
+    digest,
+    first_value,
+    has,
+    headers_digest,
+    is_ours,
+    joined_names,
+    last_value,
+    present,
+    untouched,
+)
+from postdate.spark.columns.expressions import natural, remembered
+from postdate.spark.columns.murmur2 import positive_murmur2
+from postdate.spark.columns.times import due_ms, duration_ms
+from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions, read_by_the_parser
+from postdate.wire import headers as names
+
+_ORIGIN = r"\A([^/]+)/(0|[1-9][0-9]{0,9})/(0|[1-9][0-9]{0,18})\z"
+
+# What nearly every request says, and nothing else.
+_USUAL = (names.TOPIC, *names.TIMES, names.ID)
+
+
+def request_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
+    """The rows described above, one for each record of request topics; `levels_ms` is their level table.
+
+    If the request topics have dialects, Python reads the requests with other headers than Postdate's own
+    (`dialect_rows`); the records are then read twice.
+    """
+    return digested_requests(understood_rows(records, levels_ms, dialects))
+
+
+def understood_rows(records: DataFrame, levels_ms: Sequence[int], dialects: DialectOptions = NO_DIALECTS) -> DataFrame:
+    """The same with the message itself instead of its digests: `key`, `value` and `data`, the untouched headers; and
+    `own_key` and `headers` of the record as sent."""
+    if dialects.are_on:
+        others = records.where(~_is_in_own_headers())
+        read = read_by_the_parser(others, levels_ms, dialects)
+        return understood_rows(records.where(_is_in_own_headers()), levels_ms).unionByName(read)
+    for columns in (_split_columns(), _place_columns(), _text_columns(), _understood_columns(tuple(levels_ms))):
+        records = records.select(*columns)
+    return records
+
+
+def _is_in_own_headers() -> Column:
+    """Whether a record has headers, all of them Postdate's own, and a value: then it uses no dialect."""
+    headers = present(F.col("headers"))
+    return (F.size(headers) > 0) & F.forall(headers, is_ours) & F.col("value").isNotNull()
+
+
+def parsed_origin(text: Column) -> Column:
+    """An origin's text as a struct of topic, partition, offset; each null if the text is not an origin."""
+    topic, partition, offset = _origin_parts(text)
+    is_sound = _is_origin(text, topic, partition, offset)
+    return F.struct(
+        F.when(is_sound, topic).alias("topic"),
+        F.when(is_sound, partition).alias("partition"),
+        F.when(is_sound, offset).alias("offset"),
+    )
+
+
+def origin_steps(carried: Sequence[str], text: str, names: Sequence[str]) -> list[list[Column]]:
+    """The columns of three steps that convert rows with `carried` and `text`, the text of an origin, to rows with
+    `carried` and its parts by these names, each null if the text is not an origin.
+
+    The same as `parsed_origin` at half the cost: Spark computes a column of one step several times if it is named
+    several times within that step.
+    """
+    parts = [part.alias(name) for part, name in zip(_origin_parts(F.col(text)), names, strict=True)]
+    is_origin = _is_origin(F.col(text), *map(F.col, names)).alias(text)
+    return [
+        [*map(F.col, (*carried, text)), *parts],
+        [*map(F.col, (*carried, *names)), is_origin],
+        [*map(F.col, carried), *(F.when(F.col(text), F.col(name)).alias(name) for name in names)],
+    ]
+
+
+def _origin_parts(text: Column) -> tuple[Column, Column, Column]:
+    topic = F.substring_index(text, "/", 1)
+    partition = F.substring_index(F.substring_index(text, "/", 2), "/", -1).try_cast("int")
+    return topic, partition, F.substring_index(text, "/", -1).try_cast("bigint")
+
+
+def _is_origin(text: Column, topic: Column, partition: Column, offset: Column) -> Column:
+    """Whether `text`, which has these parts, is an origin.
+
+    A regular expression, which takes ten times as long, is used only if this does not decide.
+    """
+    is_spelled = (F.concat_ws("/", topic, partition, offset) == text) & (topic != "") & (partition >= 0) & (offset >= 0)
+    return F.coalesce(is_spelled, F.lit(False)) | F.coalesce(text.rlike(_ORIGIN), F.lit(False))
+
+
+@remembered
+def _split_columns() -> list[Column]:
+    """The headers of the message, without Postdate's own."""
+    headers = present(F.col("headers"))
+    return [
+        *map(F.col, ("topic", "partition", "offset", "key", "value")),
+        F.unix_millis("timestamp").alias("request_ms"),
+        headers.alias("headers"),
+        untouched(headers).alias("data"),
+    ]
+
+
+@remembered
+def _place_columns() -> list[Column]:
+    """The positions of the headers of usual requests, each searched once; and whether a request has only these headers
+    of ours, and none of them twice."""
+    headers = F.col("headers")
+    places = {name: F.array_position(headers.getField("key"), name).cast("int") for name in _USUAL}
+    found = reduce(Column.__add__, ((place > 0).cast("int") for place in places.values()))
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "key", "value", "headers", "data")),
+        *(place.alias(name) for name, place in places.items()),
+        (F.size(headers) - F.size("data") == found).alias("is_usual"),
+    ]
+
+
+@remembered
+def _text_columns() -> list[Column]:
+    """The relevant header values as texts; a separate step, so that each is looked up once."""
+    headers, is_usual = F.col("headers"), F.col("is_usual")
+
+    def placed(name: str) -> Column:
+        return F.get(headers.getField("value"), F.col(name) - 1)
+
+    def rare(name: str) -> Column:
+        return F.when(~is_usual, first_value(headers, name).cast("string"))
+
+    given = reduce(Column.__add__, ((F.col(name) > 0).cast("int") for name in names.TIMES))
+    times = F.when(is_usual, given).otherwise(count_of(headers, names.TIMES))
+    has_key = ~is_usual & has(headers, names.KEY)
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "value", "headers", "data")),
+        F.col("key").alias("own_key"),
+        F.when(has_key, first_value(headers, names.KEY)).otherwise(F.col("key")).alias("key"),
+        F.coalesce(F.when(~is_usual, _action(headers)), F.lit("schedule")).alias("action"),
+        placed(names.TOPIC).cast("string").alias("target"),
+        *(
+            F.when(times == 1, placed(name).cast("string")).alias(name.removeprefix(names.PREFIX))
+            for name in names.TIMES
+        ),
+        rare(names.PARTITION).alias("partition_text"),
+        rare(names.ORIGIN).alias("origin_text"),
+        rare(names.GRACE).alias("grace_text"),
+        placed(names.ID).alias("id"),
+    ]
+
+
+def _action(headers: Column) -> Column:
+    """The action that a request names, the last if it names several; null if it names none.
+
+    If a header name is not UTF-8, the sidecar can read no header, and no action is named. Spark shows such a name with
+    U+FFFD.
+    """
+    action = last_value(headers, names.ACTION).cast("string")
+    return F.when(action.isNotNull() & ~joined_names(headers).contains("\ufffd"), action)
+
+
+@remembered
+def _understood_columns(levels_ms: Sequence[int]) -> list[Column]:
+    acts_on = parsed_origin(F.col("origin_text"))
+    is_here = (acts_on.topic == F.col("topic")) & (acts_on.partition == F.col("partition"))
+    is_control = F.col("action").isin("cancel", "reschedule")
+    at, delay, level, request_ms = F.col("at"), F.col("delay"), F.col("level"), F.col("request_ms")
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
+        due_ms(at, delay, level, request_ms, levels_ms).alias("due_ms"),
+        duration_ms(F.col("grace_text")).alias("grace_ms"),
+        F.when(is_control & is_here, acts_on.offset).alias("acts_on"),
+        natural(F.col("partition_text")).alias("partition_asked"),
+        *map(F.col, ("key", "value", "data", "own_key", "headers")),
+    ]
+
+
+def digested_requests(understood: DataFrame) -> DataFrame:
+    """Rows as of `understood_rows` with digests instead of the message."""
+    return understood.select(*_digested_columns())
+
+
+@remembered
+def _digested_columns() -> list[Column]:
+    return [
+        *map(F.col, ("topic", "partition", "offset", "request_ms", "action", "target", "id")),
+        *map(F.col, ("due_ms", "grace_ms", "acts_on", "partition_asked")),
+        positive_murmur2(F.col("key")).alias("key_hash"),
+        digest(F.col("key")).alias("key_digest"),
+        digest(F.col("value")).alias("value_digest"),
+        headers_digest(F.col("data")).alias("headers_digest"),
+        digest(F.col("own_key")).alias("own_key_digest"),
+        headers_digest(F.col("headers")).alias("own_headers_digest"),
+    ]

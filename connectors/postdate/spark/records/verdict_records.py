@@ -1,0 +1,65 @@
+"""Converts records of verdicts topics to rows: the answers, and the requests that they answer.
+
+A record that does not have the format, or is in an impossible place (the request of another partition, a key that is
+not the id), is `malformed` and counts for no request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.expressions import remembered
+from postdate.spark.records.requests import parsed_origin
+
+_JSON = "v BIGINT, origin STRING, id STRING, verdict STRING, of STRING, at BIGINT"
+ANSWERS = (
+    *("accepted", "rejected", "cancelled", "rescheduled", "replaced"),
+    *("delivered", "dead", "not-found", "too-late"),
+)
+"""What a request may be answered."""
+
+
+def answer_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+    """One row for each verdict record: the origin of the answered request, `answer`, `id`, `of`, and its place.
+
+    `requests_of` gives the request topic of each verdicts topic. `of` is an offset of the same partition. If
+    `malformed`, topic and partition are those of the requests that belong to the record's partition, and all other
+    columns are null.
+    """
+    requests = F.try_element_at(
+        F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair)), F.col("topic")
+    )
+    read, split, found = _answer_columns()
+    return records.select(requests.alias("topic"), *read).select("*", *split).select(*found)
+
+
+@remembered
+def _answer_columns() -> tuple[list[Column], list[Column], list[Column]]:
+    """The columns of three steps; columns of one step are computed once for the next."""
+    read = [
+        F.col("partition"),
+        F.concat_ws("/", "topic", "partition", "offset").alias("place"),
+        F.col("key"),
+        F.from_json(F.col("value").cast("string"), _JSON).alias("said"),
+    ]
+    split = [parsed_origin(F.col("said.origin")).alias("origin"), parsed_origin(F.col("said.of")).alias("meant")]
+    said, origin, meant = F.col("said"), F.col("origin"), F.col("meant")
+    is_here = (origin.topic == F.col("topic")) & (origin.partition == F.col("partition")) & origin.offset.isNotNull()
+    means_here = (meant.topic == F.col("topic")) & (meant.partition == F.col("partition")) & meant.offset.isNotNull()
+    is_whole = (said.v == 1) & said.verdict.isin(*ANSWERS) & (said["at"] >= 0) & is_here
+    is_sound = is_whole & (said.of.isNull() | means_here) & F.col("key").eqNullSafe(F.encode(said.id, "UTF-8"))
+    sound = F.coalesce(is_sound, F.lit(False))
+    columns = [
+        F.col("topic"),
+        F.col("partition"),
+        F.when(sound, origin.offset).alias("offset"),
+        F.when(sound, said.verdict).alias("answer"),
+        F.when(sound, F.encode(said.id, "UTF-8")).alias("id"),
+        F.when(sound, meant.offset).alias("of"),
+        F.col("place"),
+        (~sound).alias("malformed"),
+    ]
+    return read, split, columns

@@ -1,0 +1,258 @@
+"""Repair: requests once more what an audit reports as missing, if nothing else can deliver it any more.
+
+1. Read from the audit's state the origins that it reports as missing.
+2. Read their present state from the topics: requests from the first of them on, dispatch log, store topic, targets.
+3. Report which of them cannot be repaired, and why (`repair_rows`).
+4. Send the rest as a bulk schedule, each with an id derived from its origin. An id that already has a request on the
+   topic is skipped, so a second repair sends nothing twice.
+
+Two repairs at the same time do not see each other's requests: run one at a time.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.spark.audit.incremental import last_verdicts
+from postdate.spark.audit.ranges import known_ms
+from postdate.spark.bulk.job import schedule
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.errors import CannotRun
+from postdate.spark.job.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, margin_before
+from postdate.spark.job.cluster import Partition
+from postdate.spark.job.lifecycle import Job, run_job
+from postdate.spark.job.progress import Reporter
+from postdate.spark.limits import COMMIT_MS_MAX, REPAIRED_SHARE_MAX, REPAIRED_SURELY_MAX, TARGETS_MAX
+from postdate.spark.records.deliveries import delivered_rows
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import understood_rows
+from postdate.spark.repair.options import RepairOptions
+from postdate.spark.repair.output import RepairOutcome, Unrepaired, write_repair_outcome
+from postdate.spark.repair.rows import (
+    ID_PREFIX,
+    LETTING_GO,
+    PROVABLE,
+    low_waters,
+    missing_rows,
+    repair_rows,
+    requests_of,
+    stored_offsets,
+)
+from postdate.spark.session.small_tables import small_table
+from postdate.wire.topics import is_topic_name
+
+_LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
+_ID = re.compile(rf'"id":"{ID_PREFIX}([0-9]+/[0-9]+)"')
+Ranges = dict[Partition, Range]
+
+
+def run_repair(options: RepairOptions) -> int:
+    """Repairs, or with a dry run reports what it would do; returns the exit code.
+
+    0: everything missing is repaired (dry run: can be repaired). 1: something cannot be, or an error of Kafka or Spark.
+    2: invalid options.
+    """
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        outcome = repair(spark, options, reporter)
+        write_repair_outcome(outcome, options.output, sys.stdout)
+        return outcome.exit_code
+
+    return run_job("repair", options, job, "a part may have been sent: run it again, nothing is sent twice")
+
+
+def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> RepairOutcome:
+    """Repairs with a session that can read Kafka.
+
+    Raises JobUsageError if there is no audit's state, CannotRun for errors of the cluster or Spark.
+    """
+    with _Repair.begun(spark, options, reporter) as begun:
+        return begun.outcome()
+
+
+def require_plausible(found: RepairOutcome, options: RepairOptions) -> None:
+    """Raises CannotRun if so many would be sent that the audit is more likely to be wrong than the deliveries."""
+    share = found.repairable / max(1, found.judged)
+    if not options.apply or options.any_share or found.repairable <= REPAIRED_SURELY_MAX:
+        return
+    if share > REPAIRED_SHARE_MAX:
+        raise CannotRun(
+            f"{found.repairable:,} of {found.judged:,} audited requests ({100 * share:.1f} %) would be sent again. "
+            "So many are rarely lost: was a topic created again, or another cluster audited? To send them all the "
+            "same, add --any-share."
+        )
+
+
+def provable_from_ms(spans: list[Range]) -> list[int]:
+    """For each partition of a topic, the time from which every record that was delivered to it is still there.
+
+    The topic was not created again since the first record that has the broker's time. A partition that has lost records
+    keeps those since its own first such record. Postdate stamps a record up to a transaction before it is written, and
+    commits its fate up to a transaction after that.
+    """
+    exists_ms = min(span.known_ms for span in spans)
+
+    def kept_from_ms(span: Range) -> int:
+        if not span.log_start:
+            return exists_ms
+        return max(exists_ms, span.known_ms + 2 * COMMIT_MS_MAX + 1) if span.known_ms < NEVER_MS else NEVER_MS
+
+    return [kept_from_ms(span) for span in spans]
+
+
+@dataclass(frozen=True)
+class _Repair(Job[RepairOptions]):
+    """One running repair."""
+
+    could_not = "Spark could not read or send"
+
+    def outcome(self) -> RepairOutcome:
+        began_s, options = time.monotonic(), self.options
+        judged = last_verdicts(self.spark, options.audited)
+        elsewhere = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") != options.requests))
+        missing = missing_rows(judged, options.requests).persist(StorageLevel.MEMORY_AND_DISK)
+        with self.reporter.working(self.spark, f"reading {options.audited}"):
+            firsts = missing.groupBy("partition").agg(F.min("offset").alias("first"), F.min("request_ms").alias("ms"))
+            first = {row["partition"]: (row["first"], row["ms"]) for row in firsts.collect()}
+            others = elsewhere.count()
+        found = RepairOutcome(
+            requests=options.requests,
+            audited=options.audited,
+            applied=options.apply,
+            missing=missing.count(),
+            elsewhere=others,
+            judged=judged.where(F.col("topic") == options.requests).count(),
+        )
+        if found.missing:
+            planned, *read = self._planned(missing, first)
+            with self.reporter.working(self.spark, "looking for what can be repaired"):
+                found = self._told(planned, found)
+            for cached in read:
+                cached.unpersist()
+            found = self._sent(planned, found)
+            planned.unpersist()
+        missing.unpersist()
+        return replace(found, seconds=time.monotonic() - began_s)
+
+    def _planned(
+        self, missing: DataFrame, first: Mapping[int, tuple[int, int]]
+    ) -> tuple[DataFrame, DataFrame, DataFrame]:
+        """The rows of `repair_rows`; and the requests and the dispatch log from which they come. All are cached."""
+        options, own, now_ms = self.options, self.options.own(), time.time_ns() // 1_000_000
+        requests, log, store, again = self._ranges(first)
+        asked = understood_rows(
+            self.read(
+                replace(span, start=max(span.start, first[part.number][0]))
+                for part, span in requests.items()
+                if part.number in first
+            ),
+            options.levels_ms,
+            options.dialect_options(),
+        ).persist(StorageLevel.MEMORY_AND_DISK)
+        ends = [
+            (own.requests, part.number, own.dispatch_log, span.end, span.log_start == 0) for part, span in log.items()
+        ]
+        rows = log_rows(self.read(again.values()), small_table(self.spark, ends, _LOGS))
+        rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+        marks = {row["partition"]: row["low_water"] for row in low_waters(rows).collect()}
+        lost_ms = {part.number: span.lost_before_ms for part, span in again.items()}
+        letting_go = [
+            (part.number, marks.get(part.number), lost_ms.get(part.number), span.log_start)
+            for part, span in requests.items()
+        ]
+        partitions = small_table(self.spark, letting_go, LETTING_GO)
+        stored = stored_offsets(self.read(store.values()))
+        delivered, targets = self._delivered(missing, asked, margin_before(min(ms for _, ms in first.values())))
+        planned = repair_rows(missing, asked, fate_rows(rows), stored, partitions, delivered, targets, now_ms)
+        return planned.persist(StorageLevel.MEMORY_AND_DISK), asked, rows
+
+    def _delivered(self, missing: DataFrame, asked: DataFrame, from_ms: int | None) -> tuple[DataFrame, DataFrame]:
+        """The present records of the missing requests on their targets, and the times from which these are complete.
+
+        Raises CannotRun: they name too many targets.
+        """
+        named = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select("target").distinct()
+        names = [row["target"] for row in named.where("target is not null").limit(TARGETS_MAX + 1).collect()]
+        if len(names) > TARGETS_MAX:
+            raise CannotRun(f"The missing requests name more than {TARGETS_MAX} targets.")
+        counts = self.cluster.partition_counts([name for name in names if is_topic_name(name)])
+        parts = [Partition(topic, number) for topic, count in counts.items() for number in range(count)]
+        settle_ms, now_ms = self.options.settle_ms, time.time_ns() // 1_000_000
+        spans = fixed_ranges(self.cluster, TARGET, parts, from_ms=from_ms, settle_ms=settle_ms, now_ms=now_ms)
+        spans = self.bounded(spans)
+        policies = self.cluster.settings(counts, "cleanup.policy") if counts else {}
+        rows = []
+        for topic, count in counts.items():
+            own = [spans[Partition(topic, number)] for number in range(count)]
+            hides = "compact" in policies[topic] or any(span.capped for span in own)
+            rows.append((topic, count, known_ms(own), [NEVER_MS] * count if hides else provable_from_ms(own)))
+        return delivered_rows(self.read(spans.values()), [self.options.requests]), small_table(
+            self.spark, rows, PROVABLE
+        )
+
+    def _ranges(self, first: Mapping[int, tuple[int, int]]) -> tuple[Ranges, Ranges, Ranges, Ranges]:
+        """The ranges of requests, dispatch log, store topic and, a second time, dispatch log; fixed in this order.
+
+        Low-water marks are those of the first reading of the log. A request below them is on the store topic when that
+        is read, or has ended by the second reading. Raises CannotRun if an open transaction hides an end.
+        """
+        own, settle_ms = self.options.own(), self.options.settle_ms
+        since_ms = margin_before(min(ms for _, ms in first.values()))
+
+        def fixed(role: str, topic: str, from_ms: int | None = None) -> Ranges:
+            parts = existing(self.cluster, [topic])
+            return fixed_ranges(self.cluster, role, parts, from_ms=from_ms, settle_ms=settle_ms)
+
+        requests, log = fixed("requests", own.requests), fixed("dispatch-log", own.dispatch_log, since_ms)
+        store, again = fixed("store", own.store), fixed("dispatch-log", own.dispatch_log, since_ms)
+        spans = [span for some in (requests, log, store, again) for span in some.values()]
+        capped = {f"{span.partition.topic}/{span.partition.number}" for span in spans if span.capped}
+        if capped:
+            raise CannotRun(
+                f"An open transaction hides the end of {', '.join(sorted(capped))}: what is missing may be ending just "
+                "now. Run it again later."
+            )
+        return requests, log, store, again
+
+    def _told(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
+        """Adds the requests that cannot be repaired."""
+        counts = {row["reason"]: row["count"] for row in planned.groupBy("reason").count().collect()}
+        bad = planned.where("reason is not null").orderBy(*("topic", "partition", "offset"))
+        shown = bad.select("topic", "partition", "offset", "reason", "detail").limit(self.options.samples).collect()
+        samples = tuple(
+            Unrepaired(f"{row['topic']}/{row['partition']}/{row['offset']}", row["reason"], row["detail"])
+            for row in shown
+        )
+        repairable = counts.pop(None, 0)
+        return replace(found, repairable=repairable, reasons=counts, samples=samples)
+
+    def _sent(self, planned: DataFrame, found: RepairOutcome) -> RepairOutcome:
+        """Sends the repairable requests, or in a dry run checks what would be sent."""
+        if not found.repairable:
+            return found
+        require_plausible(found, self.options)
+        done = schedule(requests_of(planned), self.options.bulk(), self.reporter)
+        refused = tuple(
+            Unrepaired(self._origin(bad.row), bad.reasons[0], "; ".join(bad.details)) for bad in done.samples
+        )
+        return replace(
+            found,
+            repairable=done.accepted,
+            already=done.skipped,
+            sent=done.sent,
+            reasons={**found.reasons, **done.reasons},
+            samples=(*found.samples, *refused)[: self.options.samples],
+        )
+
+    def _origin(self, row: str) -> str:
+        """The origin in the id of a row, from the beginning of its JSON."""
+        found = _ID.search(row)
+        return f"{self.options.requests}/{found[1]}" if found is not None else row

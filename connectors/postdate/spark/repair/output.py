@@ -1,0 +1,79 @@
+"""The result of a repair as text and as one JSON object.
+
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from postdate.spark.repair.rows import ENDED
+
+
+@dataclass(frozen=True)
+class Unrepaired:
+    """A missing request that is not repaired: its origin, the reason by name, and a sentence."""
+
+    origin: str
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True)
+class RepairOutcome:
+    """The result of a repair.
+
+    `missing` counts the missing requests of this request topic, `elsewhere` those of others; `judged` all audited
+    requests of this one. `already`: requested again by an earlier repair. `repairable`: would be sent by this one.
+    `sent`: were sent. `reasons` counts the rest.
+    """
+
+    requests: str
+    audited: str
+    applied: bool
+    missing: int
+    elsewhere: int
+    judged: int = 0
+    repairable: int = 0
+    already: int = 0
+    sent: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    samples: tuple[Unrepaired, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """1 if something missing cannot be repaired, otherwise 0; a request that has ended since needs no repair."""
+        return 1 if self.reasons.keys() - {ENDED} else 0
+
+
+def write_repair_outcome(outcome: RepairOutcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        said = vars(outcome) | {"samples": [vars(one) for one in outcome.samples]}
+        found: dict[str, Any] = {"v": 1, "exit": outcome.exit_code, **said, "seconds": round(outcome.seconds, 1)}
+        stream.write(json.dumps(found, ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for line in _lines(outcome):
+        console.print(line, markup=False)
+
+
+def _lines(outcome: RepairOutcome) -> list[str]:
+    lines = [f"missing            {outcome.missing:>12,}"]
+    lines += [f"  repaired before  {outcome.already:>12,}"] if outcome.already else []
+    lines += [f"  {reason:<17}{count:>12,}" for reason, count in sorted(outcome.reasons.items())]
+    lines += [f"  {one.origin}: {one.reason}: {one.detail}" for one in outcome.samples]
+    if outcome.elsewhere:
+        lines.append(f"missing of other request topics, which --requests names: {outcome.elsewhere:,}")
+    if outcome.applied:
+        lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}")
+    elif outcome.repairable:
+        lines.append(f"dry run, nothing was sent: --apply would ask for {outcome.repairable:,} messages anew")
+    else:
+        lines.append("there is nothing to repair")
+    return lines

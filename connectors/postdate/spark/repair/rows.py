@@ -1,0 +1,213 @@
+"""Decides which missing requests can be requested again, and for what reason others cannot. DataFrame to DataFrame.
+
+A request may be repaired only if nothing can deliver it any more. Either its fate says `delivered` and its record is
+not there, or its shard no longer holds it (its offset lies below the low-water mark, and it is not on the store topic)
+and there is no fate. A request that a sidecar still holds, or has not read yet, is delivered once a sidecar runs, and a
+repair would duplicate it. So these reasons are checked in this order, from the *present* topics, not those at the time
+of the audit:
+
+control       a cancel or reschedule: its intent cannot be determined any more
+ended         it has ended since the audit
+on-target     its record is on its target after all
+record-gone   its target has lost records of that time, hides some, or was created again, or no record there has the
+              broker's time, which would rule that out: it may have been delivered
+unknown       fates of its time have left the dispatch log: it may have ended
+stored        it is on the store topic, from where its shard loads it
+request-gone  its record has left the request topic
+held          its shard still holds it: is a sidecar running, is the shard halted?
+acted-on      a later request of its id, or a control that names it: a person must decide whether it is still wanted
+unreadable    it names no target or no time
+expired       its grace is over: it would become a dead letter
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import natural
+from postdate.spark.columns.murmur2 import positive_murmur2
+from postdate.spark.records.fates import FINAL
+from postdate.spark.rules.endings import of_places
+from postdate.spark.rules.mismatches import expected_partitions
+from postdate.spark.rules.request_histories import CONTROLS
+
+ID_PREFIX: Final = "repair/"
+"""What the id of a repaired request begins with; partition and offset of the origin follow. Ids are those of a request
+topic, so its name need not be repeated, and the id is short enough whatever that is."""
+
+ENDED: Final = "ended"
+
+LETTING_GO = "partition int, low_water bigint, fates_lost_before_ms bigint, request_log_start bigint"
+"""One row for each partition of the request topic: its low-water mark by the last record of the dispatch log."""
+PROVABLE = "target string, target_partitions int, target_known_ms array<bigint>, target_provable_from_ms array<bigint>"
+"""One row for each target that exists. The arrays have a value for each partition: since when it is known to exist, and
+the time from which each record that was delivered to it is still there."""
+
+
+def missing_rows(judged: DataFrame, requests: str) -> DataFrame:
+    """The missing origins of a request topic in an audit's state, with the `fate` and `last_due_ms` that the audit
+    saw."""
+    rows = judged.where(F.array_contains("verdicts", "missing") & (F.col("topic") == requests))
+    return rows.select(*ORIGIN, "action", "request_ms", "last_due_ms", "fate")
+
+
+def low_waters(log: DataFrame) -> DataFrame:
+    """By `partition`, the low-water mark of its last dispatch-log record that is not `late`. `log` as `log_rows`."""
+    last = F.max_by("low_water", "log_offset")
+    return log.where(F.col("parses") & ~F.col("late")).groupBy("partition").agg(last.alias("low_water"))
+
+
+def stored_offsets(records: DataFrame) -> DataFrame:
+    """Partition and offset of the requests that a store topic still has."""
+    written = records.select(
+        "partition",
+        natural(F.col("key").cast("string")).alias("request"),
+        F.struct("offset", F.col("value").isNotNull().alias("is_there")).alias("record"),
+    )
+    last = written.groupBy("partition", F.col("request").alias("offset")).agg(F.max("record").alias("record"))
+    return last.where("record.is_there").select("partition", "offset")
+
+
+def acted_on(missing: DataFrame, asked: DataFrame) -> DataFrame:
+    """The origins of `missing` with a later request of the same id, or a control that names them, and the last such
+    offset.
+
+    `asked` as in `understood_rows`: the requests from the first missing one on. Cost: two joins with few rows.
+    """
+    ids = missing.join(asked.select(*ORIGIN, "id"), list(ORIGIN)).where("id is not null")
+    others = asked.select(*PARTITION, "id", F.col("offset").alias("by"))
+    by_id = ids.select(*ORIGIN, "id").join(others, [*PARTITION, "id"]).where(F.col("by") > F.col("offset"))
+    naming = asked.where(F.col("acts_on").isNotNull()).select(
+        *PARTITION, F.col("acts_on").alias("offset"), F.col("offset").alias("by")
+    )
+    by_origin = missing.select(*ORIGIN).join(naming, list(ORIGIN))
+    return by_id.select(*ORIGIN, "by").unionByName(by_origin).groupBy(*ORIGIN).agg(F.max("by").alias("by"))
+
+
+def repair_rows(
+    missing: DataFrame,
+    asked: DataFrame,
+    fates: DataFrame,
+    stored: DataFrame,
+    partitions: DataFrame,
+    delivered: DataFrame,
+    targets: DataFrame,
+    now_ms: int,
+) -> DataFrame:
+    """One row for each missing origin: the message and its due time; `reason` and `detail` if it cannot be repaired.
+
+    `missing` as `missing_rows`, `asked` as `understood_rows`, `fates` as `fate_rows`, `stored` as `stored_offsets`,
+    `partitions` as `LETTING_GO`, `delivered` as `delivered_rows` of the targets now, `targets` as `PROVABLE`. Cost:
+    joins of the few missing ones with requests, fates and records by origin.
+    """
+    here = asked.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi").select(
+        *(*ORIGIN, "target", "key", "value", "data", "partition_asked", "grace_ms"),
+        F.struct("partition_asked", positive_murmur2(F.col("key")).alias("key_hash")).alias("request"),
+        F.lit(True).alias("is_there"),
+    )
+    of_missing = fates.join(missing.select(*ORIGIN), list(ORIGIN), "left_semi")
+    ends = of_missing.groupBy(*ORIGIN).agg(
+        F.max(F.when(F.col("fate.fate_name").isin(*FINAL), F.col("fate.fate_name"))).alias("end"),
+        F.struct(F.max(F.when(F.col("fate.fate_name") == "delivered", F.col("fate.at_ms"))).alias("at_ms")).alias(
+            "final"
+        ),
+    )
+    place = F.concat_ws("/", "record.target", "record.partition", "record.offset")
+    lying = delivered.select(*ORIGIN, F.col("record.target").alias("target"), place.alias("lies_at"))
+    lies = lying.groupBy(*ORIGIN, "target").agg(F.min("lies_at").alias("lies_at"))
+    known = (
+        missing.join(here, list(ORIGIN), "left")
+        .join(ends, list(ORIGIN), "left")
+        .join(acted_on(missing, asked), list(ORIGIN), "left")
+        .join(F.broadcast(partitions), "partition", "left")
+        .join(stored.withColumn("is_stored", F.lit(True)), ["partition", "offset"], "left")
+        .join(lies, [*ORIGIN, "target"], "left")
+        .join(F.broadcast(targets), "target", "left")
+    )
+    known = known.withColumn("places", expected_partitions())
+    problem = F.coalesce(*(F.when(holds, _reason(name, why)) for name, holds, why in _reasons(now_ms)))
+    id = F.concat(F.lit(ID_PREFIX), F.col("partition"), F.lit("/"), F.col("offset"))
+    return known.withColumn("problem", problem).select(
+        *(*ORIGIN, "last_due_ms"),
+        *("target", "key", "value", F.col("data").alias("headers"), id.alias("id")),
+        *(F.col("partition_asked"), "grace_ms"),
+        *(F.col("problem.reason").alias("reason"), F.col("problem.detail").alias("detail")),
+    )
+
+
+def requests_of(repairable: DataFrame) -> DataFrame:
+    """The rows without a reason as a table for `bulk.schedule`, with their original due times, so that a grace ends as
+    before."""
+    return repairable.where("reason is null").select(
+        *("id", "target", "key", "value", "headers"),
+        F.col("last_due_ms").alias("at"),
+        F.col("grace_ms").alias("grace"),
+        F.col("partition_asked").alias("partition"),
+    )
+
+
+def _reason(name: str, detail: Column) -> Column:
+    return F.struct(F.lit(name).alias("reason"), detail.alias("detail"))
+
+
+def _reasons(now_ms: int) -> list[tuple[str, Column, Column]]:
+    """The reasons in their order: name, condition, and a sentence."""
+    is_lost_record = F.coalesce(F.col("fate") == "delivered", F.lit(False))
+    is_below = F.coalesce(F.col("offset") < F.col("low_water"), F.lit(False))
+    mark = F.coalesce(F.concat(F.lit(" (below "), F.col("low_water"), F.lit(" nothing is held)")), F.lit(""))
+    over = F.col("last_due_ms") + F.col("grace_ms")
+    provable_from_ms = of_places("target_provable_from_ms", F.array_max)
+    return [
+        ("control", F.col("action").isin(*CONTROLS), F.concat(F.lit("it is a "), F.col("action"))),
+        (
+            ENDED,
+            F.col("end").isNotNull() & ~(is_lost_record & (F.col("end") == "delivered")),
+            F.concat(F.lit("it has ended since: "), F.col("end")),
+        ),
+        ("on-target", F.col("lies_at").isNotNull(), F.concat(F.lit("its record is "), F.col("lies_at"))),
+        (
+            "unknown",
+            ~is_lost_record & (F.col("request_ms") < F.col("fates_lost_before_ms")),
+            F.lit("fates of its time have left the dispatch log: whether it has ended cannot be told"),
+        ),
+        (
+            "stored",
+            F.coalesce("is_stored", F.lit(False)),
+            F.lit("the store topic has it: its shard loads it from there"),
+        ),
+        (
+            "request-gone",
+            F.col("is_there").isNull(),
+            F.concat(F.lit("its record has left the topic, which begins at "), F.col("request_log_start")),
+        ),
+        (
+            "record-gone",
+            is_lost_record & ~F.coalesce(F.col("final.at_ms") >= provable_from_ms, F.lit(False)),
+            F.lit(
+                "its target has lost or hides records of that time, was created again, or has no record with the "
+                "broker's time: it may have been delivered"
+            ),
+        ),
+        (
+            "held",
+            ~is_lost_record & ~is_below,
+            F.concat(
+                F.lit("its shard has not let go of it"), mark, F.lit(": is a sidecar running, is the shard halted?")
+            ),
+        ),
+        (
+            "acted-on",
+            ~is_lost_record & F.col("by").isNotNull(),
+            F.concat(F.lit("the request at offset "), F.col("by"), F.lit(" acts on it: is it still wanted?")),
+        ),
+        (
+            "unreadable",
+            F.col("target").isNull() | F.col("last_due_ms").isNull(),
+            F.lit("it names no target or no time that can be read"),
+        ),
+        ("expired", over < now_ms, F.concat(F.lit("its grace ended at "), over)),
+    ]

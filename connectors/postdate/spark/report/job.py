@@ -1,0 +1,154 @@
+"""The load and lateness report: upcoming load, and the lateness of past deliveries.
+
+1. Fix the end offsets: requests, store topic, then dispatch log, so that a request without a fate had none when read.
+2. Group requests, stored requests and fates by origin (`report_rows`): a message without a final fate is ahead.
+3. Group by minute, hour, target and partition; percentiles are exact.
+4. Report on the terminal, as Parquet, as a page.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass, replace
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from postdate.spark.job.bounds import Range, existing, fixed_ranges
+from postdate.spark.job.lifecycle import Job, run_job
+from postdate.spark.job.progress import Reporter
+from postdate.spark.limits import GROUPS_MAX
+from postdate.spark.output.load import gathered_load, load_by
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import understood_rows
+from postdate.spark.report.options import ReportOptions
+from postdate.spark.report.output import Group, ReportOutcome, write_report_outcome
+from postdate.spark.report.page import report_page
+from postdate.spark.report.rows import (
+    ahead_rows,
+    behind_rows,
+    ended_rows,
+    lateness_table,
+    load_table,
+    sized_requests,
+    stored_rows,
+)
+from postdate.spark.session.places import require_new, write_text
+from postdate.spark.session.small_tables import small_table
+
+_LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"
+_MINUTE_MS = 60_000
+
+
+def run_report(options: ReportOptions) -> int:
+    """Reports, writes the outcome to standard output; returns the exit code: 0 success, 1 failure, 2 invalid
+    options."""
+
+    def job(spark: SparkSession, reporter: Reporter) -> int:
+        outcome = report(spark, options, reporter)
+        if options.html is not None:
+            write_text(spark, options.html, report_page(outcome))
+        write_report_outcome(outcome, options.output, sys.stdout)
+        return 0
+
+    return run_job("report", options, job, "nothing was told")
+
+
+def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:
+    """Reports with a session that can read Kafka, and writes the tables to `options.write`, if given.
+
+    Raises CannotRun for errors of the cluster or Spark, JobUsageError if `options.write` exists already.
+    """
+    if options.write is not None:
+        require_new(spark, options.write, "--write")
+    with _Report.begun(spark, options, reporter) as begun:
+        return begun.outcome()
+
+
+@dataclass(frozen=True)
+class _Report(Job[ReportOptions]):
+    """One running report."""
+
+    could_not = "Spark could not read the topics"
+
+    def outcome(self) -> ReportOutcome:
+        began_s, now_ms = time.monotonic(), time.time_ns() // 1_000_000
+        ahead, behind, notes = self._rows()
+        ahead, behind = (rows.persist(StorageLevel.MEMORY_AND_DISK) for rows in (ahead, behind))
+        with self.reporter.working(self.spark, "looking ahead"):
+            counts = ahead.agg(
+                F.count("*").alias("ahead"),
+                F.count_if(F.col("due_ms") < now_ms).alias("overdue"),
+                F.count_if("is_stored").alias("stored"),
+            ).collect()[0]
+            due_ms = F.greatest(F.col("due_ms"), F.lit(now_ms).cast("bigint"))
+            due = ahead.select(due_ms.alias("due_ms"), F.lit(1).alias("rows"), "size_bytes")
+            load, loads = gathered_load(due), self._groups(load_table(ahead))
+        with self.reporter.working(self.spark, "looking back"):
+            lateness, late = self._groups(lateness_table(behind)), self._late(behind)
+        if self.options.write is not None:
+            with self.reporter.working(self.spark, f"writing {self.options.write}"):
+                self._write(self.options.write, ahead, behind, due)
+        for cached in (ahead, behind):
+            cached.unpersist()
+        found = ReportOutcome(self.options.requests, now_ms, counts["ahead"], counts["overdue"], counts["stored"])
+        return replace(
+            found,
+            load=load,
+            loads=loads,
+            lateness=lateness,
+            late=late,
+            notes=notes,
+            written=self.options.write,
+            html=self.options.html,
+            seconds=time.monotonic() - began_s,
+        )
+
+    def _rows(self) -> tuple[DataFrame, DataFrame, tuple[str, ...]]:
+        """The upcoming messages, the delivered ones, and notes about what is hidden."""
+        options, own = self.options, self.options.own_topics()
+        requests = self._fixed("requests", [one.requests for one in own])
+        store = self._fixed("store", [one.store for one in own])
+        log = self._fixed("dispatch-log", [one.dispatch_log for one in own])
+        asked = understood_rows(self.read(requests), options.levels_ms, options.dialect_options())
+        sized = sized_requests(asked).persist(StorageLevel.MEMORY_AND_DISK)
+        requests_of = {one.dispatch_log: one.requests for one in own}
+        ends = [
+            (requests_of[span.partition.topic], span.partition.number, span.partition.topic, span.end, False)
+            for span in log
+        ]
+        fates = fate_rows(log_rows(self.read(log), small_table(self.spark, ends, _LOGS)))
+        ended = ended_rows(fates).persist(StorageLevel.MEMORY_AND_DISK)
+        stored = stored_rows(self.read(store), {one.store: one.requests for one in own})
+        notes = tuple(
+            f"an open transaction hides the end of {span.partition.topic}/{span.partition.number}"
+            for span in (*requests, *store, *log)
+            if span.capped
+        )
+        return ahead_rows(sized, stored, ended), behind_rows(sized, ended, options.since_ms), notes
+
+    def _fixed(self, role: str, topics: list[str]) -> list[Range]:
+        settle_ms = self.options.settle_ms
+        return [*fixed_ranges(self.cluster, role, existing(self.cluster, topics), settle_ms=settle_ms).values()]
+
+    def _groups(self, groups: DataFrame) -> tuple[Group, ...]:
+        """The groups as dictionaries; only the largest, if there are too many."""
+        rows = groups.orderBy(F.desc("messages"), "by", "name").limit(GROUPS_MAX).collect()
+        return tuple(row.asDict() for row in rows)
+
+    def _late(self, behind: DataFrame) -> tuple[Group, ...]:
+        rows = self._latest(behind).collect()
+        return tuple(row.asDict() for row in rows)
+
+    def _latest(self, behind: DataFrame) -> DataFrame:
+        origin = F.concat_ws("/", "topic", "partition", "offset").alias("origin")
+        latest = behind.orderBy(F.desc("lateness_ms"), "topic", "partition", "offset").limit(self.options.late)
+        return latest.select(origin, "target", "due_ms", "ended_ms", "lateness_ms")
+
+    def _write(self, path: str, ahead: DataFrame, behind: DataFrame, due: DataFrame) -> None:
+        minutes = load_by(due, _MINUTE_MS).select("start_ms", F.col("rows").alias("messages"), "size_bytes")
+        tables = {"load": load_table(ahead), "minutes": minutes, "lateness": lateness_table(behind)}
+        for name, rows in {**tables, "late": self._latest(behind)}.items():
+            rows.write.parquet(f"{path}/{name}")

@@ -1,0 +1,128 @@
+"""The result of a report as text (aligned lines) and as one JSON object.
+
+The keys of the JSON are a contract: new ones may be added, none changes its meaning or is removed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from postdate.spark.bulk.output import load_lines
+from postdate.spark.limits import ROWS_SHOWN
+from postdate.spark.output.lateness import FIGURES, spelled_figure
+from postdate.spark.output.load import NO_LOAD, Load
+from postdate.spark.output.page import spelled_instant, spelled_length
+from postdate.spark.output.text_table import aligned_lines
+
+Group = dict[str, Any]
+"""One group of messages: `by`, `name`, `messages`, and `size_bytes` or those of `FIGURES`."""
+
+
+@dataclass(frozen=True)
+class ReportOutcome:
+    """The result of a report. Times are epoch milliseconds.
+
+    `ahead` counts pending messages, `overdue` those that should have been delivered by now, `stored` those on the store
+    topic. `load` is the upcoming load over time, `loads` and `lateness` are by hour, target and partition; `late` lists
+    the delivered messages with the highest lateness.
+    """
+
+    requests: tuple[str, ...]
+    now_ms: int
+    ahead: int
+    overdue: int
+    stored: int
+    load: Load = NO_LOAD
+    loads: tuple[Group, ...] = ()
+    lateness: tuple[Group, ...] = ()
+    late: tuple[Group, ...] = ()
+    notes: tuple[str, ...] = ()
+    written: str | None = None
+    html: str | None = None
+    seconds: float = 0.0
+
+    def by(self, groups: Sequence[Group], by: str) -> list[Group]:
+        """The groups of one kind: hours in their order, others largest first."""
+        found = [group for group in groups if group["by"] == by]
+        if by == "hour":
+            return sorted(found, key=lambda group: int(group["name"]))
+        return sorted(found, key=lambda group: (-group["messages"], group["name"]))
+
+
+def write_report_outcome(outcome: ReportOutcome, form: str, stream: TextIO) -> None:
+    """Writes the outcome as `json` or `text`."""
+    if form == "json":
+        stream.write(json.dumps(as_report_json(outcome), ensure_ascii=False) + "\n")
+        return
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    for line in _lines(outcome):
+        console.print(line, markup=False)
+
+
+def as_report_json(outcome: ReportOutcome) -> dict[str, Any]:
+    """The object that `--output json` prints."""
+    said = {name: value for name, value in vars(outcome).items() if name != "load"}
+    load = outcome.load
+    return {
+        "v": 1,
+        **said,
+        "load": {
+            "step_ms": load.step_ms,
+            "steps": [vars(step) for step in load.steps],
+            "busiest_second": vars(load.busiest) if load.busiest else None,
+        },
+        "seconds": round(outcome.seconds, 1),
+    }
+
+
+def load_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
+    """The upcoming load as table rows: name, messages, bytes."""
+    return [(spelled_name(one), one["messages"], one["size_bytes"]) for one in outcome.by(outcome.loads, by)]
+
+
+def lateness_rows(outcome: ReportOutcome, by: str) -> list[tuple[object, ...]]:
+    """The lateness of past deliveries as table rows: name, messages, percentiles in ms."""
+    return [
+        (spelled_name(one), one["messages"], *(one[name] for name in FIGURES))
+        for one in outcome.by(outcome.lateness, by)
+    ]
+
+
+def late_rows(outcome: ReportOutcome) -> list[tuple[object, ...]]:
+    """The latest messages as table rows: origin, target, due, lateness in ms."""
+    return [
+        (one["origin"], one["target"] or "unknown", spelled_instant(one["due_ms"]), one["lateness_ms"])
+        for one in outcome.late
+    ]
+
+
+def spelled_name(group: Group) -> str:
+    """The name of a group; for an hour, its start."""
+    return spelled_instant(int(group["name"]))[:16] if group["by"] == "hour" else str(group["name"])
+
+
+def _lines(outcome: ReportOutcome) -> list[str]:
+    lines = [f"messages ahead     {outcome.ahead:>12,}", f"  overdue          {outcome.overdue:>12,}"]
+    lines += [f"  stored           {outcome.stored:>12,}"] if outcome.stored else []
+    lines += load_lines(outcome.load, "load ahead")
+    for by in ("hour", "target", "partition"):
+        lines += aligned_lines(f"ahead by {by}", (by, "messages", "bytes"), load_rows(outcome, by), ROWS_SHOWN)
+    for by in ("all", "hour", "target", "partition"):
+        names = (by, "messages", *(spelled_figure(name) for name in FIGURES))
+        lines += aligned_lines(f"lateness in ms by {by}", names, lateness_rows(outcome, by), ROWS_SHOWN)
+    lines += aligned_lines("latest", ("origin", "target", "due (UTC)", "late by ms"), late_rows(outcome), ROWS_SHOWN)
+    lines += outcome.notes
+    if outcome.written is not None:
+        lines.append(f"the tables are in {outcome.written}")
+    if outcome.html is not None:
+        lines.append(f"the page is {outcome.html}")
+    worst = max((one["max"] for one in outcome.lateness if one["by"] == "all"), default=None)
+    lines.append(
+        "nothing was delivered" if worst is None else f"the latest message was late by {spelled_length(worst)}"
+    )
+    return lines

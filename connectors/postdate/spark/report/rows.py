@@ -1,0 +1,158 @@
+"""The rows of a report: upcoming messages and past deliveries, from requests, fates and the store topic.
+
+A message is ahead if its request is on its topic or on the store topic, and has no final fate. This includes requests
+that no sidecar has read yet, even if they will be refused; a control takes effect once a sidecar has carried it out.
+Lateness is LogAppendTime of the dispatch-log record minus due time, as in the audit. DataFrame to DataFrame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.digests import last_value, present
+from postdate.spark.columns.expressions import natural
+from postdate.spark.output.lateness import PERCENTILES
+from postdate.spark.records.fates import FINAL
+from postdate.wire.headers import DUE, MOVED, STORED
+
+HOUR_MS: Final = 3_600_000
+BY: Final = ("all", "hour", "target", "partition")
+"""What messages are grouped by: `name` is then the hour's beginning in epoch ms, the target, or topic and number."""
+
+
+def ended_rows(fates: DataFrame) -> DataFrame:
+    """One row for each origin with a fate: its first final fate `end`, null without one, and `due_ms` according to the
+    fates.
+
+    The due time is that of the last move, otherwise the first one; null if neither is known. Cost: one shuffle of
+    fates.
+    """
+    row = F.struct(
+        *(f"fate.{name}" for name in ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "at_ms"))
+    )
+    together = (
+        fates.select(*ORIGIN, row.alias("row")).groupBy(*ORIGIN).agg(F.sort_array(F.collect_list("row")).alias("rows"))
+    )
+    end = F.get(F.filter("rows", lambda fate: fate.fate_name.isin(*FINAL)), 0)
+    moved = F.try_element_at(F.filter("rows", lambda fate: fate.fate_name == "moved"), F.lit(-1))
+    first_ms = F.nullif(F.get("rows", 0).first_due_ms, F.lit(0).cast("bigint"))
+    return together.select(
+        *ORIGIN,
+        end.fate_name.alias("end"),
+        end.at_ms.alias("ended_ms"),
+        moved.new_due_ms.alias("moved_ms"),
+        F.coalesce(moved.new_due_ms, first_ms).alias("due_ms"),
+    )
+
+
+def stored_rows(records: DataFrame, requests_of: Mapping[str, str]) -> DataFrame:
+    """The requests in the store topics: origin, `target`, `due_ms`, `size_bytes`.
+
+    `requests_of` gives the request topic of each store topic.
+    """
+    headers = present(F.col("headers"))
+    own = F.create_map(*(F.lit(name) for pair in requests_of.items() for name in pair))
+    due, moved = (last_value(headers, name).cast("string") for name in (DUE, MOVED))
+    meaning = last_value(headers, STORED).cast("string")
+    read = records.select(
+        F.try_element_at(own, F.col("topic")).alias("topic"),
+        "partition",
+        natural(F.col("key").cast("string")).alias("request"),
+        F.struct(
+            "offset",
+            F.col("value").isNotNull().alias("is_there"),
+            F.get_json_object(meaning, "$.target").alias("target"),
+            F.coalesce(natural(moved), natural(due)).alias("due_ms"),
+            _size_bytes(F.col("key"), F.col("value"), headers).alias("size_bytes"),
+        ).alias("record"),
+    )
+    last = read.groupBy("topic", "partition", F.col("request").alias("offset")).agg(F.max("record").alias("record"))
+    kept = last.where("record.is_there")
+    return kept.select(*ORIGIN, *(f"record.{name}" for name in ("target", "due_ms", "size_bytes")))
+
+
+def sized_requests(asked: DataFrame) -> DataFrame:
+    """The schedule requests: origin, `target`, `due_ms`, `size_bytes` of the record. `asked` as in
+    `understood_rows`."""
+    schedules = asked.where("action = 'schedule' AND target IS NOT NULL AND due_ms IS NOT NULL")
+    size = _size_bytes(F.col("own_key"), F.col("value"), F.col("headers"))
+    return schedules.select(*ORIGIN, "target", "due_ms", size.alias("size_bytes"))
+
+
+def ahead_rows(requests: DataFrame, stored: DataFrame, ended: DataFrame) -> DataFrame:
+    """One row for each message that is ahead: origin, `target`, `due_ms`, `size_bytes`, `is_stored`.
+
+    `requests` as `sized_requests`, `stored` as `stored_rows`, `ended` as `ended_rows`.
+    """
+    both = requests.withColumn("is_stored", F.lit(False)).unionByName(stored.withColumn("is_stored", F.lit(True)))
+    once = both.groupBy(*ORIGIN).agg(
+        F.max_by("target", "is_stored").alias("target"),
+        F.max_by("due_ms", "is_stored").alias("asked_ms"),
+        F.max("size_bytes").alias("size_bytes"),
+        F.max("is_stored").alias("is_stored"),
+    )
+    fates = ended.select(*ORIGIN, "end", "moved_ms")
+    open_still = once.join(fates, list(ORIGIN), "left").where("end IS NULL")
+    due_ms = F.coalesce("moved_ms", "asked_ms").alias("due_ms")
+    return open_still.select(*ORIGIN, "target", due_ms, "size_bytes", "is_stored")
+
+
+def behind_rows(requests: DataFrame, ended: DataFrame, since_ms: int | None) -> DataFrame:
+    """One row for each message delivered from `since_ms` on: origin, `target` (null: its request has left the topic),
+    `due_ms`, `ended_ms`, `lateness_ms`."""
+    delivered = ended.where("end = 'delivered' AND due_ms IS NOT NULL")
+    if since_ms is not None:
+        delivered = delivered.where(F.col("ended_ms") >= since_ms)
+    named = delivered.join(requests.select(*ORIGIN, "target"), list(ORIGIN), "left")
+    return named.select(
+        *ORIGIN, "target", "due_ms", "ended_ms", (F.col("ended_ms") - F.col("due_ms")).alias("lateness_ms")
+    )
+
+
+def load_table(ahead: DataFrame) -> DataFrame:
+    """The upcoming load by `by` and `name`: `messages`, `size_bytes`. Cost: one shuffle of partial sums."""
+    return (
+        _grouped(ahead)
+        .groupBy("by", "name")
+        .agg(F.count("*").alias("messages"), F.sum("size_bytes").cast("bigint").alias("size_bytes"))
+    )
+
+
+def lateness_table(behind: DataFrame) -> DataFrame:
+    """The lateness by `by` and `name`: `messages`, percentiles (nearest rank, exact) and `max`."""
+    exact = (
+        F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY lateness_ms)").alias(name)
+        for name, share in PERCENTILES
+    )
+    return (
+        _grouped(behind)
+        .groupBy("by", "name")
+        .agg(F.count("*").alias("messages"), *exact, F.max("lateness_ms").alias("max"))
+    )
+
+
+def _grouped(rows: DataFrame) -> DataFrame:
+    """Each row once for each of `BY`."""
+    hour = F.col("due_ms") - F.pmod("due_ms", F.lit(HOUR_MS).cast("bigint"))
+    names: dict[str, Column] = {
+        "all": F.lit("all"),
+        "hour": hour.cast("string"),
+        "target": F.coalesce("target", F.lit("unknown")),
+        "partition": F.concat_ws("/", "topic", "partition"),
+    }
+    groups = F.array(*(F.struct(F.lit(by).alias("by"), names[by].alias("name")) for by in BY))
+    return rows.withColumn("group", F.explode(groups)).select("group.*", *rows.columns)
+
+
+def _size_bytes(key: Column, value: Column, headers: Column) -> Column:
+    def length(data: Column) -> Column:
+        return F.coalesce(F.octet_length(data), F.lit(0))
+
+    sizes = F.transform(headers, lambda header: F.octet_length(header.key) + length(header.value))
+    of_headers = F.aggregate(sizes, F.lit(0), lambda total, size: total + size)
+    return (length(key) + length(value) + of_headers).cast("bigint")

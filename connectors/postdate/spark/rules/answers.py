@@ -1,0 +1,160 @@
+"""Checks that every answer is true and was given once: compares verdict records with requests and fates.
+
+An answer is in the same transaction as the fate that it reports, so both are visible or neither is:
+
+    cancelled of p      p ended `cancelled` in the dispatch-log record in which this cancel was `applied`
+    rescheduled of p    p was `moved` by this control
+    replaced of p       p ended `replaced`, and this is a later request of the same id
+    too-late            p, or the last request of that id, ended `delivered` or `dead` before this control was applied
+    not-found           nothing that the control names was pending when it was applied
+    rejected            this request ended `dead` without ever being pending
+    delivered dead cancelled replaced, without p: this request to schedule has this fate
+    accepted            this request was `stored`
+
+No answer is wrong because of records that an open transaction hides or retention has deleted.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import remembered
+from postdate.spark.rules.request_histories import CONTROLS, is_refused, position_before
+
+
+def judged_answers(known: DataFrame) -> DataFrame:
+    """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it.
+
+    `known` as in `known_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost: one
+    join of the answers with the requests that they, or the controls that they answer, name by origin.
+    """
+    meant = known.select(
+        *(*PARTITION, F.col("offset").alias("meant")),
+        F.struct("id", "action", "request_ms", "end", "told", "moves").alias("of"),
+    )
+    given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("said"))
+    facts = given.withColumn("meant", F.coalesce("said.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
+    return facts.select(*ORIGIN, _judged_answer())
+
+
+@remembered
+def _judged_answer() -> Column:
+    said = F.col("said")
+    told = F.concat(said.answer, F.coalesce(F.concat(F.lit(" of "), said.of.cast("string")), F.lit("")))
+    answer = F.struct(
+        F.concat(told, F.lit(" ("), said.place, F.lit(")")).alias("told"),
+        F.when(F.col("action").isNotNull(), _wrong()).alias("wrong"),
+    )
+    return answer.alias("answer")
+
+
+def is_about_another(answer: Column) -> Column:
+    """Whether an answer reports the end of another request, in addition to the answer to its own request."""
+    return (answer.answer == "replaced") & answer.of.isNotNull()
+
+
+def _wrong() -> Column:
+    """A sentence about what is wrong with an answer; null if it is right."""
+    said, of, end = F.col("said"), F.col("of"), F.col("end")
+    is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
+    is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
+    is_of_hidden = said.of.isNotNull() & of.end.isNull() & (F.col("log_capped") | is_of_lost)
+    # Of an id that nobody in the range read has, nothing is known.
+    is_unread = (said.answer == "too-late") & said.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
+    is_known = ~(_or_true(is_hidden) | _or_true(is_of_hidden) | _or_true(is_unread))
+    other_id = F.col("id").isNotNull() & ~F.col("id").eqNullSafe(said.id) & (said.answer != "rejected")
+    answered = F.concat(F.lit("answered "), said.answer)
+    while_pending = F.when(_was_pending(), F.lit(" while what it names was pending")).otherwise(F.lit(""))
+    and_of = F.concat(F.lit(", and of "), said.of, F.lit(": "), _spelled(of.end))
+    ends = F.concat(
+        F.lit(", the dispatch log says "), _spelled(end), F.when(said.of.isNotNull(), and_of).otherwise(while_pending)
+    )
+    return (
+        F.when(_times() > 1, F.concat(answered, F.lit(": one of "), _times(), F.lit(" answers to the same")))
+        .when(other_id, F.concat(answered, F.lit(" under another id")))
+        .when(is_known & ~F.coalesce(_is_true(), F.lit(False)), F.concat(answered, ends))
+    )
+
+
+def _times() -> Column:
+    """The number of equal answers: to the end of a request or a control, to an acceptance, to a replacement."""
+    said = F.col("said")
+    accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
+    replaced = F.size(F.filter("of.told", lambda told: told == "replaced"))
+    own = F.size(F.filter("answers", lambda other: (other.answer != "accepted") & ~is_about_another(other)))
+    return F.when(said.answer == "accepted", accepted).when(is_about_another(said), replaced).otherwise(own)
+
+
+def _is_true() -> Column:
+    """Whether the dispatch log confirms an answer; null counts as no."""
+    said, action, end, of = F.col("said"), F.col("action"), F.col("end"), F.col("of")
+    answer, is_of, is_schedule = said.answer, said.of.isNotNull(), action == "schedule"
+    is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied")
+    same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
+    is_unread, is_later = of.request_ms.isNull(), said.of < F.col("offset")
+    names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == said.of, F.lit(False)))
+    own_end = is_schedule & ~is_of & (end.fate_name == answer)
+    cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
+    replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
+    has_moved = F.size("moved") > 0
+    ended = F.when(is_of, names_it & _ended_before(of.end)).otherwise(_ended_before(_last_end()))
+    return (
+        F.when(
+            answer == "cancelled", F.when(is_of, cancelled & (of.end.log_offset == end.log_offset)).otherwise(own_end)
+        )
+        .when(
+            answer == "rescheduled",
+            (action == "reschedule") & is_applied & names_it & F.array_contains("moved", said.of),
+        )
+        .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
+        .when(answer == "too-late", is_applied & ~has_moved & ended)
+        .when(answer == "not-found", is_applied & ~is_of & ~has_moved & ~_was_pending() & ~_was_undone())
+        .when(answer == "rejected", ~is_of & is_refused(end))
+        .when(answer == "dead", own_end & ~is_refused(end))
+        .when(answer == "delivered", own_end)
+        .when(answer == "accepted", is_schedule & ~is_of & F.col("was_stored"))
+    )
+
+
+def _ended_before(end: Column) -> Column:
+    """Whether an end is `delivered` or `dead` and precedes the end of this control in the dispatch log."""
+    control = F.col("end")
+    is_before = F.struct(end.log_offset, end.place) < F.struct(control.log_offset, control.place)
+    return end.fate_name.isin("delivered", "dead") & is_before
+
+
+def _last_end() -> Column:
+    """The end of the last request that a control names, by its id or by its origin."""
+    named_here = F.when(~is_refused(F.col("of.end")), F.col("of.end"))
+    return F.when(F.col("acts_on").isNotNull(), named_here).otherwise(F.col("last_schedule.end"))
+
+
+def _was_pending() -> Column:
+    """Whether a request that a control names had not ended when the control was applied."""
+    of, control = F.col("of"), F.col("end")
+    is_held = (of.action == "schedule") & ~is_refused(of.end) & (F.col("meant") < F.col("offset"))
+    is_lost = of.request_ms < F.col("fates_lost_before_ms")
+    in_this = (of.end.log_offset == control.log_offset) & of.end.fate_name.isin("delivered", "dead")
+    here = is_held & F.coalesce((of.end.log_offset > control.log_offset) | in_this, ~is_lost)
+    by_id = F.col("pending_until") > position_before(control)
+    return F.coalesce(F.when(F.col("acts_on").isNotNull(), here).otherwise(by_id), F.lit(False))
+
+
+def _was_undone() -> Column:
+    """Whether a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
+    of = F.col("of")
+    here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
+    here = here & ~F.array_contains(of.told, "cancelled")
+    undone = F.when(F.col("acts_on").isNotNull(), here).otherwise(F.col("undone_with"))
+    return F.coalesce((F.col("action") == "cancel") & undone, F.lit(False))
+
+
+def _spelled(end: Column) -> Column:
+    return F.coalesce(end.fate_name, F.lit("nothing"))
+
+
+def _or_true(condition: Column) -> Column:
+    """Null counts as yes: nothing is known of a partition without bounds."""
+    return F.coalesce(condition, F.lit(True))

@@ -1,0 +1,88 @@
+"""Checks fates that name a cause: is there a request that asks for them?
+
+A `cancelled` needs a later cancel of that id or origin. A `moved` needs the reschedule that it names, with that due
+time. Both controls must be `applied` in the same dispatch-log record, since the end of a request and every control on
+it share a transaction. A `replaced` needs a later request to schedule with the same id that was not refused. Checked
+only if the audit has read every request that the owner had ingested. The condition is necessary, not sufficient, so no
+valid fate is rejected.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+
+CLAIMING = ("cancelled", "replaced", "moved")
+
+
+def unfounded_ends(known: DataFrame) -> DataFrame:
+    """One row for each `cancelled` or `replaced` without the request that it needs: the origin, and a sentence `claim`.
+
+    `known` as in `known_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
+    """
+    end = F.col("end")
+    claiming = known.where(end.fate_name.isin("cancelled", "replaced") & _is_known(end.next_request))
+    cancels = known.where((F.col("action") == "cancel") & F.col("acts_on").isNotNull() & (end.fate_name == "applied"))
+    by_origin = cancels.groupBy(*PARTITION, F.col("acts_on").alias("offset"), end.log_offset.alias("at")).agg(
+        F.max("offset").alias("cancel_by_origin")
+    )
+    is_founded = F.when(
+        end.fate_name == "cancelled",
+        (F.col("id").isNotNull() & _later("cancel_with")) | _later("cancel_by_origin"),
+    ).otherwise(F.col("id").isNotNull() & _later("later_schedule"))
+    missing = F.when(
+        end.fate_name == "cancelled", F.lit("cancelled, though no later request that was applied with it asks for it")
+    ).otherwise(F.lit("replaced, though no later request asks for it"))
+    return (
+        claiming.withColumn("at", end.log_offset)
+        .join(by_origin, [*ORIGIN, "at"], "left")
+        .where(~is_founded)
+        .select(*ORIGIN, missing.alias("claim"))
+    )
+
+
+def judged_moves(known: DataFrame) -> DataFrame:
+    """One row for each `moved`, in log order: the origin, the `grace` of its control, and a sentence `claim` if the
+    control does not ask for the move.
+
+    `known` as in `known_rows`. Cost: a join of the moves with the reschedules.
+    """
+    moves = known.where(F.size("moves") > 0).select(
+        *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("moves").alias("move")
+    )
+    controls = known.where((F.col("action") == "reschedule") & (F.col("end.fate_name") == "applied")).select(
+        *(*PARTITION, "due_ms", "acts_on", "grace_ms"),
+        F.col("offset").alias("control"),
+        F.col("id").alias("control_id"),
+        F.col("end.log_offset").alias("applied_at"),
+    )
+    move = F.col("move")
+    meant = (F.col("acts_on") == F.col("offset")) | (F.col("control_id") == F.col("id"))
+    is_founded = (
+        (F.col("control") > F.col("offset"))
+        & (F.col("due_ms") == move.new_due_ms)
+        & (F.col("applied_at") == move.log_offset)
+        & F.coalesce(meant, F.lit(False))
+    )
+    said = F.concat(F.lit("moved to "), move.new_due_ms, F.lit(" by offset "), move.control_offset)
+    claim = F.when(
+        _is_known(move.next_request) & ~F.coalesce(is_founded, F.lit(False)),
+        F.concat(said, F.lit(", which does not ask for it")),
+    )
+    grace = F.when(F.col("grace_ms").isNotNull(), F.struct(move.log_offset, move.place, F.col("grace_ms")))
+    return (
+        moves.withColumn("control", move.control_offset)
+        .join(controls, [*PARTITION, "control"], "left")
+        .select(*ORIGIN, claim.alias("claim"), grace.alias("grace"))
+    )
+
+
+def _is_known(next_request: Column) -> Column:
+    """Whether everything that the owner had ingested was read, and the request itself."""
+    return F.col("request_ms").isNotNull() & (next_request <= F.col("request_end"))
+
+
+def _later(column: str) -> Column:
+    return F.coalesce(F.col(column) > F.col("offset"), F.lit(False))

@@ -1,0 +1,206 @@
+"""Rules about the end of a request, or its absence: expressions over the columns of `judge`'s facts.
+
+A fate is `late` if it lies after the fixed end of the dispatch log. It explains a record that had no fate before, but
+is not compared with topics whose end was fixed before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.limits import COMMIT_MS_MAX
+from postdate.spark.rules.verdicts import Problem
+from postdate.wire.reasons import Reason
+
+
+def unended_problems() -> list[Problem]:
+    """Requests without a final fate."""
+    is_open = F.col("is_request") & ~F.col("is_ended")
+    has_records, has_letters = F.size("on_target") > 0, F.size("letters") > 0
+    is_silent = is_open & ~has_records & ~has_letters & F.col("is_overdue")
+    is_lost, is_hidden = F.col("has_lost_fates"), F.col("has_lost_fates") | F.col("is_fate_hidden")
+    due = F.coalesce(F.col("last_due_ms").cast("string"), F.lit("at once"))
+    is_odd = is_silent | (is_open & (has_records | has_letters))
+    return [
+        Problem("missing", is_silent & ~is_hidden, F.concat(F.lit("no fate; due "), due)),
+        Problem(
+            "contradiction", is_open & has_records & ~is_hidden, F.concat(F.lit("record without fate: "), places())
+        ),
+        Problem("contradiction", is_open & has_letters & ~is_hidden, F.lit("dead letter without fate")),
+        Problem("unsettled", is_odd & is_lost, F.lit("its fate may have left the dispatch log")),
+        Problem("capped", is_odd & ~is_lost & is_hidden, F.lit("an open transaction may hide its fate")),
+    ]
+
+
+def ended_problems() -> list[Problem]:
+    """Requests with several final fates, or with a final fate that the records contradict."""
+    names = F.array_join(F.transform("finals", lambda row: row.fate_name), ", ")
+    finals = F.array_join(F.transform("finals", named_fate), ", ")
+    final, count = F.col("final.fate_name"), F.size("on_target")
+    is_ended, is_delivered = F.col("is_request") & F.col("is_ended"), F.col("is_delivered")
+    has_other = F.exists("finals", lambda row: row.fate_name != "delivered")
+    has_letters = F.size("letters") > 0
+    return [
+        Problem("duplicate", F.size("finals") > 1, F.concat(F.size("finals"), F.lit(" final fates: "), finals)),
+        Problem("duplicate", _is_repeated(), F.concat(count, F.lit(" committed records: "), places())),
+        Problem("duplicate", F.size("letters") > 1, F.concat(F.size("letters"), F.lit(" dead letters"))),
+        *_undelivered_problems(is_ended & is_delivered & (count == 0)),
+        Problem(
+            "contradiction",
+            is_ended & has_other & (is_delivered | (count > 0)),
+            F.concat(
+                F.lit("delivered although "), names, F.when(count > 0, F.concat(F.lit(": "), places())).otherwise("")
+            ),
+        ),
+        *_unlettered_problems(is_ended & F.col("is_dead") & ~has_letters),
+        Problem(
+            "contradiction", is_ended & ~F.col("is_dead") & has_letters, F.concat(F.lit("dead letter although "), final)
+        ),
+        _expired_problem(),
+        Problem(
+            "past-grace",
+            F.col("is_request")
+            & F.coalesce(is_past_grace(F.col("final.at_ms"), F.col("last_due_ms")), F.lit(False))
+            & F.col("is_delivered"),
+            F.concat(
+                *(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("last_due_ms")),
+                *(F.lit(" with a grace of "), F.col("grace_ms"), F.lit(" ms")),
+            ),
+        ),
+        Problem(
+            "early",
+            _is_early(),
+            F.concat(F.lit("committed at "), F.col("final.at_ms"), F.lit(", due "), F.col("known_due_ms")),
+        ),
+    ]
+
+
+def is_past_grace(at_ms: Column, due_ms: Column) -> Column:
+    """Whether a commit is later than the grace `grace_ms` plus the time of a transaction; null without a grace."""
+    return at_ms - due_ms - COMMIT_MS_MAX > F.col("grace_ms")
+
+
+def answer_problems() -> list[Problem]:
+    """Answers that contradict the dispatch log, and missing answers."""
+    wrong = F.array_compact(F.transform("answers", lambda answer: answer.wrong))
+    # A request that has left its topic, or lies outside the window, is no ground to judge an answer.
+    return [
+        Problem("false-verdict", F.col("is_request") & (F.size(wrong) > 0), F.array_join(wrong, "; ")),
+        *_order_problems(),
+        Problem("unanswered", F.size("unanswered") > 0, F.array_join("unanswered", "; ")),
+    ]
+
+
+def _order_problems() -> list[Problem]:
+    """Messages that another of their key and target overtook: a violation, unless the message left late."""
+    late, on_time = (
+        F.filter("disorders", lambda each: each.is_late),
+        F.filter("disorders", lambda each: ~each.is_late),
+    )
+
+    def texts(disorders: Column) -> Column:
+        return F.array_join(F.transform(disorders, lambda each: each.text), "; ")
+
+    return [
+        Problem("order", F.size(on_time) > 0, texts(on_time)),
+        Problem("overtaken", F.size(late) > 0, texts(late)),
+    ]
+
+
+def named_fate(row: Column) -> Column:
+    """The name of a fate, with the place of its dispatch-log record."""
+    return F.concat(row.fate_name, F.lit(" ("), row.log_place, F.lit(")"))
+
+
+def ended_state() -> Column:
+    """The verdict of a row without problems."""
+    is_unproved = F.col("final.late") & (
+        (F.col("is_delivered") & (F.size("on_target") == 0)) | (F.col("is_dead") & (F.size("letters") == 0))
+    )
+    return F.when(is_unproved | ~F.col("is_ended"), F.lit("pending")).otherwise(F.col("final.fate_name"))
+
+
+def places() -> Column:
+    """The places of a row's records: topic, partition, offset."""
+    spelled = F.transform(
+        "on_target", lambda record: F.concat_ws("/", record.target, record["partition"], record.offset)
+    )
+    return F.array_join(spelled, ", ")
+
+
+def _is_early() -> Column:
+    due_ms = F.col("known_due_ms")
+    is_early = F.exists("finals", lambda row: (row.fate_name == "delivered") & (row.at_ms < due_ms))
+    return is_early & (F.col("is_request") | F.col("is_expired"))
+
+
+def _is_repeated() -> Column:
+    """More than one committed record of one request. If the request has expired, only records on the same topic count,
+    since its target is unknown."""
+    count = F.size("on_target")
+    return (count > 1) & (F.col("is_request") | (F.col("is_expired") & (F.size("topics") < count)))
+
+
+def _expired_problem() -> Problem:
+    """A dead letter `expired` needs a grace that was over by the broker's clock when its fate was committed."""
+    is_expired = F.exists("letters", lambda letter: letter.reason == Reason.EXPIRED.value)
+    over_ms = F.col("last_due_ms") + F.col("grace_ms")
+    in_time = F.coalesce(F.col("final.at_ms") <= over_ms, F.lit(True)) | (F.col("final.first_due_ms") == 0)
+    grace = F.coalesce(F.concat(F.lit("its grace ends at "), over_ms), F.lit("it has no grace"))
+    return Problem(
+        "contradiction",
+        F.col("is_request") & F.col("is_dead") & is_expired & in_time,
+        F.concat(F.lit("expired at "), F.col("final.at_ms"), F.lit(", though "), grace),
+    )
+
+
+def _undelivered_problems(holds: Column) -> list[Problem]:
+    """A fate `delivered` without a record on the request's own target."""
+    on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
+    made_ms = at_ms - COMMIT_MS_MAX  # at the earliest: its fate comes with it, but later
+    reason = (
+        F.when(F.col("target_capped").isNull(), "not-selected")
+        .when(
+            F.col("target_compacted") | (made_ms <= of_places("target_lost_before_ms", F.array_max)), "target-expired"
+        )
+        .when(at_ms < F.col("target_recreated_ms"), "target-recreated")
+        .when(at_ms < F.col("target_began_ms"), "target-younger")
+        .when(at_ms >= of_places("target_capped_from_ms", F.array_min), "capped")
+        .otherwise("")
+    )
+    without = F.concat(F.lit("fate delivered at "), at_ms, F.lit(", no record on "), _named_target())
+    return [
+        Problem("not-selected", on_time & (reason == "not-selected"), F.lit("its target was not read")),
+        Problem("target-expired", on_time & (reason == "target-expired"), F.lit("the record has left its topic")),
+        Problem("target-recreated", on_time & (reason == "target-recreated"), F.lit("the target was created again")),
+        Problem("target-younger", on_time & (reason == "target-younger"), F.lit("the target may be younger")),
+        Problem("capped", on_time & (reason == "capped"), F.lit("the record may lie behind an open transaction")),
+        Problem("missing", on_time & (reason == ""), without),
+        Problem("contradiction", on_time & (reason == ""), without),
+    ]
+
+
+def of_places(name: str, loosest: Callable[[Column], Column]) -> Column:
+    """The loosest of the values that `name` has for the partitions to which the message may belong, `places`."""
+    values = F.col(name)
+    of_some = F.transform("places", lambda place: F.get(values, place))
+    return F.coalesce(loosest(F.array_compact(of_some)), loosest(values))
+
+
+def _named_target() -> Column:
+    return F.coalesce("target", F.lit("its target"))
+
+
+def _unlettered_problems(holds: Column) -> list[Problem]:
+    """A fate `dead` without a dead letter."""
+    on_time, at_ms = holds & ~F.col("final.late"), F.col("final.at_ms")
+    is_gone = F.coalesce(at_ms - COMMIT_MS_MAX <= F.col("letters_lost_before_ms"), F.lit(False))
+    is_hidden = ~is_gone & F.coalesce(at_ms >= F.col("letters_capped_from_ms"), F.lit(True))
+    return [
+        Problem("capped", on_time & is_hidden, F.lit("the dead letter may lie behind an open transaction")),
+        Problem("target-expired", on_time & is_gone, F.lit("the dead letter has left its topic")),
+        Problem("contradiction", on_time & ~is_hidden & ~is_gone, F.lit("fate dead without a dead letter")),
+    ]

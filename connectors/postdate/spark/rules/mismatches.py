@@ -1,0 +1,136 @@
+"""Rules about content: do the delivered message and the dispatch log match the request?
+
+Expressions over the columns of `judge`'s facts. The expected partition is the requested one, otherwise that of the Java
+partitioner for a partition count that the target may have had when the fate was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.expressions import one_of
+from postdate.spark.records.refusals import is_time_readable
+from postdate.spark.rules.verdicts import Problem
+from postdate.wire import headers as names
+from postdate.wire.reasons import Reason
+
+# The names of the headers that a delivery adds; one with an id has `postdate-id` behind them.
+_OWN_HEADERS = f"{names.ORIGIN},{names.DUE}"
+
+_HELD = ("delivered", "cancelled", "replaced", "moved", "stored")
+
+
+def mismatch_problems() -> list[Problem]:
+    """Delivered records, dead letters and fates that differ from their request."""
+    request = F.col("request")
+    is_request = F.col("is_request")
+
+    def record_differs(what: str, differs: Callable[[Column], Column]) -> Problem:
+        wrong = F.filter("on_target", differs)
+        where = F.array_join(F.transform(wrong, lambda r: F.concat_ws("/", r.target, r["partition"], r.offset)), ", ")
+        return Problem("mismatch", is_request & (F.size(wrong) > 0), F.concat(F.lit(f"{what} differs in "), where))
+
+    return [
+        record_differs("key", lambda r: r.key_digest != request.key_digest),
+        record_differs("value", lambda r: r.value_digest != request.value_digest),
+        record_differs("headers", lambda r: r.headers_digest != request.headers_digest),
+        record_differs("partition", _is_misplaced),
+        record_differs("Postdate's own headers", _own_headers_differ),
+        *_letter_problems(),
+        *_fate_problems(),
+        *_claim_problems(),
+    ]
+
+
+def expected_headers(request_id: Column) -> Column:
+    """The names of the headers that a delivery adds to a message with this id; the id may be null."""
+    return F.when(request_id.isNull(), F.lit(_OWN_HEADERS)).otherwise(F.lit(f"{_OWN_HEADERS},{names.ID}"))
+
+
+def expected_partitions() -> Column:
+    """The possible partitions of the message in its target; null for a null key, for which any is possible.
+
+    Partitions are only ever added. Those that are known to have existed at the commit of the fate count. A partition
+    whose first record is later may have been added since. So the key is placed for each possible partition count.
+    """
+    known = F.filter("target_known_ms", lambda known_ms: known_ms <= F.col("final.at_ms"))
+    counts = F.sequence(F.greatest(F.size(known), F.lit(1)), F.col("target_partitions"))
+    by_key = F.transform(counts, lambda count: (F.col("request.key_hash") % count).cast("int"))
+    asked = F.col("request.partition_asked").cast("int")
+    return (
+        F.when(asked.isNotNull(), F.array(asked))
+        .when(F.col("request.key_hash").isNull() | F.col("target_partitions").isNull(), F.lit(None))
+        .otherwise(F.array_distinct(by_key))
+    )
+
+
+def _is_misplaced(record: Column) -> Column:
+    return F.coalesce(~F.array_contains(F.col("places"), record["partition"]), F.lit(False))
+
+
+def _own_headers_differ(record: Column) -> Column:
+    request_id = F.col("request.id")
+    same = record.own_headers.eqNullSafe(expected_headers(request_id)) & record.due_ms.eqNullSafe(F.col("last_due_ms"))
+    return ~(same & record.id.eqNullSafe(request_id))
+
+
+def _letter_problems() -> list[Problem]:
+    """A dead letter repeats the request as sent; one too large has no value, an unreadable one no headers."""
+    request = F.col("request")
+
+    def differs(letter: Column) -> Column:
+        same_value = (letter.value_digest == request.value_digest) | letter.is_without_value
+        is_unreadable = letter.is_without_headers & (letter.reason == Reason.BAD_HEADERS.value)
+        same_headers = letter.headers_digest.eqNullSafe(request.own_headers_digest) | F.coalesce(
+            is_unreadable, F.lit(False)
+        )
+        same_place = letter["partition"] == F.col("partition")
+        return ~((letter.key_digest == request.own_key_digest) & same_value & same_headers & same_place)
+
+    def is_unknown(letter: Column) -> Column:
+        return ~F.coalesce(letter.reason.isin(*(reason.value for reason in Reason)), F.lit(False))
+
+    def refused_wrongly(letter: Column) -> Column:
+        return F.when(is_time_readable(letter, request), letter.reason).otherwise(letter.unfounded)
+
+    is_request, wrong = F.col("is_request"), F.array_compact(F.transform("letters", refused_wrongly))
+    return [
+        Problem(
+            "mismatch", is_request & F.exists("letters", differs), F.lit("the dead letter differs from the request")
+        ),
+        Problem("false-refusal", is_request & (F.size(wrong) > 0), F.concat(F.lit("not "), F.array_join(wrong, ", "))),
+        Problem("mismatch", is_request & F.exists("letters", is_unknown), F.lit("the dead letter has no known reason")),
+    ]
+
+
+def _fate_problems() -> list[Problem]:
+    first_due_ms, action = F.col("first_due_ms"), F.col("request.action")
+
+    def due_differs(row: Column) -> Column:
+        held = one_of(row.fate_name, _HELD) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        dead = (row.fate_name == "dead") & (row.first_due_ms != 0) & ~row.first_due_ms.eqNullSafe(first_due_ms)
+        return held | dead | ((row.fate_name == "applied") & (row.first_due_ms != 0))
+
+    def action_differs(row: Column) -> Column:
+        held = one_of(row.fate_name, _HELD) & (action != "schedule")
+        return held | ((row.fate_name == "applied") & ~action.isin("cancel", "reschedule"))
+
+    is_request = F.col("is_request")
+    said = F.array_join(F.transform(F.filter("fates", due_differs), lambda row: row.first_due_ms.cast("string")), ", ")
+    asked = F.coalesce(first_due_ms.cast("string"), F.lit("without a due time"))
+    does_not_fit = F.concat(F.lit("fate "), F.col("final.fate_name"), F.lit(" of a request to "), action)
+    return [
+        Problem(
+            "mismatch",
+            is_request & F.exists("fates", due_differs),
+            F.concat(F.lit("first due "), said, F.lit(" in the dispatch log, the request is "), asked),
+        ),
+        Problem("mismatch", is_request & F.exists("fates", action_differs), does_not_fit),
+    ]
+
+
+def _claim_problems() -> list[Problem]:
+    return [Problem("contradiction", F.size("claims") > 0, F.array_join("claims", "; "))]

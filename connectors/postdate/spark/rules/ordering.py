@@ -1,0 +1,108 @@
+"""Order: messages of one request partition with the same target and key must leave by due time, then by request offset.
+
+A message was overtaken if it lies after another one in its target although it was due before, and its request had been
+ingested when the other left. The dispatch-log record of the other one tells how far its owner had read
+(`next_request`), so a request that arrived too late for its place is not out of order. Rescheduled messages are not
+checked, since their place changed while they waited. Null keys have no order. A message that left more than
+ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
+
+Only the first record of a request in a partition of its own target is its message. Others are duplicates, or copies
+that a consumer made; both are left out.
+
+1. Sort all records by key, a few numbers each. Most keys are in order, whatever is left out; the others are doubtful.
+2. Read again the records of doubtful keys, with their requests and fates, and compare their messages.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.limits import ORDER_LATE_MS_MAX, ORDER_LOOKED_BACK_MAX
+from postdate.spark.session.caching import cached
+
+DISORDER = "struct<text:string,is_late:boolean>"
+"""What `overtaken` says of a message."""
+_SEQUENCE = ("topic", "partition", "target", "place", "key")
+
+
+def overtaken(messages: DataFrame, fates: DataFrame, requests: DataFrame, starts: DataFrame | None = None) -> DataFrame:
+    """One row for each message that was overtaken by another with its key: the origin, and `disorder`: a sentence
+    `text`, and `is_late` if the message left late.
+
+    `messages` as of `delivered_messages`, `fates` as of `fate_rows`; `requests` have origin and target. A message
+    without one of these requests is not checked. A message is compared with the ORDER_LOOKED_BACK_MAX messages before
+    it. `starts`: only messages from these offsets on count (`target`, `place`, `start`); they are compared with the
+    ones before. The rows are cached, and the caller releases them. Cost: one shuffle and sort of all records, of 32
+    bytes each.
+    """
+    placed = messages.where(F.col("topic").isNotNull() & F.col("key").isNotNull() & F.col("due_ms").isNotNull())
+    rows = placed.select(
+        *ORIGIN, "target", "place", "record_offset", "due_ms", F.xxhash64(*_SEQUENCE).alias("sequence")
+    )
+    inverted = cached(_inverted(rows))
+    if inverted.isEmpty():
+        inverted.unpersist()
+        return rows.where(F.lit(False)).select(*ORIGIN, F.lit(None).cast(DISORDER).alias("disorder"))
+    doubtful = cached(rows.join(inverted, "sequence", "left_semi"))
+    doubtful.count()  # so that Spark knows how few they are, and sends them to the requests and fates
+    found = _compared(_own(doubtful, requests), fates)
+    if starts is not None:
+        found = found.join(F.broadcast(starts), ["target", "place"]).where("record_offset >= start")
+    found = cached(found.select(*ORIGIN, "disorder"))
+    found.count()
+    for each in (inverted, doubtful):
+        each.unpersist()
+    return found
+
+
+def _inverted(rows: DataFrame) -> DataFrame:
+    """The sequences in which a record lies after one that was due later. Two sequences may share a hash by chance."""
+    order = Window.partitionBy("sequence").orderBy("record_offset")
+    place = F.struct("due_ms", "offset")
+    marked = rows.select("sequence", (F.lag(place).over(order) > place).alias("is_inverted"))
+    return marked.where("is_inverted").select("sequence").distinct()
+
+
+def _own(doubtful: DataFrame, requests: DataFrame) -> DataFrame:
+    """The first record of each request in each partition of its own target."""
+    origins = doubtful.select(*ORIGIN).distinct()
+    targets = requests.select(*ORIGIN, F.col("target").alias("own_target")).join(origins, list(ORIGIN), "left_semi")
+    on_target = doubtful.join(targets, list(ORIGIN)).where("target = own_target")
+    copies = Window.partitionBy(*ORIGIN, "place")
+    first = on_target.withColumn("first_offset", F.min("record_offset").over(copies))
+    return first.where("record_offset = first_offset").drop("own_target", "first_offset")
+
+
+def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
+    """Those of `own` that were overtaken, with `disorder`."""
+    sequence = Window.partitionBy("topic", "partition", "target", "place", "sequence").orderBy("record_offset")
+    before = sequence.rowsBetween(-ORDER_LOOKED_BACK_MAX, -1)
+    known = own.join(_left(fates.join(own.select(*ORIGIN), list(ORIGIN), "left_semi")), list(ORIGIN), "left")
+    compared = F.struct("due_ms", "offset", "next_request", "record_offset")
+    looked_at = known.select("*", F.collect_list(compared).over(before).alias("before"))
+    found = F.filter("before", _overtakes)
+    one = F.try_element_at(found, F.lit(-1))
+    said = F.concat(
+        *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
+        *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
+    )
+    is_late = F.coalesce(F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX, F.lit(False))
+    disorder = F.struct(said.alias("text"), is_late.alias("is_late")).alias("disorder")
+    return looked_at.where((F.size(found) > 0) & ~F.coalesce("was_moved", F.lit(False))).select("*", disorder)
+
+
+def _overtakes(other: Column) -> Column:
+    is_later = (other.due_ms > F.col("due_ms")) | ((other.due_ms == F.col("due_ms")) & (other.offset > F.col("offset")))
+    return is_later & (F.col("offset") < other.next_request)
+
+
+def _left(fates: DataFrame) -> DataFrame:
+    """By origin: when it left, how far its owner had read then, and whether it was ever rescheduled."""
+    fate = F.col("fate")
+    return fates.groupBy(*ORIGIN).agg(
+        F.min(F.when(fate.fate_name == "delivered", fate.next_request)).alias("next_request"),
+        F.min(F.when(fate.fate_name == "delivered", fate.at_ms)).alias("left_ms"),
+        F.bool_or(fate.fate_name == "moved").alias("was_moved"),
+    )

@@ -1,0 +1,137 @@
+"""One row for each request with everything known about it: its content, end and answers, and those of its kin.
+
+Kin are the requests of a partition with the same id. Only they act on each other, besides controls that name an origin.
+One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
+
+topic partition offset   the origin
+action id acts_on …      of the request; all null if it was not read
+end                      its first final fate; `position` orders ends of a partition as `_position` defines
+moves                    fates that moved it
+moved                    offsets of the requests that it moved, if it is a control
+was_stored               whether it has a fate `stored`
+answers told             the answers to it, and the answers to other requests that name it
+later_schedule           the last request to schedule of its kin that was not refused
+cancel_with              the last cancel of its kin that was applied in the dispatch-log record of its end
+pending_until            the last position at which an earlier request to schedule of its kin was pending
+last_schedule            the last such request; its `end` is null if it has not ended
+undone_with              whether one of its kin was cancelled in that dispatch-log record without an answer that says so
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.records.fates import FINAL
+
+CONTROLS: Final = ("cancel", "reschedule")
+_PLACES: Final = (
+    *("request_start", "request_end", "log_capped", "fates_lost_before_ms"),
+    *("answers_capped", "answers_lost_before_ms"),
+)
+_NEVER: Final = 2**63 - 1
+
+
+def known_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame) -> DataFrame:
+    """The rows described above, one for each origin of a request, fate or sound answer, with its range."""
+    folded = _folded(requests, fates, answers.where(~F.col("malformed")))
+    placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
+    return _with_kin(placed)
+
+
+def is_refused(end: Column) -> Column:
+    """Whether an end is that of a request that was never pending: dead, without a first due time."""
+    return F.coalesce((end.fate_name == "dead") & (end.first_due_ms == 0), F.lit(False))
+
+
+def position_before(end: Column) -> Column:
+    """The `position` of a control with this end: after everything that other controls of its record ended."""
+    return end.log_offset * 2
+
+
+def _position(end: Column) -> Column:
+    """The position until which a request with this end was pending. In one dispatch-log record controls end before
+    messages."""
+    return end.log_offset * 2 + F.when(end.fate_name.isin("delivered", "dead"), F.lit(1)).otherwise(F.lit(0))
+
+
+def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
+    of_requests, of_fates, of_moves, of_answers, of_told, folds, found = _folding()
+    sides = (
+        fates.select(*of_fates),
+        fates.where(F.col("fate.control_offset").isNotNull()).select(*of_moves),
+        answers.select(*of_answers),
+        answers.where("of is not null").select(*of_told),
+    )
+    union = requests.select(*of_requests)
+    for side in sides:
+        union = union.unionByName(side, allowMissingColumns=True)
+    return union.groupBy(*ORIGIN).agg(*folds).select(*found)
+
+
+@remembered
+def _folding() -> tuple[list[Column], ...]:
+    """The columns of requests, fates, moves, answers, and answers that name another request; their aggregates; and the
+    result columns."""
+    request = F.struct("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    parts = ("log_offset", "place", "fate_name", "first_due_ms", "new_due_ms", "control_offset", "at_ms")
+    fate = F.struct(*(F.col(f"fate.{name}") for name in (*parts, "next_request", "late")))
+    control, offset, answer = F.col("fate.control_offset"), F.col("offset"), F.struct("answer", "id", "of", "place")
+    origin, partition = [*map(F.col, ORIGIN)], [*map(F.col, PARTITION)]
+    folds = [
+        F.first("request", ignorenulls=True).alias("request"),
+        F.sort_array(F.collect_list("fate")).alias("fates"),
+        F.collect_set("moves").alias("moved"),
+        F.sort_array(F.collect_list("answer")).alias("answers"),
+        F.collect_list("told").alias("told"),
+    ]
+    asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
+    found = [
+        *origin,
+        *(F.col(f"request.{name}") for name in asked),
+        *map(F.col, ("moved", "answers", "told")),
+        F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
+        F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
+        F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
+    ]
+    return (
+        [*origin, request.alias("request")],
+        [*origin, fate.alias("fate")],
+        [*partition, control.alias("offset"), offset.alias("moves")],
+        [*origin, answer.alias("answer")],
+        [*partition, F.col("of").alias("offset"), F.col("answer").alias("told")],
+        folds,
+        found,
+    )
+
+
+def _with_kin(placed: DataFrame) -> DataFrame:
+    """Adds the columns that need the requests with the same id; a request without an id is alone."""
+    named, found = _kin_columns()
+    return placed.select("*", *named).select(*placed.columns, *found)
+
+
+@remembered
+def _kin_columns() -> tuple[list[Column], list[Column]]:
+    kin = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
+    end, offset = F.col("end"), F.col("offset")
+    of_id = Window.partitionBy(*PARTITION, "kin")
+    earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    in_record = Window.partitionBy(*PARTITION, "kin", "end_offset")
+    is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
+    is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
+    until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
+    undone = (end.fate_name == "cancelled") & ~F.array_contains("told", "cancelled")
+    cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
+    named = [kin.alias("kin"), end.log_offset.alias("end_offset")]
+    return named, [
+        F.max(F.when(is_schedule, offset)).over(of_id).alias("later_schedule"),
+        F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),
+        F.coalesce(F.max(undone).over(in_record), F.lit(False)).alias("undone_with"),
+        F.max(F.when(is_schedule, until)).over(earlier).alias("pending_until"),
+        F.last(F.when(is_schedule, F.struct(offset, end)), ignorenulls=True).over(earlier).alias("last_schedule"),
+    ]

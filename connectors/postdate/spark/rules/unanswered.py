@@ -1,0 +1,45 @@
+"""Fates without a required answer. The mode of the request topic decides which are required, `control` or `all`.
+
+    control   every control that was applied, every request that was replaced, every control that was refused
+    all       these, and every request to schedule once it has ended
+
+Fates older than the content of the verdicts topic are not checked, nor those whose answer an open transaction may hide.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.rules.answers import is_about_another
+from postdate.spark.rules.request_histories import is_refused
+
+Mode = Literal["none", "control", "all"]
+MODES: tuple[Mode, ...] = ("none", "control", "all")
+
+
+def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
+    """One row for each request with missing answers that `mode` requires: the origin, and a sentence `unanswered`.
+    `known` as in `known_rows`."""
+    end = F.col("end")
+    was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
+    has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))
+    lacks_own = _is_owed(mode) & ~has_own
+    lacks_of = (end.fate_name == "replaced") & ~F.array_contains("told", "replaced")
+    missing = F.concat_ws(
+        "; ",
+        F.when(lacks_own, F.concat(F.lit("fate "), end.fate_name, F.lit(" was not answered"))),
+        F.when(lacks_of, F.lit("that it was replaced was not answered")),
+    )
+    owing = known.where(F.col("action").isNotNull() & was_visible & (lacks_own | lacks_of))
+    return owing.select(*ORIGIN, missing.alias("unanswered"))
+
+
+def _is_owed(mode: Mode) -> Column:
+    """Whether this end must be answered."""
+    end, action = F.col("end"), F.col("action")
+    is_control = (end.fate_name == "applied") | (is_refused(end) & (action != "schedule"))
+    return is_control | (action == "schedule") if mode == "all" else is_control

@@ -1,0 +1,251 @@
+"""Provides a quiet Spark session with the Kafka connector, and error messages if Spark or the connector is missing.
+
+An existing session (of a notebook or `spark-submit`) is used as it is and left running. Otherwise one is created: on
+all cores of this machine unless `master` is given, with the connector by `spark.jars.packages` at the version of the
+running Spark. Spark's own Ivy downloads it on first use; its output is reduced to a few lines of progress.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyspark
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkRuntimeError
+from pyspark.sql import SparkSession
+
+from postdate.spark.errors import CannotRun, ConnectorMissing
+from postdate.spark.limits import (
+    COMPILED_CLASSES_KEPT,
+    COMPILED_METHOD_BYTES_MAX,
+    LOCAL_MEMORY,
+    LOCAL_SHUFFLE_PARTITIONS,
+)
+from postdate.spark.session.interruption import (
+    children,
+    end_children_since,
+    is_interrupted,
+    undisturbed,
+)
+from postdate.spark.session.start_output import StartOutput
+
+_PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
+_QUIET = Path(__file__).with_name("quiet-log4j2.properties")
+
+# What Delta needs of a session, before it starts; and two partitions for the list of a table's files, not fifty.
+_DELTA_SETTINGS = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+_DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+
+# Where Java's collector may be chosen.
+_JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+_JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
+
+Say = Callable[[str], None]
+
+
+def connector_package(version: str = pyspark.__version__) -> str:
+    """The Maven coordinates of Spark's Kafka connector for a Spark of this version; Spark 4 is built for Scala 2.13."""
+    return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}"
+
+
+def delta_package(version: str = pyspark.__version__) -> str:
+    """The Maven coordinates of Delta Lake for this Spark version; both use the same minor versions."""
+    return f"io.delta:delta-spark_2.13:{'.'.join(version.split('.')[:2])}.0"
+
+
+def s3_package() -> str:
+    """The Maven coordinates of Hadoop's file system for `s3a://`, at the version of the installed Spark's Hadoop."""
+    (jar,) = Path(pyspark.__file__).parent.glob("jars/hadoop-client-api-*.jar")
+    return f"org.apache.hadoop:hadoop-aws:{jar.stem.rpartition('-')[2]}"
+
+
+def image_packages() -> str:
+    """The Maven coordinates of everything that the audit's image adds to Spark, separated by commas."""
+    return ",".join((connector_package(), delta_package(), s3_package()))
+
+
+@contextmanager
+def spark_session(
+    master: str | None, conf: Mapping[str, str], say: Say, *, with_delta: bool = False
+) -> Iterator[SparkSession]:
+    """A session that can read Kafka, and Delta tables `with_delta`; one that was created here is stopped at the end.
+
+    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake.
+    """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        require_connectors(running, with_delta=with_delta)
+        yield running
+        return
+    if with_delta:
+        conf = {**_delta_settings(conf), **conf}
+    earlier = children()
+    try:
+        spark = _started(master, conf, say)
+    except KeyboardInterrupt:
+        end_children_since(earlier)
+        raise
+    try:
+        spark.sparkContext.setLogLevel("ERROR")
+        require_connectors(spark, with_delta=with_delta)
+        yield spark
+    except BaseException:
+        if is_interrupted():
+            _stop_interrupted(spark, earlier)
+        else:
+            spark.stop()
+        raise
+    spark.stop()
+
+
+@contextmanager
+def restored_settings(spark: SparkSession, *names: str) -> Iterator[None]:
+    """A context after which these settings of the session are as they were before, also if they were not set."""
+    before = {name: spark.conf.get(name, None) for name in names}
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def _stop_interrupted(spark: SparkSession, earlier: frozenset[int]) -> None:
+    """Stops the session over a Py4J connection that may have been interrupted in the middle of a call, in any state."""
+    with undisturbed(), warnings.catch_warnings(), suppress(Exception):
+        warnings.simplefilter("ignore")
+        spark.stop()
+    end_children_since(earlier)
+
+
+def _started(master: str | None, conf: Mapping[str, str], say: Say) -> SparkSession:
+    builder = SparkSession.builder.appName("postdate audit")
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    settings = _submitted_settings() if is_submitted else _own_settings(master) | collector_settings(conf)
+    for name, value in {**settings, **conf}.items():
+        builder = builder.config(name, value)
+    if is_submitted:
+        return builder.getOrCreate()
+    _require_java()
+    if master is None or master.startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # its workers read the requests of dialects
+    with StartOutput(say) as output:
+        try:
+            return builder.getOrCreate()
+        except (PySparkRuntimeError, Py4JJavaError) as error:
+            raise CannotRun(_start_failed(output.last_lines(), error)) from error
+
+
+def _submitted_settings() -> dict[str, str]:
+    """Under `spark-submit` the JVM is already running; only settings that can still be changed are set.
+
+    The JVM never compiles a method of more than 8,000 bytes, so a plan that Spark has fused into a larger method would
+    be interpreted. Choosing a compression for cached rows costs more than the memory it saves. Inferring constraints of
+    wide nested plans takes longer than checking them. PySpark asks the JVM for the call site of each column, which
+    nobody needs. A continuous audit runs the same plans again and again, so compiled classes are cached.
+    """
+    return {
+        "spark.sql.codegen.cache.maxEntries": str(COMPILED_CLASSES_KEPT),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.codegen.hugeMethodLimit": str(COMPILED_METHOD_BYTES_MAX),
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+    }
+
+
+def _own_settings(master: str | None) -> dict[str, str]:
+    settings = {
+        "spark.master": master or "local[*]",
+        "spark.jars.packages": connector_package(),
+        **_submitted_settings(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{_QUIET}",
+    }
+    if settings["spark.master"].startswith("local"):
+        settings |= {
+            "spark.driver.memory": LOCAL_MEMORY,
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.sql.shuffle.partitions": str(LOCAL_SHUFFLE_PARTITIONS),
+        }
+    return settings
+
+
+def collector_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """Java's parallel garbage collector, unless `conf` or the environment selects one: Java does not start with two.
+
+    Java's default collector scans the cached rows of an audit again and again (measured: a third of the processor time
+    for three million requests). The parallel one has pauses, which do not matter here.
+    """
+    chosen = [conf.get(name, "") for name in _JAVA_OPTIONS]
+    chosen += [os.environ.get(name, "") for name in _JAVA_OPTIONS_OF_ENVIRONMENT]
+    if any(_ANY_COLLECTOR.search(options) for options in chosen):
+        return {}
+    return {_JAVA_OPTIONS[0]: "-XX:+UseParallelGC"}
+
+
+def _require_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
+        raise CannotRun("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
+
+
+def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
+    """The settings for Delta in a session that is created here; `conf` may name other packages, or none."""
+    if "spark.jars.packages" in conf:
+        return _DELTA_SETTINGS
+    return {**_DELTA_SETTINGS, "spark.jars.packages": f"{connector_package()},{delta_package()}"}
+
+
+def require_connectors(spark: SparkSession, *, with_delta: bool) -> None:
+    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`."""
+    _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
+    if not with_delta:
+        return
+    _require_class(spark, _DELTA, "The tables of --state need Delta Lake, which this Spark lacks", delta_package)
+    if "DeltaCatalog" not in str(spark.conf.get("spark.sql.catalog.spark_catalog", "")):
+        given = " ".join(f"--conf {name}={value}" for name, value in list(_DELTA_SETTINGS.items())[:2])
+        raise ConnectorMissing(f"This session was started without Delta Lake's settings. Start it with `{given}`.")
+
+
+def _require_class(spark: SparkSession, name: str, problem: str, package_of: Callable[[str], str]) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None, "a classic session has a JVM"
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError as error:
+        package = package_of(spark.version)
+        raise ConnectorMissing(
+            f"{problem}. Add it with "
+            f"`spark-submit --packages {package} …`, or with `spark.jars.packages={package}` in the session's "
+            "configuration before it starts; without a network, give the jar and its dependencies with `--jars`."
+        ) from error
+
+
+def _start_failed(last_lines: list[str], error: Exception) -> str:
+    said = [line for line in last_lines if line.strip()]
+    unresolved = [line for line in said if "unresolved dependency" in line or "not found" in line.lower()]
+    if any("unresolved dependenc" in line.lower() for line in said):
+        return (
+            f"Spark's Kafka connector {connector_package()} could not be fetched from Maven Central. Is it reachable? "
+            "Behind a mirror set `spark.jars.ivySettings`; without a network put the jars somewhere and set "
+            "`spark.jars.packages` to nothing and `spark.jars` to them. Ivy's last words: " + "; ".join(unresolved[-3:])
+        )
+    return "Spark did not start: " + ("\n".join(said[-5:]) or str(error).splitlines()[0])

@@ -1,0 +1,36 @@
+"""The trend of the lateness: its figures for each day, from the rows of a state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from postdate.spark.judging.summary import lateness_columns, lateness_of
+
+
+@dataclass(frozen=True)
+class TrendDay:
+    """The messages that were due on a UTC day and `delivered`; the figures of their lateness, empty without any."""
+
+    day: date
+    delivered: int = 0
+    lateness_ms: dict[str, int] = field(default_factory=dict)
+
+
+def lateness_trend(origins: DataFrame, last: date, days: int) -> tuple[TrendDay, ...]:
+    """One entry for each of the `days` up to `last`, in order, from the first of them with a delivery to the last one.
+
+    Percentiles are exact. Cost: reads two columns of the rows of these days; one hash table of the distinct values of
+    each day in each task.
+    """
+    first = last - timedelta(days=days - 1)
+    delivered = origins.where(F.col("due_day").between(first, last) & (F.col("fate") == "delivered"))
+    rows = delivered.groupBy("due_day").agg(F.count("*").alias("delivered"), *lateness_columns()).collect()
+    found = {row["due_day"]: TrendDay(row["due_day"], row["delivered"], lateness_of(row)) for row in rows}
+    if not found:
+        return ()
+    between = (max(found) - min(found)).days + 1
+    return tuple(found.get(day, TrendDay(day)) for day in (min(found) + timedelta(days=n) for n in range(between)))

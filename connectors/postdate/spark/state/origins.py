@@ -1,0 +1,265 @@
+"""The rows of the table `origins`: how they are derived from judged rows, and which of them an audit reads again.
+
+A row is in one of three states; the table is partitioned by state and due day:
+
+    pending     it has not ended; judged again when a new record names it, or when it is overdue
+    doubtful    hidden records may decide it, or it was read before its request; judged again by each run
+    closed      its verdicts are final; judged again only if a new record names it
+
+`facts` are the input of the rules for judging a row again (`sides.folded`). A row that is delivered and plain needs
+none: the audit has compared its message, and its other columns suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from functools import reduce
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, DateType, LongType, StringType, StructField, StructType
+
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.columns.expressions import one_of, remembered
+from postdate.spark.judging.folded import JUDGEMENT
+from postdate.spark.judging.inputs import FACTS, without_late
+from postdate.spark.rules.mismatches import expected_headers
+from postdate.spark.rules.verdicts import ENDINGS, FINDINGS, INFORMATION, VIOLATIONS
+from postdate.spark.state.delta import TableForm
+
+PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
+"""The states of a row."""
+STATE_COLUMNS: Final = (
+    *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
+    *("id", "links", "facts", "told", "was_carried", "plain"),
+)
+"""What `judged_rows` asks of rows besides how they were judged."""
+_DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
+_GONE: Final = ("request-expired", "target-expired", "target-recreated", "target-younger")
+_FOR_GOOD: Final = (*(name for name in ENDINGS if name != "pending"), *FINDINGS, *_GONE, "overtaken")
+_JUDGED: Final = tuple(name for name in JUDGEMENT if name != "is_fate_lost")
+
+
+def form_of(facts: StructType) -> TableForm:
+    """The form of the table for rows with such `facts`."""
+    judged = StructType.fromDDL(", ".join(f"{name} {JUDGEMENT[name]}" for name in _JUDGED))
+    assert isinstance(judged, StructType), "a judgement has columns"
+    origin = StructType.fromDDL("topic string, partition int, offset bigint")
+    assert isinstance(origin, StructType), "an origin has columns"
+    links = StructType.fromDDL("links array<bigint>")
+    assert isinstance(links, StructType), "links are a column"
+    fields = [
+        *origin,
+        StructField("state", StringType()),
+        StructField("due_day", DateType()),
+        StructField("outcome", StringType()),
+        *judged,
+        StructField("run", LongType()),
+        StructField("id", BinaryType()),
+        *links,
+        StructField("facts", facts),
+    ]
+    # Of these columns Delta notes the least and the greatest value in each file.
+    measured = {"delta.dataSkippingStatsColumns": "topic,partition,offset,last_due_ms,request_ms,run"}
+    return TableForm(StructType(fields), ("state", "due_day"), measured)
+
+
+def judged_rows(judged: DataFrame, run: int) -> DataFrame:
+    """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
+    `was_carried`, `is_told`, `is_fate_lost`, the earlier verdicts, `told`, and `new_findings`.
+
+    A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
+    the row found the same, with the same details. `is_told`: the row has findings, and none of them is new.
+    """
+    found, earlier = _findings("verdicts", "details"), _findings("told.verdicts", "told.details")
+    new = F.coalesce(F.array_except(found, earlier), found)
+    is_told = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
+    return judged.select(
+        *ORIGIN,
+        _state().alias("state"),
+        _due_day().alias("due_day"),
+        _outcome().alias("outcome"),
+        *_JUDGED,
+        F.lit(run).cast("bigint").alias("run"),
+        "id",
+        "links",
+        F.when(~F.col("plain").eqNullSafe("delivered"), without_late(F.col("facts"))).alias("facts"),
+        *("was_carried", "is_fate_lost"),
+        F.col("told.verdicts").alias("told"),
+        new.alias("new_findings"),
+        is_told.alias("is_told"),
+    )
+
+
+def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
+    """The rows for requests, as of `digested_requests`, that nothing has touched and that are not overdue."""
+    names = [name for name in requests.columns if name not in ORIGIN]
+    kinds = {one.name: one.dataType for one in facts}
+    given = {
+        "target": F.col("target"),
+        "first_due_ms": F.col("due_ms"),
+        "last_due_ms": F.col("due_ms"),
+        "action": F.lit("schedule"),
+        "request_ms": F.col("request_ms"),
+        "verdicts": F.array(F.lit("pending")),
+    }
+    effects = (F.array().cast(kinds[name]).alias(name) for name in FACTS if name != "request")
+    asked = F.struct(F.struct(*names).alias("request"), *effects).alias("facts")
+    rows = requests.select(*ORIGIN, *_judgement(given), "id", asked)
+    return _placed(rows, PENDING, run).repartitionByRange("due_day", "last_due_ms")
+
+
+def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
+    """The rows for delivered requests of whole spans: origin, `fate` as of `fate_rows`, `target`, `id` and
+    `request_ms`."""
+    fate = F.col("fate")
+    given = {
+        "target": F.col("target"),
+        "first_due_ms": fate.first_due_ms,
+        "last_due_ms": fate.first_due_ms,
+        "action": F.lit("schedule"),
+        "request_ms": F.col("request_ms"),
+        "fate": F.lit("delivered"),
+        "lateness_ms": fate.at_ms - fate.first_due_ms,
+        "ended_ms": fate.at_ms,
+        "fates": F.array(F.concat(F.lit("delivered "), fate.log_place)),
+        "verdicts": F.array(F.lit("delivered")),
+    }
+    return _placed(fates.select(*ORIGIN, *_judgement(given), "id"), CLOSED, run)
+
+
+def stored_rows(table: DataFrame, facts: StructType) -> DataFrame:
+    """Rows of the table in the form for `folded_judging`: origin, `id`, `links`, `facts`, `verdicts`, `details`; and
+    `state`, `due_day`."""
+    return table.select(
+        *(*ORIGIN, "id", F.coalesce("links", F.array().cast("array<bigint>")).alias("links")),
+        F.coalesce(F.col("facts"), _facts_of_plain(facts)).alias("facts"),
+        *("verdicts", "details", "state", "due_day"),
+    )
+
+
+def recorded_due_day() -> Column:
+    """The due day in the first fate or record of an origin; null without either.
+
+    The origin's row is in that partition of the table, unless the message was rescheduled.
+    """
+    return _day_of(F.coalesce(F.get("facts.fates", 0).first_due_ms, F.get("facts.records", 0).due_ms))
+
+
+def is_due(before_ms: int) -> Column:
+    """Whether a pending row is overdue; reads only the partitions of days that have begun."""
+    due_ms = F.coalesce("last_due_ms", "request_ms", F.lit(0).cast("bigint"))
+    has_begun = F.col("due_day") <= F.lit(datetime.fromtimestamp(before_ms / 1_000, UTC).date())
+    return (F.col("state") == PENDING) & has_begun & (due_ms < before_ms)
+
+
+def _placed(rows: DataFrame, state: str, run: int) -> DataFrame:
+    """Adds the columns by which the table is partitioned."""
+    return rows.select(
+        "*",
+        F.lit(state).alias("state"),
+        _due_day().alias("due_day"),
+        _outcome().alias("outcome"),
+        F.lit(run).cast("bigint").alias("run"),
+    )
+
+
+def _judgement(given: dict[str, Column]) -> list[Column]:
+    """The judged columns of rows without problems; lists that are not given are empty."""
+    none = {name: F.array() if JUDGEMENT[name].startswith("array") else F.lit(None) for name in _JUDGED}
+    return [(none | given)[name].cast(JUDGEMENT[name]).alias(name) for name in _JUDGED]
+
+
+def _facts_of_plain(facts: StructType) -> Column:
+    """The facts of a plain, delivered row, from its other columns. Digests were compared and are null, so nothing
+    differs."""
+    none = F.lit(None)
+    kinds: dict[str, Any] = {one.name: one.dataType for one in facts}
+    due_ms, at_ms = F.col("first_due_ms"), F.col("ended_ms")
+    log_place = F.element_at(F.split(F.get("fates", 0), " "), -1)
+    request = {
+        **{"request_ms": F.col("request_ms"), "action": F.lit("schedule"), "target": F.col("target")},
+        **{"id": F.col("id"), "due_ms": due_ms},
+    }
+    fate = {
+        **{"log_offset": F.substring_index(log_place, "/", -1), "place": F.lit(0), "fate_name": F.lit("delivered")},
+        **{"first_due_ms": due_ms, "at_ms": at_ms, "late": F.lit(False), "log_place": log_place},
+    }
+    at = F.get("records", 0)
+    record = {
+        **{"target": F.col("target"), "due_ms": due_ms, "id": F.col("id")},
+        **{"partition": F.element_at(F.split(at, "/"), -2), "offset": F.substring_index(at, "/", -1)},
+        "own_headers": expected_headers(F.col("id")),
+    }
+    given = {"request": request, "fates": fate, "records": record}
+
+    def filled(kind: StructType, values: dict[str, Column]) -> Column:
+        return F.struct(*(values.get(one.name, none).cast(one.dataType).alias(one.name) for one in kind))
+
+    columns = []
+    for name, kind in kinds.items():
+        if name == "request":
+            found = filled(kind, given[name])
+        elif name in given:
+            found = F.array(filled(kind.elementType, given[name]))
+        else:
+            found = F.array().cast(kind)
+        columns.append(found.alias(name))
+    return F.struct(*columns)
+
+
+def _findings(verdicts: str, details: str) -> Column:
+    """The findings among these verdicts, each with its detail; null without verdicts."""
+    pairs = F.zip_with(verdicts, details, lambda one, detail: F.struct(one.alias("verdict"), detail.alias("detail")))
+    return F.filter(pairs, lambda pair: one_of(pair.verdict, FINDINGS))
+
+
+def _holds(verdicts: Sequence[str]) -> Column:
+    """Whether a row's verdicts contain one of these; null if it was not judged."""
+    return F.exists("verdicts", lambda verdict: verdict.isin(*verdicts))
+
+
+@remembered
+def _outcome() -> Column:
+    """The outcome that follows from the verdicts, in one word; null for a row that lies ahead."""
+    return (
+        F.when(F.col("verdicts").isNull(), F.lit(None).cast("string"))
+        .when(_holds(VIOLATIONS), "violated")
+        .when(_holds(INFORMATION), "not verifiable")
+        .when(_holds(("pending",)), "pending")
+        .otherwise("verified")
+    )
+
+
+def _day_of(at_ms: Column) -> Column:
+    """The UTC day of an instant, null for null. A due time may be in a year that a date cannot represent."""
+    bounded = F.least(F.greatest(at_ms, F.lit(0)), F.lit(_LAST_MS))
+    return F.when(at_ms.isNotNull(), F.date_add(F.lit(_EPOCH), F.floor(bounded / _DAY_MS).cast("int")))
+
+
+@remembered
+def _due_day() -> Column:
+    """The day of the due time in force, else of the request or the end; in UTC."""
+    return F.coalesce(_day_of(F.coalesce("last_due_ms", "request_ms", "ended_ms")), F.lit(_EPOCH))
+
+
+@remembered
+def _state() -> Column:
+    """A row is closed if no later audit of the same records would judge it differently: its verdicts are final, nothing
+    that decided it is hidden or will be read again, and the requests were read at least as far as its owner had read
+    them when it ended. Whether its request is still in its topic does not matter, since its facts are in the table."""
+    hidden = [F.col(f"{name}_capped") for name in ("log", "letters", "answers", "target")]
+    is_hidden = reduce(Column.__or__, (F.coalesce(one, F.lit(False)) for one in hidden))
+    fates = F.col("facts.fates")
+    has_late = F.exists(fates, lambda fate: fate.late)
+    was_read = F.forall(fates, lambda fate: F.coalesce(fate.next_request <= F.col("request_end"), F.lit(True)))
+    is_for_good = F.forall("verdicts", lambda verdict: verdict.isin(*_FOR_GOOD))
+    is_pending = F.array_contains("verdicts", "pending")
+    return (
+        F.when(F.col("verdicts").isNull() | has_late | ~was_read, DOUBTFUL)
+        .when(is_pending, PENDING)
+        .when(is_for_good & ~is_hidden, CLOSED)
+        .otherwise(DOUBTFUL)
+    )

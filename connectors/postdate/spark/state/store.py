@@ -1,0 +1,308 @@
+"""The state of audits: five Delta tables under one path, which commit together.
+
+    origins            one row for each request or occurrence that an audit has judged, or read before its request
+    violations         one row for each violation and run that found it
+    acknowledgements   one row for each run whose violations a person has closed
+    offsets            how far each partition was read
+    runs               one row for each run: the commit point
+
+Delta commits one table at a time, so an audit writes `origins`, `violations` and `offsets` first. Its last commit adds
+a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`: if a table has
+later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
+Of two audits at the same time only one adds the next row to `runs`: the insert is conditional, and Delta's optimistic
+concurrency control refuses the second. An acknowledgement belongs to no run, so it conflicts with no audit.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postdate.spark.errors import JobUsageError
+from postdate.spark.job.cluster import Partition
+from postdate.spark.limits import RUNS_BETWEEN_TIDYING
+from postdate.spark.session.places import located
+from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.chain import TAIL
+from postdate.spark.state.delta import DeltaTables, TableForm, overtaken
+
+ORIGINS, VIOLATIONS, OFFSETS, RUNS = "origins", "violations", "offsets", "runs"
+ACKNOWLEDGEMENTS: Final = "acknowledgements"
+_SCRATCH: Final = ".scratch-"
+_SCRATCH_MS: Final = 86_400_000
+_VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
+_PROPERTIES: Final = {"delta.enableDeletionVectors": "true"}
+
+VIOLATION_COLUMNS: Final = (
+    "run bigint, topic string, partition int, offset bigint, verdict string, details array<string>, target string,"
+    " found_ms bigint"
+)
+_OFFSET_COLUMNS: Final = (
+    "topic string, partition int, next_offset bigint, lost_before_ms bigint, topic_id string, run bigint,"
+    " known_ms bigint, was_recreated boolean"
+)
+_RUN_COLUMNS: Final = (
+    "run bigint, snapshot_ms bigint, committed_ms bigint, versions map<string,bigint>, targets array<string>,"
+    f" tails array<struct<{TAIL.replace(' ', ':').replace(',:', ',')}>>, counts map<string,bigint>, open bigint,"
+    " violations bigint, judged bigint, lateness_ms map<string,bigint>, settings string"
+)
+_ACKNOWLEDGED: Final = "run bigint, acknowledged_by string, acknowledged_ms bigint, note string"
+
+
+def _form(columns: str) -> TableForm:
+    kind = StructType.fromDDL(columns)
+    assert isinstance(kind, StructType), "a table has columns"
+    return TableForm(kind, properties=_PROPERTIES)
+
+
+@dataclass(frozen=True)
+class AuditState:
+    """The state after `run`. Partitions are named `topic/number`; offsets in `next` are the first unread ones.
+
+    `topic_ids` detect a topic that was deleted and created again; `recreated` are the targets to which that happened.
+    `known_ms`: since when each partition of a target is known to exist, under its present topic id. `tails` are the
+    last record of each dispatch log.
+    `counts` of all rows by verdict, including expired rows. `open`: the number of rows that a later run may judge
+    again. `violations`: the number of rows of that table. `versions`: the versions of the tables that belong to this
+    state.
+    """
+
+    run: int = 0
+    snapshot_ms: int = 0
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    next: dict[str, int] = field(default_factory=dict)
+    lost_before_ms: dict[str, int] = field(default_factory=dict)
+    known_ms: dict[str, int] = field(default_factory=dict)
+    recreated: frozenset[str] = frozenset()
+    targets: list[str] = field(default_factory=list)
+    tails: list[list[Any]] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    open: int = 0
+    violations: int = 0
+    versions: dict[str, int] = field(default_factory=dict)
+
+
+def place_of(partition: Partition) -> str:
+    """The name of a partition in a state."""
+    return f"{partition.topic}/{partition.number}"
+
+
+class StateStore:
+    """The state under one path; an instance belongs to one audit."""
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark = spark
+        self._tables = DeltaTables(spark, path)
+        self._base: dict[str, int] = {}
+        self._token, self._scratched = uuid.uuid4().hex, 0
+        self.path = self._tables.path
+
+    def newest(self) -> AuditState:
+        """The state of the last committed run; an empty one before the first. Raises JobUsageError: an old form.
+
+        Cost: three jobs.
+        """
+        if not self._tables.exists(RUNS):
+            _refuse_old_form(self._spark, self.path)
+            return AuditState()
+        found = self._tables.read(RUNS).orderBy(F.desc("run")).limit(1).collect()
+        if not found:
+            return AuditState()
+        row = found[0]
+        # A state of an earlier version lacks the newest columns.
+        offsets = [one.asDict() for one in self._tables.read(OFFSETS, row["versions"][OFFSETS]).collect()]
+        places = {place_of(Partition(one["topic"], one["partition"])): one for one in offsets}
+        return AuditState(
+            run=row["run"],
+            snapshot_ms=row["snapshot_ms"],
+            topic_ids={one["topic"]: one["topic_id"] for one in offsets if one["topic_id"] is not None},
+            next={place: one["next_offset"] for place, one in places.items()},
+            lost_before_ms={place: one["lost_before_ms"] for place, one in places.items()},
+            known_ms={place: one["known_ms"] for place, one in places.items() if one.get("known_ms") is not None},
+            recreated=frozenset(one["topic"] for one in offsets if one.get("was_recreated")),
+            targets=list(row["targets"]),
+            tails=[list(tail) for tail in row["tails"]],
+            counts=dict(row["counts"]),
+            open=row["open"],
+            violations=row["violations"],
+            versions=dict(row["versions"]),
+        )
+
+    def prepare(self, state: AuditState, origins: TableForm) -> None:
+        """Restores the tables to the versions in `state`, and adds missing columns of `origins`. Before any read or
+        write.
+
+        Raises CannotRun: another audit writes at the same time.
+        """
+        forms = {
+            ORIGINS: replace(origins, properties={**_PROPERTIES, **origins.properties}),
+            VIOLATIONS: _form(VIOLATION_COLUMNS),
+            OFFSETS: _form(_OFFSET_COLUMNS),
+        }
+        for name, form in forms.items():
+            version = state.versions.get(name, 0)
+            if not state.run:
+                self._tables.ensure(name, form)
+            if self._tables.commits_after(name, version):
+                self._tables.restore(name, version)
+            self._base[name] = version + len(self._tables.commits_after(name, version))
+        if not state.run:
+            properties = {**_PROPERTIES, "delta.isolationLevel": "Serializable"}
+            self._tables.ensure(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
+        self._tables.ensure(ORIGINS, forms[ORIGINS])
+
+    def origins(self) -> DataFrame:
+        """The rows of all origins, including those that this audit has written."""
+        return self._tables.read(ORIGINS)
+
+    def origins_of(self, state: AuditState) -> DataFrame:
+        """The rows of all origins as of `state`."""
+        return self._tables.read(ORIGINS, state.versions[ORIGINS])
+
+    def add(self, name: str, rows: DataFrame) -> None:
+        """Adds rows to a table; they are valid once `commit` has succeeded."""
+        self._tables.append(name, rows)
+
+    def merge_origins(self, rows: DataFrame, condition: str) -> None:
+        """Replaces the rows of these origins, and adds new ones; `condition` limits the files that are read."""
+        same = "old.topic = new.topic AND old.partition = new.partition AND old.offset = new.offset"
+        self._tables.merge(ORIGINS, rows, f"{condition} AND {same}")
+
+    def known_violations(self, state: AuditState) -> DataFrame:
+        """All violations of `state`."""
+        return self._tables.read(VIOLATIONS, state.versions.get(VIOLATIONS, 0))
+
+    def open_violations(self, state: AuditState) -> int:
+        """The number of violations of `state` that nobody has acknowledged. Cost: one job if there are any."""
+        if not state.violations:
+            return 0
+        violations = self.known_violations(state)
+        if self._tables.exists(ACKNOWLEDGEMENTS):
+            closed = self._tables.read(ACKNOWLEDGEMENTS).select("run").distinct()
+            violations = violations.join(F.broadcast(closed), "run", "left_anti")
+        return violations.count()
+
+    def expire(self, before_day: str, log_starts: Mapping[str, int]) -> None:
+        """Deletes closed rows that were due before a day and whose requests have left their topic.
+
+        `log_starts`: the first offset of each request partition. Removes nothing that a later run could need.
+        """
+        left = [
+            f"(topic = {_text(topic)} AND partition = {number} AND offset < {start})"
+            for (topic, _, number), start in ((place.rpartition("/"), start) for place, start in log_starts.items())
+            if start > 0
+        ]
+        if left:
+            self._tables.delete(ORIGINS, f"state = 'closed' AND due_day < DATE'{before_day}' AND ({' OR '.join(left)})")
+
+    def written(self, rows: DataFrame) -> DataFrame:
+        """The same rows, written to a temporary file beside the tables and read back; the file is deleted after this
+        audit.
+
+        This cuts the lineage of the rows: planning with it takes longer than judging them.
+        """
+        self._scratched += 1
+        place = f"{self.path}/{_SCRATCH}{self._token}/{self._scratched}"
+        rows.write.parquet(place)
+        return self._spark.read.schema(rows.schema).parquet(place)
+
+    def tidy(self) -> None:
+        """Removes the temporary files of this audit, and those of audits that were killed more than a day ago."""
+        place, system = located(self._spark, f"{self.path}/{_SCRATCH}*")
+        oldest_ms = time.time_ns() // 1_000_000 - _SCRATCH_MS
+        for status in system.globStatus(place) or ():
+            if status.getPath().getName() == f"{_SCRATCH}{self._token}" or status.getModificationTime() < oldest_ms:
+                system.delete(status.getPath(), True)
+
+    def commit(self, state: AuditState, told: Mapping[str, Any]) -> AuditState:
+        """Commits `state` atomically; returns it with the versions of its tables.
+
+        `told`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
+        """
+        self._tables.replace(OFFSETS, self._offsets(state))
+        if state.run % RUNS_BETWEEN_TIDYING == 0:
+            for name in (*_VERSIONED, RUNS):
+                self._tables.tidy(name)
+        versions = {}
+        for name in _VERSIONED:
+            own = self._tables.commits_after(name, self._base[name])
+            if not all(own):
+                raise overtaken(self.path)
+            versions[name] = self._base[name] + len(own)
+        kept = replace(state, versions=versions)
+        row = (
+            *(kept.run, kept.snapshot_ms, time.time_ns() // 1_000_000, versions, kept.targets, kept.tails),
+            *(kept.counts, kept.open, kept.violations, told["judged"], told["lateness_ms"]),
+            json.dumps(told["settings"]),
+        )
+        rows = _run_row(self._spark, row)
+        if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):
+            raise overtaken(self.path)
+        self._base = dict(versions)
+        return kept
+
+    def _offsets(self, state: AuditState) -> DataFrame:
+        rows = [
+            (
+                *(topic, int(number), read, state.lost_before_ms.get(place, -1)),
+                *(state.topic_ids.get(topic), state.run, state.known_ms.get(place), topic in state.recreated),
+            )
+            for place, read in state.next.items()
+            for topic, _, number in [place.rpartition("/")]
+        ]
+        return small_table(self._spark, rows, _OFFSET_COLUMNS)
+
+
+def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | None) -> int:
+    """Closes the violations that a run has found; returns their number.
+
+    Raises JobUsageError: there is no such state, or the run found none.
+    """
+    tables = DeltaTables(spark, path)
+    if not tables.exists(RUNS):
+        _refuse_old_form(spark, tables.path)
+        raise JobUsageError(f"{path} holds no state: no audit with --state {path} has finished.")
+    store = StateStore(spark, path)
+    newest = store.newest()
+    found = store.known_violations(newest).where(F.col("run") == run).count() if newest.violations else 0
+    if not found:
+        raise JobUsageError(f"Run {run} of {path} has found no violation.")
+    tables.ensure(ACKNOWLEDGEMENTS, _form(_ACKNOWLEDGED))
+    row = (run, by, time.time_ns() // 1_000_000, note)
+    tables.append(ACKNOWLEDGEMENTS, small_table(spark, [row], _ACKNOWLEDGED))
+    return found
+
+
+def _run_row(spark: SparkSession, row: Iterable[Any]) -> DataFrame:
+    """The row of a run; maps travel as JSON objects."""
+    maps = {"versions", "counts", "lateness_ms"}
+    kind = _form(_RUN_COLUMNS).schema
+    values = [json.dumps(value) if one.name in maps else value for one, value in zip(kind, row, strict=True)]
+    columns = ", ".join(f"{one.name} {'string' if one.name in maps else one.dataType.simpleString()}" for one in kind)
+    given = small_table(spark, [values], columns)
+    return given.select(
+        *(F.from_json(one.name, "map<string,bigint>").alias(one.name) if one.name in maps else one.name for one in kind)
+    )
+
+
+def _text(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _refuse_old_form(spark: SparkSession, path: str) -> None:
+    """Raises JobUsageError if the path holds a state of Postdate before 0.2, which was no Delta table."""
+    place, system = located(spark, f"{path}/state-*.json")
+    if system.globStatus(place):
+        raise JobUsageError(
+            f"{path} holds a state of an earlier version of Postdate, which this version cannot read. Name a new "
+            "directory for --state: its first run audits everything that the topics still hold."
+        )
