@@ -23,11 +23,10 @@ from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
 from postdate.spark import audit_main
-from postdate.spark.audit.incremental import last_verdicts
 from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import JobUsageError
-from postdate.spark.state.store import acknowledge
+from postdate.spark.state.store import acknowledge, last_verdicts
 from postdate.wire.dispatch_log import DispatchRecord, encode_record
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.wire.origins import parse_origin

@@ -20,13 +20,12 @@ from pyspark.sql import functions as F
 from postdate.client import RequestTopic
 from postdate.spark.bulk.columns import asked_rows, found_columns
 from postdate.spark.bulk.options import FIELDS, BulkOptions, Source
-from postdate.spark.bulk.output import load_lines
 from postdate.spark.bulk.records import asked_ids, record_rows_of
 from postdate.spark.bulk.rules import TARGETS, Situation, checked_rows, repeated_ids
 from postdate.spark.errors import JobUsageError
 from postdate.spark.job.sending import is_between, slice_firsts
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.output.load import gathered_load, load_by, widened
+from postdate.spark.output.load import gathered_load, load_by, load_lines, widened
 from support.history import History
 
 NOW = 1_795_258_284_000

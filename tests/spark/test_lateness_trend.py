@@ -16,12 +16,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from postdate.spark.audit.incremental import last_verdicts
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import JobUsageError
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
-from postdate.spark.state.store import StateStore
+from postdate.spark.state.store import StateStore, last_verdicts
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
 from support.forged import Forged

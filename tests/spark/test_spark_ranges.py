@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from postdate.spark.audit.options import AuditOptions
-from postdate.spark.audit.ranges import began_ms, fix_causes, fix_effects, known_ms
+from postdate.spark.audit.ranges import began_ms, fix_causes, fix_effects
 from postdate.spark.errors import CannotRun, JobUsageError
-from postdate.spark.job.bounds import NEVER_MS, Range, bounded, fixed_ranges
+from postdate.spark.job.bounds import NEVER_MS, Range, bounded, fixed_ranges, known_ms
 from postdate.spark.job.cluster import Partition, Place, Retention
 from postdate.spark.rules.unanswered import Mode
 from postdate.spark.session.interruption import children, end_children_since

@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 
-from postdate.spark.audit.incremental import Advance, advance, last_verdicts, write_findings
+from postdate.spark.audit.advance import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
@@ -30,7 +30,7 @@ from postdate.spark.records.requests import request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
 from postdate.spark.rules.ordering import overtaken
 from postdate.spark.session.small_tables import small_table
-from postdate.spark.state.store import StateStore, acknowledge
+from postdate.spark.state.store import StateStore, acknowledge, last_verdicts
 from support.history import LETTERS, REQUESTS, VERDICTS, History
 from support.history import Row as Record
 from support.judging import Bounds, target_row

@@ -34,7 +34,7 @@ SPARK_SHARED = ("columns", "output", "session", "records", "job")
 SPARK_AUDIT = ("rules", "judging", "state", "audit")
 """The packages of the audit: each may import those before it, and the shared ones."""
 
-SPARK_OTHERS = {"bulk": (), "report": ("bulk",), "repair": (*SPARK_AUDIT, "bulk")}
+SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "judging", "state", "bulk")}
 """The packages of the other Spark jobs: what each may import besides the shared ones."""
 
 SPARK_VOCABULARY = ("errors", "limits")

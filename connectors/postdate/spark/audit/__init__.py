@@ -1,8 +1,10 @@
 """Audits: full, incremental from a state, and continuous; their options and their results.
 
-Notebooks call `run`. Lowest module first: `options`, `ranges`, `picture`, `output`, `steps`, `incremental`, `job`,
-`follow`. Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`,
-`session`, `records`, `job`, `rules`, `judging`, `state`.
+Notebooks call `run`. Lowest module first: `options`, `ranges`, `picture`, `output`, `steps`, `fresh`, `advance`,
+`incremental`, `job`, `follow`.
+
+Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
+`records`, `job`, `rules`, `judging`, `state`.
 Thread rule: one thread; one audit at a time in a process.
 """
 

@@ -23,7 +23,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
-from postdate.spark.audit.incremental import audit_since, last_verdicts
+from postdate.spark.audit.incremental import audit_since
 from postdate.spark.audit.metrics import audit_metrics
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import Outcome, range_lines, write_outcome
@@ -40,7 +40,7 @@ from postdate.spark.records.fates import chain_breaks
 from postdate.spark.session.caching import released
 from postdate.spark.session.places import write_text
 from postdate.spark.session.start import require_connectors
-from postdate.spark.state.store import AuditState, StateStore
+from postdate.spark.state.store import AuditState, StateStore, last_verdicts
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from postdate.spark.job.bounds import (
     Range,
     existing,
     fixed_ranges,
+    known_ms,
     margin_before,
 )
 from postdate.spark.job.cluster import Partition
@@ -194,15 +195,6 @@ def target_table(spark: SparkSession, effects: Effects) -> DataFrame:
     ]
     rows += [(topic, None, False, False, [NEVER_MS], [NEVER_MS], [], -1, -1) for topic in effects.absent_targets]
     return small_table(spark, rows, TARGETS)
-
-
-def known_ms(spans: list[Range]) -> list[int]:
-    """Since when each partition of a topic is known to exist: since it or a later partition is.
-
-    A partition that retention has emptied had records when the last of these were written.
-    """
-    known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
-    return [min(known[number:]) for number in range(len(known))]
 
 
 def began_ms(spans: list[Range]) -> int:

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from rich.console import Console
 
-from postdate.spark.limits import BARS_MAX
-from postdate.spark.output.load import NO_LOAD, Load, Step, widened
-
-_BAR = 40
+from postdate.spark.output.load import NO_LOAD, Load, load_lines
 
 
 @dataclass(frozen=True)
@@ -102,23 +98,6 @@ def as_bulk_json(outcome: BulkOutcome) -> dict[str, Any]:
     }
 
 
-def load_lines(load: Load, what: str = "load added") -> list[str]:
-    """The chart: a bar for each period, all of the same length, and the busiest second."""
-    drawn = widened(load, BARS_MAX)
-    if not drawn.steps or load.busiest is None:
-        return []
-    most = max(step.rows for step in drawn.steps)
-    lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
-    lines += [_bar_line(step, most) for step in drawn.steps]
-    lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
-    return lines
-
-
-def _bar_line(step: Step, most: int) -> str:
-    bar = "█" * max(1, round(_BAR * step.rows / most)) if step.rows else ""
-    return f"  {_spelled_time(step.start_ms)[:16]} {step.rows:>12,} {bar}"
-
-
 def _count_lines(outcome: BulkOutcome) -> list[str]:
     lines = [f"rows               {outcome.rows:>12,}"]
     lines += [f"  {reason:<17}{count:>12,}" for reason, count in outcome.reasons.items()]
@@ -151,14 +130,3 @@ def _closing_lines(outcome: BulkOutcome) -> list[str]:
     else:
         lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}{to}")
     return lines
-
-
-def _spelled_time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _spelled_ms(length_ms: int) -> str:
-    for size_ms, unit in ((86_400_000, "d"), (3_600_000, "h")):
-        if length_ms % size_ms == 0:
-            return f"{length_ms // size_ms} {unit}"
-    return f"{length_ms // 60_000} min"

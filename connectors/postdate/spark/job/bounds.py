@@ -182,6 +182,15 @@ class _Retained:
         return self.expired_ms.get(partition, NEVER_MS)
 
 
+def known_ms(spans: list[Range]) -> list[int]:
+    """Since when each partition of a topic is known to exist: since it or a later partition is.
+
+    A partition that retention has emptied had records when the last of these were written.
+    """
+    known = [span.known_ms if span.lost_before_ms < 0 else min(span.known_ms, span.lost_before_ms) for span in spans]
+    return [min(known[number:]) for number in range(len(known))]
+
+
 def _expired_ms(kept: Retention, now_ms: int) -> int:
     return NEVER_MS if kept.by_size else now_ms - kept.ms if kept.ms >= 0 else -1
 

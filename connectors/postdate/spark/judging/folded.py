@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -20,11 +21,12 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge_placed
-from postdate.spark.judging.kin import context_rows, kin_origins
 from postdate.spark.judging.sifting import Sifting, caused
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
 from postdate.spark.rules.claims import CLAIMING
 from postdate.spark.rules.mismatches import expected_headers
+
+_KEY: Final = (*PARTITION, "key")
 
 JUDGEMENT = {
     **{"target": "string", "first_due_ms": "bigint", "last_due_ms": "bigint", "action": "string"},
@@ -177,3 +179,42 @@ def _plain_judgement() -> list[Column]:
     }
     is_plain = F.col("plain").isNotNull()
     return [F.when(is_plain, given[name]).cast(kind).alias(name) for name, kind in JUDGEMENT.items()]
+
+
+def context_rows(stored: DataFrame, around: DataFrame) -> DataFrame:
+    """The rows of `stored` that are needed to judge the rows `around`, and are not among them."""
+    origins = kin_origins(stored, around).join(around.select(*ORIGIN), list(ORIGIN), "left_anti")
+    return stored.join(origins, list(ORIGIN), "left_semi")
+
+
+def kin_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
+    """The origins in `some` that are needed to judge the rows `judged`, including these; hash collisions may add a few
+    more.
+
+    Kin are rows with the same id in a partition, and rows of which one names the other. Cost: one join of the origins,
+    ids and links of `some` with those of `judged`; no other column of `some` is read.
+    """
+    offset, links, has_links = F.col("offset"), F.col("links"), F.size("links") > 0
+    of_id = F.when(F.col("id").isNotNull(), _key("id", F.col("id")))
+    # Only what has begun to end can have been named by a closed row.
+    is_ending = (F.size("facts.fates") > 0) | (F.size("facts.answers") > 0)
+    wanted = judged.select(
+        *PARTITION,
+        _keys(
+            [of_id, _key("at", offset), F.when(is_ending, _key("names", offset))],
+            F.when(has_links, F.transform(links, lambda link: _key("at", link))),
+        ),
+    ).distinct()
+    names = F.when(has_links, F.transform(links, lambda link: _key("names", link)))
+    found = some.select(*ORIGIN, _keys([of_id, _key("at", offset)], names))
+    return found.join(wanted, list(_KEY), "left_semi").select(*ORIGIN).distinct()
+
+
+def _key(kind: str, value: Column) -> Column:
+    """A hash of a value by which an origin is found; different values collide only by chance."""
+    return F.xxhash64(F.lit(kind), value)
+
+
+def _keys(some: list[Column], more: Column) -> Column:
+    none = F.array().cast("array<bigint>")
+    return F.explode(F.array_compact(F.concat(F.array(*some), F.coalesce(more, none)))).alias("key")

@@ -1,19 +1,22 @@
-"""The load that rows add, by second, minute and hour. DataFrame to DataFrame, one shuffle."""
+"""The load that rows add, by second, minute and hour, and its chart as text. One shuffle."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from postdate.spark.limits import LOAD_STEPS_MAX
+from postdate.spark.limits import BARS_MAX, LOAD_STEPS_MAX
 
 _SECOND_MS = 1_000
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
+
+_BAR = 40
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,31 @@ def widened(load: Load, steps_max: int) -> Load:
 
 def _sum(at_ms: int, steps: Sequence[Step]) -> Step:
     return Step(at_ms, sum(step.rows for step in steps), sum(step.size_bytes for step in steps))
+
+
+def load_lines(load: Load, what: str = "load added") -> list[str]:
+    """The chart: a bar for each period, all of the same length, and the busiest second."""
+    drawn = widened(load, BARS_MAX)
+    if not drawn.steps or load.busiest is None:
+        return []
+    most = max(step.rows for step in drawn.steps)
+    lines = [f"{what}, in steps of {_spelled_ms(drawn.step_ms)} (UTC):"]
+    lines += [_bar_line(step, most) for step in drawn.steps]
+    lines.append(f"busiest second: {load.busiest.rows:,} rows at {_spelled_time(load.busiest.start_ms)}")
+    return lines
+
+
+def _bar_line(step: Step, most: int) -> str:
+    bar = "█" * max(1, round(_BAR * step.rows / most)) if step.rows else ""
+    return f"  {_spelled_time(step.start_ms)[:16]} {step.rows:>12,} {bar}"
+
+
+def _spelled_time(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _spelled_ms(length_ms: int) -> str:
+    for size_ms, unit in ((86_400_000, "d"), (3_600_000, "h")):
+        if length_ms % size_ms == 0:
+            return f"{length_ms // size_ms} {unit}"
+    return f"{length_ms // 60_000} min"

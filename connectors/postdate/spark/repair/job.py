@@ -21,12 +21,10 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from postdate.spark.audit.incremental import last_verdicts
-from postdate.spark.audit.ranges import known_ms
 from postdate.spark.bulk.job import schedule
 from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.errors import CannotRun
-from postdate.spark.job.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, margin_before
+from postdate.spark.job.bounds import NEVER_MS, TARGET, Range, existing, fixed_ranges, known_ms, margin_before
 from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job, run_job
 from postdate.spark.job.progress import Reporter
@@ -47,6 +45,7 @@ from postdate.spark.repair.rows import (
     stored_offsets,
 )
 from postdate.spark.session.small_tables import small_table
+from postdate.spark.state.store import last_verdicts
 from postdate.wire.topics import is_topic_name
 
 _LOGS = "topic string, partition int, log_topic string, log_end bigint, log_is_whole boolean"

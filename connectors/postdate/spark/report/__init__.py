@@ -1,6 +1,6 @@
 """The load and lateness report: upcoming messages, past deliveries.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
-`records`, `job`, `bulk`.
+`records`, `job`.
 Thread rule: one thread; one job at a time in a process.
 """

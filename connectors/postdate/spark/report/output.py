@@ -12,10 +12,9 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from postdate.spark.bulk.output import load_lines
 from postdate.spark.limits import ROWS_SHOWN
 from postdate.spark.output.lateness import FIGURES, spelled_figure
-from postdate.spark.output.load import NO_LOAD, Load
+from postdate.spark.output.load import NO_LOAD, Load, load_lines
 from postdate.spark.output.page import spelled_instant, spelled_length
 from postdate.spark.output.text_table import aligned_lines
 

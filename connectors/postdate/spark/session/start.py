@@ -11,10 +11,14 @@ import os
 import re
 import shutil
 import sys
+import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyspark
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -27,6 +31,7 @@ from postdate.spark.limits import (
     COMPILED_METHOD_BYTES_MAX,
     LOCAL_MEMORY,
     LOCAL_SHUFFLE_PARTITIONS,
+    START_LINES_KEPT,
 )
 from postdate.spark.session.interruption import (
     children,
@@ -34,7 +39,6 @@ from postdate.spark.session.interruption import (
     is_interrupted,
     undisturbed,
 )
-from postdate.spark.session.start_output import StartOutput
 
 _PROVIDER = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 _QUIET = Path(__file__).with_name("quiet-log4j2.properties")
@@ -53,6 +57,57 @@ _JAVA_OPTIONS_OF_ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_
 _ANY_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 
 Say = Callable[[str], None]
+
+_STDERR = 2
+
+
+class StartOutput:
+    """A context for starting a JVM: `say` is called with one sentence for each downloaded jar, in place of pages of
+    Ivy's report.
+
+    The JVM inherits the descriptor of standard error, so the lines are intercepted there: descriptor 2 points to a pipe
+    while the JVM starts, and a daemon thread reads the pipe for as long as the JVM lives. Later lines (only errors) are
+    passed on. Not for two threads at once: the descriptor belongs to the process.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._lines: deque[str] = deque(maxlen=START_LINES_KEPT)
+        self._is_starting = True
+        self._is_at_end = threading.Event()
+
+    def __enter__(self) -> Self:
+        sys.stderr.flush()
+        self._real = os.dup(_STDERR)
+        read_end, write_end = os.pipe()
+        os.dup2(write_end, _STDERR)
+        os.close(write_end)
+        threading.Thread(target=self._pass_on, args=(read_end,), name="spark-output", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        sys.stderr.flush()
+        self._is_starting = False
+        os.dup2(self._real, _STDERR)
+
+    def last_lines(self) -> list[str]:
+        """The last lines of the JVM's output; complete once it has ended."""
+        sys.stderr.flush()
+        os.dup2(self._real, _STDERR)  # a JVM that failed has closed its end; this closes ours
+        self._is_at_end.wait(timeout=5)
+        return list(self._lines)
+
+    def _pass_on(self, read_end: int) -> None:
+        with os.fdopen(read_end, encoding="utf-8", errors="replace") as pipe:
+            for line in pipe:
+                self._lines.append(line.rstrip())
+                if not self._is_starting:
+                    os.write(self._real, line.encode())
+                elif line.startswith("downloading "):
+                    self._say(f"fetching {line.split()[1].rsplit('/', 1)[-1]}")
+        self._is_at_end.set()
 
 
 def connector_package(version: str = pyspark.__version__) -> str:

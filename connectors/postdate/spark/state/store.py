@@ -261,6 +261,19 @@ class StateStore:
         return small_table(self._spark, rows, _OFFSET_COLUMNS)
 
 
+def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
+    """The last verdict on each origin in the state at `path`, with the `run` that gave it.
+
+    Raises JobUsageError: there is none yet.
+    """
+    store = StateStore(spark, path)
+    state = store.newest()
+    if not state.run:
+        raise JobUsageError(f"No audit with --state {path} has judged anything yet.")
+    rows = store.origins_of(state).where(F.col("verdicts").isNotNull())
+    return rows.drop("facts", "links", "id")
+
+
 def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | None) -> int:
     """Closes the violations that a run has found; returns their number.
 

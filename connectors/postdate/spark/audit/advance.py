@@ -1,0 +1,339 @@
+"""What one run of an incremental audit adds to a state: judges new records with the stored rows that they affect.
+
+1. Check spans of the new requests, as the full audit does. The rows of whole spans are written from the dispatch log.
+2. Fold the rest into one row for each origin. Join the stored rows that new records name, that are overdue, or that are
+   in doubt.
+3. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
+4. Write the judged rows and the violations; `incremental` commits them.
+
+If a new record has an id or names another origin, this also reads the ids of all rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.judging.folded import found_of, is_bare, judged_folded, placed
+from postdate.spark.judging.inputs import facts_schema, folded, joined
+from postdate.spark.judging.sifting import History, Sifting, Split, split
+from postdate.spark.judging.spans import SPAN, Spans
+from postdate.spark.judging.summary import Plain
+from postdate.spark.records.fates import fate_rows
+from postdate.spark.records.requests import digested_requests
+from postdate.spark.session.caching import cached
+from postdate.spark.state.chain import Chain
+from postdate.spark.state.origins import (
+    CLOSED,
+    DOUBTFUL,
+    PENDING,
+    STATE_COLUMNS,
+    delivered_rows,
+    form_of,
+    is_due,
+    judged_rows,
+    pending_rows,
+    recorded_due_day,
+    stored_rows,
+)
+from postdate.spark.state.store import (
+    ORIGINS,
+    VIOLATION_COLUMNS,
+    VIOLATIONS,
+    AuditState,
+    StateStore,
+)
+
+_DAYS_MAX = 1_000
+
+
+@dataclass(frozen=True)
+class Advance:
+    """The result of one run; what it has written is valid once it is committed.
+
+    `fresh` are the rows to report; `plain` are origins without a row there. `told`: the verdicts of the rows in
+    `fresh`, with their counts. `state` is the next state, without what was read from the cluster. `closed`: the number
+    of rows that are final. `has_garbled`: whether the origin of a record may be unreadable. `kept` must be released by
+    `forget`.
+    """
+
+    chain: Chain
+    fresh: DataFrame
+    plain: Plain | None
+    told: list[tuple[list[str], int]]
+    late: int
+    state: AuditState
+    closed: int
+    has_garbled: bool
+    kept: list[DataFrame]
+
+    def forget(self) -> None:
+        """Releases cached rows; after that, `fresh` would be computed again."""
+        for one in self.kept:
+            one.unpersist()
+
+
+def advance(
+    store: StateStore,
+    state: AuditState,
+    new: History,
+    how: Sifting,
+    spans: Spans,
+    asked: DataFrame | None,
+) -> Advance:
+    """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
+
+    `how` contains no claims and answers; this function looks for them. `asked` are the spans of the requests; None: too
+    few requests for spans. Raises CannotRun if the broker's clock did not stamp the dispatch log.
+    """
+    run = state.run + 1
+    chain, sides = Chain.of(new.log, state.tails), new.sides()
+    facts = facts_schema(sides)
+    store.prepare(state, form_of(facts))
+    kept, plain, rows_by_verdict = list[DataFrame](), None, Counter(state.counts)
+    found = None
+    if asked is not None and not how.owes_all:
+        in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
+        found = split(new, how, spans, asked, in_doubt)
+    opened = closed = 0
+    if found is not None:
+        kept += found.kept
+        plain = found.plain
+        _write_whole(store, new, spans, found, facts, run)
+        rows_by_verdict.update(plain.counts)
+        opened, closed = plain.counts["pending"], plain.counts["delivered"]
+    left = sides if found is None else found.left
+    rows = _none(store, facts) if left is None else store.written(folded(left))
+    touched = _touched(store, state, rows, how, facts, kept)
+    beside = placed(touched.rows, how)
+    there = found_of(beside)
+    if there.has_bare and new.requests_of is not None:
+        beside = placed(_with_requests(store, touched.rows, new.requests_of), how)
+    how = replace(how, has_claims=there.has_claims, has_answers=there.has_answers)
+    stored = stored_rows(store.origins(), facts)
+    judged, cached = judged_folded(beside, there, stored, how, STATE_COLUMNS)
+    table = store.written(judged_rows(judged, run))
+    kept += cached
+    groups = (
+        table.groupBy("state", "is_told", "was_carried", "verdicts", "told")
+        .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
+        .collect()
+    )
+    _write_judged(store, table, groups, touched)
+    rows_by_verdict.update(_by_verdict(groups, "verdicts"))
+    rows_by_verdict.subtract(_by_verdict(groups, "told"))
+    told = [row for row in groups if row["verdicts"] is not None and not row["is_told"]]
+    fresh = table.where(F.col("verdicts").isNotNull() & ~F.col("is_told"))
+    opened += sum(row["rows"] for row in groups if row["state"] != CLOSED) - touched.open
+    return Advance(
+        chain=chain,
+        fresh=fresh,
+        plain=plain,
+        told=[(row["verdicts"], row["rows"]) for row in told],
+        late=sum(row["late"] for row in told),
+        state=replace(state, run=run, tails=chain.tails, counts=dict(rows_by_verdict), open=state.open + opened),
+        closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
+        has_garbled=found is None or found.has_garbled,
+        kept=kept,
+    )
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Rows to judge: `carried` of them are in the table, `open` of those not closed, in the partitions of these
+    `days`."""
+
+    rows: DataFrame
+    carried: int = 0
+    open: int = 0
+    days: tuple[str, ...] = ()
+
+
+def _touched(
+    store: StateStore, state: AuditState, new: DataFrame, how: Sifting, facts: StructType, kept: list[DataFrame]
+) -> _Touched:
+    """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
+    if not state.run:
+        return _Touched(new)
+    table = store.origins()
+    hits = _kept(new.where("facts.request is null").select(*ORIGIN, recorded_due_day().alias("day")), kept)
+    days = [row["day"] for row in hits.select("day").distinct().limit(_DAYS_MAX).collect() if row["day"] is not None]
+    overdue_before_ms = how.snapshot_ms - how.slack_ms
+    is_needed = (F.col("state") == DOUBTFUL) | is_due(overdue_before_ms)
+    opened = table.where(F.col("state").isin(PENDING, DOUBTFUL))
+    if not days:
+        found = opened.where(is_needed)
+    else:
+        near = opened.where(is_needed | F.col("due_day").isin(*days))
+        marked = near.join(hits.select(*ORIGIN, F.lit(True).alias("is_hit")), list(ORIGIN), "left")
+        found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
+    # A state may hold request topics that this audit does not read.
+    found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
+    carried = _kept(stored_rows(found, facts), kept)
+    rest = hits.where(_was_read(state)).join(carried.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
+    rest = _kept(rest, kept)
+    if not rest.isEmpty():
+        places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
+        elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
+        again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
+        more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
+        carried = _kept(carried.unionByName(more), kept)
+    groups = carried.groupBy("state", "due_day").count().collect()
+    if not groups:
+        return _Touched(new)
+    return _Touched(
+        store.written(joined(new, carried)),
+        sum(row["count"] for row in groups),
+        sum(row["count"] for row in groups if row["state"] != CLOSED),
+        tuple(sorted({row["due_day"].isoformat() for row in groups})),
+    )
+
+
+def _was_read(state: AuditState) -> Column:
+    """Whether an earlier run has already read the offset of this origin."""
+    if not state.next:
+        return F.lit(False)
+    read = F.create_map(*(F.lit(one) for pair in state.next.items() for one in pair))
+    place = F.concat_ws("/", "topic", "partition")
+    return F.coalesce(F.col("offset") < F.try_element_at(read, place), F.lit(False))
+
+
+def _with_requests(store: StateStore, rows: DataFrame, requests_of: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    """`rows`, where the facts of those that are bare contain their request with its digests, if it can still be read.
+
+    Such rows are rare, since each of them breaks a rule.
+    """
+    bare = rows.where(is_bare()).select(*ORIGIN)
+    requests = requests_of(bare)
+    again = F.struct(*(name for name in requests.columns if name not in ORIGIN)).alias("again")
+    found = bare.join(requests.select(*ORIGIN, again), list(ORIGIN))
+    request = F.coalesce("again", "facts.request")
+    both = rows.join(found, list(ORIGIN), "left")
+    return store.written(both.withColumn("facts", F.col("facts").withField("request", request)).drop("again"))
+
+
+def _none(store: StateStore, facts: StructType) -> DataFrame:
+    """An empty DataFrame in the form of `folded`."""
+    empty = stored_rows(store.origins().where(F.lit(False)), facts)
+    return empty.select(
+        *(*ORIGIN, "id", "links", "facts"),
+        F.struct("verdicts", "details").alias("told"),
+        F.lit(False).alias("was_carried"),
+    )
+
+
+def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, facts: StructType, run: int) -> None:
+    """Writes the rows of whole spans. Delivered messages come from the dispatch log. Requests are read again for
+    pending ones, and if they have ids or the requests of a span name several targets."""
+    by_span = found.asked.groupBy(*SPAN, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
+    of_span = (
+        by_span.where("asked > 0")
+        .groupBy(*SPAN)
+        .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
+    )
+    of_span = cached(of_span)
+    most = of_span.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
+    fates = spans.whole(fate_rows(new.log), found.broken, found.odd)
+    requests = spans.whole(new.understood, found.broken, found.odd)
+    if most["targets"] is not None:
+        if most["targets"] > 1 or most["ids"]:
+            known = requests.where(F.col("due_ms") < spans.overdue_before_ms)
+            delivered = fates.join(known.select(*ORIGIN, "target", "id", "request_ms"), list(ORIGIN))
+        else:
+            delivered = fates.join(F.broadcast(of_span.select(*SPAN, "target")), list(SPAN)).select(
+                *(*ORIGIN, "fate", "target"),
+                *(F.lit(None).cast("binary").alias("id"), F.lit(None).cast("bigint").alias("request_ms")),
+            )
+        store.add(ORIGINS, delivered_rows(delivered, run))
+    if found.plain.counts["pending"]:
+        ahead = requests.where(F.col("due_ms") >= spans.overdue_before_ms).drop("span")
+        store.add(ORIGINS, pending_rows(digested_requests(ahead), facts, run))
+    of_span.unpersist()
+
+
+def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], touched: _Touched) -> None:
+    """Writes the judged rows, replacing the rows of the same origins in the table."""
+    if not groups:
+        return
+    rows = table.drop("was_carried", "told", "new_findings", "is_told", "is_fate_lost")
+    if not touched.carried:
+        store.add(ORIGINS, rows)
+        return
+    days = ", ".join(f"DATE'{day}'" for day in touched.days)
+    states = "" if touched.open < touched.carried else f"old.state IN ('{PENDING}', '{DOUBTFUL}') AND "
+    store.merge_origins(rows, f"{states}old.due_day IN ({days})")
+
+
+def write_findings(
+    store: StateStore, found: Advance, malformed: DataFrame, unreadable: DataFrame, found_ms: int
+) -> int:
+    """Writes the violations that this run is the first to find, as of `violation_rows`; returns their number."""
+    rows = violation_rows(found.fresh, found.chain.breaks, malformed, unreadable)
+    run, at_ms = F.lit(found.state.run).cast("bigint"), F.lit(found_ms).cast("bigint")
+    columns = [column.split()[0] for column in VIOLATION_COLUMNS.split(", ")]
+    rows = cached(rows.select("*", run.alias("run"), at_ms.alias("found_ms")).select(*columns))
+    count = rows.count()
+    if count:
+        store.add(VIOLATIONS, rows)
+    rows.unpersist()
+    return count
+
+
+def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, unreadable: DataFrame) -> DataFrame:
+    """One row for each new finding: topic, partition and offset, `verdict`, `details`, `target`.
+
+    `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
+    by `place`. All but the first are read once, so whatever is found there is new.
+    """
+    said = F.lit("is no verdict of a request of this partition")
+    of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))
+    of_chain = breaks.select(
+        *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
+        *_found("chain", F.col("problem")),
+    )
+    return reduce(
+        DataFrame.unionByName,
+        (
+            of_origins.select(*ORIGIN, "one.verdict", F.array("one.detail").alias("details"), "target"),
+            of_chain,
+            malformed.select(*_located(), *_found("false-verdict", said)),
+            unreadable.select(*_located(), *_found("unreadable", F.col("problem"))),
+        ),
+    )
+
+
+def _located() -> list[Column]:
+    """Topic, partition and offset of a `place`."""
+    place = F.split("place", "/")
+    kinds = (("topic", "string"), ("partition", "int"), ("offset", "bigint"))
+    return [F.get(place, number).cast(kind).alias(name) for number, (name, kind) in enumerate(kinds)]
+
+
+def _found(verdict: str, detail: Column) -> list[Column]:
+    return [
+        F.lit(verdict).alias("verdict"),
+        F.array(detail).alias("details"),
+        F.lit(None).cast("string").alias("target"),
+    ]
+
+
+def _kept(rows: DataFrame, kept: list[DataFrame]) -> DataFrame:
+    """The same rows, cached; added to `kept`."""
+    kept.append(cached(rows))
+    return kept[-1]
+
+
+def _by_verdict(groups: Iterable[Row], column: str) -> Counter[str]:
+    """The number of rows for each verdict in this column; it is null if nothing was judged."""
+    counts: Counter[str] = Counter()
+    for group in groups:
+        for verdict in set(group[column] or ()):
+            counts[verdict] += group["rows"]
+    return counts
