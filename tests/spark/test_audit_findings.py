@@ -87,7 +87,7 @@ def test_a_request_behind_an_open_transaction_is_judged_when_that_has_ended(
     assert (runs.violations(), found.state.open) == ([(4, 1, "missing")], 0)
 
 
-@pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a span"])
+@pytest.mark.parametrize("bits", [None, 0], ids=["one by one", "in a chunk"])
 def test_a_later_copy_is_compared_with_its_request(spark: SparkSession, tmp_path: Path, bits: int | None) -> None:
     """A state stores no digests of a message that was delivered as it should be."""
     history = _delivered(1, 2, 3)

@@ -1,6 +1,6 @@
 """Broken promises forged on real topics, among sound neighbours. Goal: each is named, and nothing else.
 
-Method: requests, dispatch log, records and dead letters written by hand, then one audit over spans and one over each
+Method: requests, dispatch log, records and dead letters written by hand, then one audit over chunks and one over each
 origin.
 """
 

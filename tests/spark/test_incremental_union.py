@@ -69,7 +69,7 @@ def full(spark: SparkSession, history: Cases) -> dict[int, Row]:
 def comparable(row: Row, *, with_places: bool = True) -> tuple[Any, ...]:
     """What two audits must agree on; where several records are named, in whatever order.
 
-    Without places, since an audit does not look where the records of a whole span lie.
+    Without places, since an audit does not look where the records of a consistent chunk lie.
     """
     names = _SAME_IN_ANY_ORDER if with_places else [n for n in _SAME_IN_ANY_ORDER if n not in ("records", "details")]
     words = [sorted(" ".join(row[name] or []).replace(",", " ").split()) for name in names]
@@ -87,7 +87,7 @@ def test_the_union_of_runs_is_the_full_audit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if seed % 2 == 0:
-        monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)  # kin are looked up first, as among many rows
+        monkeypatch.setattr(folded, "AROUND_ROWS_MAX", 0)  # related rows are looked up first, as among many rows
     chance = random.Random(seed)
     runs = Runs(spark, history, tmp_path, (0, None, 2)[seed % 3])
     # One cut between a message that has ended and the cancel that came too late; another one anywhere.

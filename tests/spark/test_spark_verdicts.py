@@ -25,17 +25,17 @@ from postdate.spark.rules.verdicts import VERDICTS, VIOLATIONS
 from postdate.spark.session.small_tables import small_table
 from postdate.wire.murmur2 import partition_for
 from support.history import LETTERS, REQUESTS, TARGET, Headers, History
-from support.judging import Bounds, judged, overtaken_of, sieve_of, sifted, spans_of, target_row, unreadable_of
+from support.judging import Bounds, chunks_of, judged, overtaken_of, prefilter_of, staged, target_row, unreadable_of
 from support.small_spark import has_cached
 from support.verdict_cases import DUE, HOUR_MS, SNAPSHOT, TO_ORDERS, T, all_cases
 
 CASES = all_cases()
-SPANS = (
+CHUNKS = (
     *("sound", "one ahead", "no fate", "no record", "two fates", "two records", "another value", "swapped dues"),
     *("another header", "another partition", "another's record twice", "not asked for", "early"),
     *("a second record due now", "a second fate due now"),
 )
-ODD = ("a letter", "cancelled", "cancelled and delivered", "moved and delivered")
+EXCEPTIONAL = ("a letter", "cancelled", "cancelled and delivered", "moved and delivered")
 # Cases of their own: test_spark_answers.
 UNDECIDED = {"pending", "pending within the slack", "the partition asked for"}
 ABOUT_BOUNDS = {
@@ -74,13 +74,13 @@ def test_verdict(rows: dict[int, Row], name: str) -> None:
     assert (set(row["verdicts"]), expected.word in " ".join(row["details"])) == (expected.verdicts, True), row
 
 
-def test_the_sieve_says_of_each_case_what_the_rules_say(spark: SparkSession, rows: dict[int, Row]) -> None:
-    by_rules, _ = judged(spark, CASES, sifted_max=0)
+def test_the_prefilter_says_of_each_case_what_the_rules_say(spark: SparkSession, rows: dict[int, Row]) -> None:
+    by_rules, _ = judged(spark, CASES, separate_rows_max=0)
     assert {row["offset"]: row for row in by_rules.collect()} == rows
 
 
-def test_the_sieve_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> None:
-    plain = {row["offset"]: row["plain"] for row in sieve_of(spark, CASES).collect() if row["plain"]}
+def test_the_prefilter_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> None:
+    plain = {row["offset"]: row["plain"] for row in prefilter_of(spark, CASES).collect() if row["plain"]}
     of = {case.offset: case.verdicts for case in CASES.expected.values()}
     assert {offset: verdict for offset, verdict in plain.items() if of.get(offset, {verdict}) != {verdict}} == {}
     assert plain[CASES.expected["delivered"].offset] == "delivered"
@@ -89,20 +89,22 @@ def test_the_sieve_keeps_what_is_plain_and_nothing_else(spark: SparkSession) -> 
     assert "pending" in plain.values()
 
 
-def test_a_span_is_whole_where_its_one_request_is_plain(spark: SparkSession) -> None:
+def test_a_chunk_is_consistent_where_its_one_request_is_plain(spark: SparkSession) -> None:
     of = {case.offset: (name, case.verdicts) for name, case in CASES.expected.items()}
-    plain = {row["offset"]: row["plain"] for row in sieve_of(spark, CASES).collect() if row["plain"]}
-    found = spans_of(spark, CASES).where("is_whole and asked + ahead > 0").collect()
-    whole = {row["span"]: "delivered" if row["asked"] else "pending" for row in found}
-    assert {span: verdict for span, verdict in whole.items() if of.get(span, ("", {verdict}))[1] != {verdict}} == {}
+    plain = {row["offset"]: row["plain"] for row in prefilter_of(spark, CASES).collect() if row["plain"]}
+    found = chunks_of(spark, CASES).where("is_consistent and asked + ahead > 0").collect()
+    consistent = {row["chunk"]: "delivered" if row["asked"] else "pending" for row in found}
+    assert {
+        chunk: verdict for chunk, verdict in consistent.items() if of.get(chunk, ("", {verdict}))[1] != {verdict}
+    } == {}
     # What is due while the audit reads, and what names its partition, is looked at more closely.
-    assert {of[offset][0] for offset in plain.keys() - whole.keys()} == UNDECIDED
+    assert {of[offset][0] for offset in plain.keys() - consistent.keys()} == UNDECIDED
 
 
-def test_whole_spans_and_what_is_left_of_them_are_what_the_rules_say(
+def test_consistent_chunks_and_what_is_left_of_them_are_what_the_rules_say(
     spark: SparkSession, rows: dict[int, Row], cases: tuple[DataFrame, DataFrame]
 ) -> None:
-    found = sifted(spark, CASES, bits=1)
+    found = staged(spark, CASES, bits=1)
     nothing = spark.createDataFrame([], "place string")
     assert found.rows is not None
     assert found.plain is not None
@@ -113,40 +115,40 @@ def test_whole_spans_and_what_is_left_of_them_are_what_the_rules_say(
     found.forget()
 
 
-def test_a_span_of_many_is_broken_by_one_thing_that_differs(spark: SparkSession) -> None:
-    """Each span has four requests, all of them plain but for what its name says of one."""
-    history = _spans((*SPANS, *ODD))
-    found = {row["span"]: row for row in spans_of(spark, history, bits=2).collect()}
-    whole = [name for number, name in enumerate((*SPANS, *ODD)) if found[number]["is_whole"]]
-    assert whole == ["sound", "one ahead", *ODD]
-    left_out = [4 - found[len(SPANS) + number]["requests"] for number in range(len(ODD))]
-    assert left_out == [1] * len(ODD)
+def test_one_thing_that_differs_makes_a_chunk_of_many_inconsistent(spark: SparkSession) -> None:
+    """Each chunk has four requests, all of them plain but for what its name says of one."""
+    history = _chunks((*CHUNKS, *EXCEPTIONAL))
+    found = {row["chunk"]: row for row in chunks_of(spark, history, bits=2).collect()}
+    consistent = [name for number, name in enumerate((*CHUNKS, *EXCEPTIONAL)) if found[number]["is_consistent"]]
+    assert consistent == ["sound", "one ahead", *EXCEPTIONAL]
+    left_out = [4 - found[len(CHUNKS) + number]["requests"] for number in range(len(EXCEPTIONAL))]
+    assert left_out == [1] * len(EXCEPTIONAL)
 
 
 def test_what_is_odd_is_judged_by_itself_and_its_neighbours_as_a_whole(spark: SparkSession) -> None:
-    history = _spans(ODD)
+    history = _chunks(EXCEPTIONAL)
     by_rules = {row["offset"]: row for row in judged(spark, history)[0].collect()}
-    found = sifted(spark, history, bits=2)
+    found = staged(spark, history, bits=2)
     assert found.rows is not None
     assert found.plain is not None
-    assert found.plain.counts == {"delivered": 3 * len(ODD), "pending": 0}
-    assert found.plain.lateness.count() == 3 * len(ODD)
+    assert found.plain.counts == {"delivered": 3 * len(EXCEPTIONAL), "pending": 0}
+    assert found.plain.lateness.count() == 3 * len(EXCEPTIONAL)
     assert {row["offset"]: row for row in found.rows.collect()} == {
-        offset: by_rules[offset] for offset in range(0, 4 * len(ODD), 4)
+        offset: by_rules[offset] for offset in range(0, 4 * len(EXCEPTIONAL), 4)
     }
     found.forget()
 
 
-def _spans(names: Sequence[str]) -> History:
-    """For each name a span of four."""
+def _chunks(names: Sequence[str]) -> History:
+    """For each name a chunk of four."""
     history = History(T)
     for number, name in enumerate(names):
         for place in range(4):
-            _add_to_span(history, 4 * number, place, name if place == 0 or name.startswith("swapped") else "")
+            _add_to_chunk(history, 4 * number, place, name if place == 0 or name.startswith("swapped") else "")
     return history
 
 
-def _add_to_span(history: History, first: int, place: int, name: str) -> None:
+def _add_to_chunk(history: History, first: int, place: int, name: str) -> None:
     offset, swapped = first + place, first + (1, 0, 2, 3)[place]
     key, at = b"%d" % offset, DUE + offset + (400 * 24 * HOUR_MS if name == "one ahead" else 0)
     sent: Headers = [("a", b"b"), ("c", None)]
@@ -379,7 +381,7 @@ def test_what_was_overtaken_is_judged_alone(spark: SparkSession) -> None:
     for offset in (2, 1, 3):
         history.commit([offset, T + offset, "delivered"], at_ms=T + offset)
         history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
-    found = sifted(spark, history, bits=4, in_order=True)
+    found = staged(spark, history, bits=4, in_order=True)
     assert found.rows is not None
     assert {row["offset"]: row["verdicts"] for row in found.rows.collect()} == {1: ["order"]}
     assert found.plain is not None
@@ -395,7 +397,7 @@ def test_a_message_that_left_late_may_have_been_parked(spark: SparkSession, late
     for offset in (2, 1):
         history.commit([offset, T + offset, "delivered"], at_ms=T + offset + late_ms)
         history.deliver(offset, due_ms=T + offset, partition=partition_for(b"k", 4))
-    found = sifted(spark, history, bits=4, in_order=True)
+    found = staged(spark, history, bits=4, in_order=True)
     assert found.rows is not None
     assert {row["offset"]: row["verdicts"] for row in found.rows.collect() if row["offset"] == 1} == {1: [verdict]}
     found.forget()

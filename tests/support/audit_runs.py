@@ -16,9 +16,9 @@ from postdate.spark.audit.advance import Advance, advance, write_findings
 from postdate.spark.audit.ranges import TARGETS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
-from postdate.spark.judging.sifting import History as Read
-from postdate.spark.judging.sifting import Sifting
-from postdate.spark.judging.spans import Spans
+from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.stages import History as Read
+from postdate.spark.judging.stages import JudgingParameters
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -79,7 +79,7 @@ def all_of(history: History) -> Ends:
 
 
 class Runs:
-    """One audit after the other over a history; `bits` says how many requests are a span, None: no spans."""
+    """One audit after the other over a history; `bits` says how many requests are a chunk, None: no chunks."""
 
     def __init__(self, spark: SparkSession, history: History, directory: Path, bits: int | None = None) -> None:
         self.spark, self.history, self.bits = spark, history, bits
@@ -107,15 +107,15 @@ class Runs:
         )
         if in_order:
             new = replace(new, overtaken=(overtaken(new.messages, fate_rows(new.log), understood),))
-        how = Sifting(
+        how = JudgingParameters(
             *(partitions, small_table(self.spark, _TABLE, TARGETS), False, False, "none"),
             *(SNAPSHOT, 60_000),
             left_share_max=1.0,
         )
-        spans = Spans(SNAPSHOT - 60_000, self.bits or 0)
+        digests = ChunkDigests(SNAPSHOT - 60_000, self.bits or 0)
         found = advance(
-            *(store, state, new, how, spans),
-            spans.of_requests(understood) if self.bits is not None else None,
+            *(store, state, new, how, digests),
+            digests.of_requests(understood) if self.bits is not None else None,
         )
         if keep:
             garbled = unreadable_letters(letters, {LETTERS: REQUESTS}).unionByName(unreadable_records(new.messages))

@@ -13,12 +13,12 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.job.bounds import NEVER_MS
 from postdate.spark.job.options import LEVELS_MS_DEFAULT
 from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.chunk_digests import ChunkDigests, exceptional_origins, regular, subtracted
 from postdate.spark.judging.inputs import AuditInputs
-from postdate.spark.judging.sieve import asked_rows, sieved
-from postdate.spark.judging.sifting import History as Read
-from postdate.spark.judging.sifting import Judged, Sifting, judged_history, judged_sides
-from postdate.spark.judging.spans import Spans, even, less, odd_origins
-from postdate.spark.limits import SIFTED_ROWS_MAX
+from postdate.spark.judging.prefilter import asked_rows, prefiltered
+from postdate.spark.judging.stages import History as Read
+from postdate.spark.judging.stages import Judged, JudgingParameters, judged_history, judged_inputs
+from postdate.spark.limits import SEPARATE_ROWS_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,
     delivered_messages,
@@ -27,13 +27,13 @@ from postdate.spark.records.deliveries import (
     unreadable_records,
 )
 from postdate.spark.records.dialects import NO_DIALECTS, DialectOptions
-from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows, odd_fate_rows
+from postdate.spark.records.fates import chain_breaks, exceptional_fate_rows, fate_rows, log_rows
 from postdate.spark.records.requests import request_rows, understood_rows
 from postdate.spark.records.verdict_records import answer_rows
-from postdate.spark.rules.answers import judged_answers
 from postdate.spark.rules.ordering import overtaken
-from postdate.spark.rules.request_histories import known_rows
+from postdate.spark.rules.request_histories import history_rows
 from postdate.spark.rules.unanswered import Mode, unanswered_ends
+from postdate.spark.rules.verdict_checks import judged_answers
 from postdate.spark.session.small_tables import small_table
 from support.history import LETTERS, LOG, REQUESTS, TARGET, VERDICTS, History
 from support.verdict_cases import SNAPSHOT
@@ -97,7 +97,7 @@ def tables(spark: SparkSession, history: History, bounds: Bounds, dialects: Dial
     asked = small_table(spark, history.requests, RECORDS)
     requests, fates = request_rows(asked, LEVELS_MS_DEFAULT, dialects).persist(), fate_rows(log)
     answers = answer_rows(small_table(spark, history.answers, RECORDS), {VERDICTS: REQUESTS})
-    return Tables(requests, log, fates, known_rows(requests, fates, answers, partitions).persist(), partitions)
+    return Tables(requests, log, fates, history_rows(requests, fates, answers, partitions).persist(), partitions)
 
 
 def judged(
@@ -107,37 +107,38 @@ def judged(
     targets: Sequence[tuple[Any, ...]] = (target_row(),),
     with_claims: bool = True,
     dialects: DialectOptions = NO_DIALECTS,
-    sifted_max: int = SIFTED_ROWS_MAX,
+    separate_rows_max: int = SEPARATE_ROWS_MAX,
     **bounds: Any,
 ) -> tuple[DataFrame, DataFrame]:
-    """The judged rows and the breaks of the chain of a history of one partition; `sifted_max` 0: all by the rules."""
+    """The judged rows and the breaks of the chain of a history of one partition; `separate_rows_max` 0: all by the
+    rules."""
     found = tables(spark, history, Bounds(**bounds), dialects)
-    how = Sifting(
+    how = JudgingParameters(
         *(found.partitions, small_table(spark, [*targets], TARGETS)),
         has_claims=with_claims,
         has_answers=bool(history.answers),
         verdicts="none",
         snapshot_ms=SNAPSHOT,
         slack_ms=60_000,
-        sifted_max=sifted_max,
+        separate_rows_max=separate_rows_max,
     )
-    rows = judged_sides(asked_rows(found.requests), _sides(spark, history, found), how).rows
+    rows = judged_inputs(asked_rows(found.requests), _inputs(spark, history, found), how).rows
     assert rows is not None, "each origin has a row"
     return rows, chain_breaks(found.log)
 
 
-def spans_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
-    """The spans of a history of one partition, of so many bits."""
+def chunks_of(spark: SparkSession, history: History, bits: int = 0) -> DataFrame:
+    """The chunks of a history of one partition, of so many bits."""
     read = _history(spark, history, tables(spark, history, Bounds()))
-    spans, targets = Spans(SNAPSHOT - 60_000, bits), _targets(spark)
-    odd = odd_origins(odd_fate_rows(read.log), [read.letters, read.answers]).localCheckpoint()
-    fates, messages = even(fate_rows(read.log), odd), even(read.messages, odd)
-    asked = less(spans.of_requests(read.understood), spans.of_requests(_of(read.understood, odd)))
-    return spans.together(asked, spans.of_fates(fates), spans.of_records(messages, targets), targets)
+    digests, targets = ChunkDigests(SNAPSHOT - 60_000, bits), _targets(spark)
+    exceptional = exceptional_origins(exceptional_fate_rows(read.log), [read.letters, read.answers]).localCheckpoint()
+    fates, messages = regular(fate_rows(read.log), exceptional), regular(read.messages, exceptional)
+    asked = subtracted(digests.of_requests(read.understood), digests.of_requests(_of(read.understood, exceptional)))
+    return digests.together(asked, digests.of_fates(fates), digests.of_records(messages, targets), targets)
 
 
-def _of(rows: DataFrame, odd: DataFrame) -> DataFrame:
-    return rows.join(odd, list(ORIGIN), "left_semi")
+def _of(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
+    return rows.join(exceptional, list(ORIGIN), "left_semi")
 
 
 def overtaken_of(spark: SparkSession, history: History) -> dict[int, str]:
@@ -154,26 +155,26 @@ def unreadable_of(spark: SparkSession, history: History) -> set[str]:
     return {row["place"] for row in letters.unionByName(unreadable_records(messages)).collect()}
 
 
-def sifted(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False) -> Judged:
-    """What an audit makes of a history of one partition when it looks at spans of so many bits first, and with
+def staged(spark: SparkSession, history: History, bits: int = 0, *, in_order: bool = False) -> Judged:
+    """What an audit makes of a history of one partition when it looks at chunks of so many bits first, and with
     `in_order` at the order of messages."""
     found = tables(spark, history, Bounds())
-    read, spans = _history(spark, history, found), Spans(SNAPSHOT - 60_000, bits)
+    read, digests = _history(spark, history, found), ChunkDigests(SNAPSHOT - 60_000, bits)
     if in_order:
         read = replace(read, overtaken=(overtaken(read.messages, fate_rows(read.log), read.understood),))
     has_answers = bool(history.answers)
-    how = Sifting(
+    how = JudgingParameters(
         found.partitions, _targets(spark), True, has_answers, "none", SNAPSHOT, slack_ms=60_000, left_share_max=1.0
     )
-    return judged_history(read, how, spans, spans.of_requests(read.understood))
+    return judged_history(read, how, digests, digests.of_requests(read.understood))
 
 
-def sieve_of(spark: SparkSession, history: History) -> DataFrame:
-    """What the sieve makes of a history of one partition."""
+def prefilter_of(spark: SparkSession, history: History) -> DataFrame:
+    """What the prefilter makes of a history of one partition."""
     found = tables(spark, history, Bounds())
-    return sieved(
+    return prefiltered(
         asked_rows(found.requests),
-        _sides(spark, history, found),
+        _inputs(spark, history, found),
         found.partitions,
         _targets(spark),
         overdue_before_ms=SNAPSHOT - 60_000,
@@ -186,15 +187,15 @@ def _targets(spark: SparkSession) -> DataFrame:
 
 
 def _history(spark: SparkSession, history: History, found: Tables) -> Read:
-    sides = _sides(spark, history, found)
+    inputs = _inputs(spark, history, found)
     return Read(
         understood_rows(small_table(spark, history.requests, RECORDS), LEVELS_MS_DEFAULT).localCheckpoint(),
         delivered_messages(small_table(spark, history.delivered, RECORDS), [REQUESTS]).localCheckpoint(),
-        *(found.log, sides.letters, sides.answers),
+        *(found.log, inputs.letters, inputs.answers),
     )
 
 
-def _sides(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
+def _inputs(spark: SparkSession, history: History, found: Tables) -> AuditInputs:
     return AuditInputs(
         found.requests,
         found.fates,

@@ -70,13 +70,13 @@ FRACTION_DIGITS_MAX: Final = 25
 
 # Requests of a partition that are found plain or not as a whole, as a power of two: a day of ten million leaves ten
 # thousand rows of sums, and a request that is not plain has a thousand others looked at more closely.
-SPAN_BITS: Final = 10
+CHUNK_BITS: Final = 10
 
-# From when a request counts as overdue, so long it may be delivered or not while an audit reads: its span is looked at
+# From when a request counts as overdue, so long it may be delivered or not while an audit reads: its chunk is looked at
 # one by one.
 UNDECIDED_MS: Final = 600_000
 
-# Where more of the requests than this are in spans that are not whole, looking for the others saves nothing.
+# Where more of the requests than this are in inconsistent chunks, looking for the others saves nothing.
 LEFT_SHARE_MAX: Final = 0.75
 
 # Partitions of a shuffle in local mode; the default of 200 costs more in tasks than in work.
@@ -110,8 +110,8 @@ LOAD_STEPS_MAX: Final = 20_160
 # Runs of a state between two that merge small files and remove old ones.
 RUNS_BETWEEN_TIDYING: Final = 50
 
-# New requests from which on a run with a state looks at spans: below, looking takes longer than judging each.
-SPANS_ROWS_MIN: Final = 50_000
+# New requests from which on a run with a state looks at chunks: below, looking takes longer than judging each.
+CHUNKS_ROWS_MIN: Final = 50_000
 
 # Days after its due time for which a closed row stays in a state.
 KEEP_DAYS_DEFAULT: Final = 90
@@ -146,10 +146,10 @@ REPEATED_IDS_BROADCAST_MAX: Final = 100_000
 # A text of the input's that is quoted in a detail is cut here.
 QUOTED_CHARACTERS_MAX: Final = 80
 
-# Origins that are not plain and are read again by themselves, their kin included: sent to every executor, some 100
-# bytes each. Where there are more, all are judged by the rules.
-SIFTED_ROWS_MAX: Final = 1_000_000
+# Origins that are not plain and are read again by themselves, the related ones included: sent to every executor, some
+# 100 bytes each. Where there are more, all are judged by the rules.
+SEPARATE_ROWS_MAX: Final = 1_000_000
 
-# Rows of an audit since the last one up to which causes are looked for among all of them; beyond, their kin are first
-# looked up, which takes as long as going through so many.
+# Rows of an audit since the last one up to which causes are looked for among all of them; beyond, related ones are
+# first looked up, which takes as long as going through so many.
 AROUND_ROWS_MAX: Final = 100_000

@@ -1,6 +1,7 @@
 """What one run of an incremental audit adds to a state: judges new records with the stored rows that they affect.
 
-1. Check spans of the new requests, as the full audit does. The rows of whole spans are written from the dispatch log.
+1. Check chunks of the new requests, as the full audit does. The rows of consistent chunks are written from the dispatch
+   log.
 2. Fold the rest into one row for each origin. Join the stored rows that new records name, that are overdue, or that are
    in doubt.
 3. Judge them by the rules of the full audit; rows of the same id, and rows that these name, are context.
@@ -21,10 +22,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
+from postdate.spark.judging.chunk_digests import CHUNK, ChunkDigests
 from postdate.spark.judging.folded import found_of, is_bare, judged_folded, placed
 from postdate.spark.judging.inputs import facts_schema, folded, joined
-from postdate.spark.judging.sifting import History, Sifting, Split, split
-from postdate.spark.judging.spans import SPAN, Spans
+from postdate.spark.judging.stages import History, JudgingParameters, Split, split
 from postdate.spark.judging.summary import Plain
 from postdate.spark.records.fates import fate_rows
 from postdate.spark.records.requests import digested_requests
@@ -84,32 +85,32 @@ def advance(
     store: StateStore,
     state: AuditState,
     new: History,
-    how: Sifting,
-    spans: Spans,
+    how: JudgingParameters,
+    digests: ChunkDigests,
     asked: DataFrame | None,
 ) -> Advance:
     """Judges `new` together with `state`, and writes the rows, which are valid once they are committed.
 
-    `how` contains no claims and answers; this function looks for them. `asked` are the spans of the requests; None: too
-    few requests for spans. Raises CannotRun if the broker's clock did not stamp the dispatch log.
+    `how` contains no claims and answers; this function looks for them. `asked` are the chunks of the requests; None:
+    too few requests for chunks. Raises CannotRun if the broker's clock did not stamp the dispatch log.
     """
     run = state.run + 1
-    chain, sides = Chain.of(new.log, state.tails), new.sides()
-    facts = facts_schema(sides)
+    chain, inputs = Chain.of(new.log, state.tails), new.inputs()
+    facts = facts_schema(inputs)
     store.prepare(state, form_of(facts))
     kept, plain, rows_by_verdict = list[DataFrame](), None, Counter(state.counts)
     found = None
     if asked is not None and not how.owes_all:
         in_doubt = store.origins().where(F.col("state") == DOUBTFUL).select(*ORIGIN)
-        found = split(new, how, spans, asked, in_doubt)
+        found = split(new, how, digests, asked, in_doubt)
     opened = closed = 0
     if found is not None:
         kept += found.kept
         plain = found.plain
-        _write_whole(store, new, spans, found, facts, run)
+        _write_consistent(store, new, digests, found, facts, run)
         rows_by_verdict.update(plain.counts)
         opened, closed = plain.counts["pending"], plain.counts["delivered"]
-    left = sides if found is None else found.left
+    left = inputs if found is None else found.left
     rows = _none(store, facts) if left is None else store.written(folded(left))
     touched = _touched(store, state, rows, how, facts, kept)
     beside = placed(touched.rows, how)
@@ -122,7 +123,7 @@ def advance(
     table = store.written(judged_rows(judged, run))
     kept += cached
     groups = (
-        table.groupBy("state", "is_told", "was_carried", "verdicts", "told")
+        table.groupBy("state", "is_told", "is_reopened", "verdicts", "told")
         .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
         .collect()
     )
@@ -147,17 +148,22 @@ def advance(
 
 @dataclass(frozen=True)
 class _Touched:
-    """Rows to judge: `carried` of them are in the table, `open` of those not closed, in the partitions of these
+    """Rows to judge: `reopened` of them are in the table, `open` of those not closed, in the partitions of these
     `days`."""
 
     rows: DataFrame
-    carried: int = 0
+    reopened: int = 0
     open: int = 0
     days: tuple[str, ...] = ()
 
 
 def _touched(
-    store: StateStore, state: AuditState, new: DataFrame, how: Sifting, facts: StructType, kept: list[DataFrame]
+    store: StateStore,
+    state: AuditState,
+    new: DataFrame,
+    how: JudgingParameters,
+    facts: StructType,
+    kept: list[DataFrame],
 ) -> _Touched:
     """The rows `new`, joined with the stored rows that they name, that are overdue, or that are in doubt."""
     if not state.run:
@@ -176,20 +182,20 @@ def _touched(
         found = marked.where(is_needed | F.col("is_hit")).drop("is_hit")
     # A state may hold request topics that this audit does not read.
     found = found.join(F.broadcast(how.partitions.select(*PARTITION)), list(PARTITION), "left_semi")
-    carried = _kept(stored_rows(found, facts), kept)
-    rest = hits.where(_was_read(state)).join(carried.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
+    reopened = _kept(stored_rows(found, facts), kept)
+    rest = hits.where(_was_read(state)).join(reopened.select(*ORIGIN), list(ORIGIN), "left_anti").select(*ORIGIN)
     rest = _kept(rest, kept)
     if not rest.isEmpty():
         places = table.select(*ORIGIN, "due_day").join(rest, list(ORIGIN), "left_semi")
         elsewhere = [row["due_day"] for row in places.select("due_day").distinct().limit(_DAYS_MAX).collect()]
         again = table.where(F.col("due_day").isin(*elsewhere)) if len(elsewhere) < _DAYS_MAX else table
         more = stored_rows(again.join(rest, list(ORIGIN), "left_semi"), facts)
-        carried = _kept(carried.unionByName(more), kept)
-    groups = carried.groupBy("state", "due_day").count().collect()
+        reopened = _kept(reopened.unionByName(more), kept)
+    groups = reopened.groupBy("state", "due_day").count().collect()
     if not groups:
         return _Touched(new)
     return _Touched(
-        store.written(joined(new, carried)),
+        store.written(joined(new, reopened)),
         sum(row["count"] for row in groups),
         sum(row["count"] for row in groups if row["state"] != CLOSED),
         tuple(sorted({row["due_day"].isoformat() for row in groups})),
@@ -225,49 +231,51 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
     return empty.select(
         *(*ORIGIN, "id", "links", "facts"),
         F.struct("verdicts", "details").alias("told"),
-        F.lit(False).alias("was_carried"),
+        F.lit(False).alias("is_reopened"),
     )
 
 
-def _write_whole(store: StateStore, new: History, spans: Spans, found: Split, facts: StructType, run: int) -> None:
-    """Writes the rows of whole spans. Delivered messages come from the dispatch log. Requests are read again for
-    pending ones, and if they have ids or the requests of a span name several targets."""
-    by_span = found.asked.groupBy(*SPAN, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
-    of_span = (
-        by_span.where("asked > 0")
-        .groupBy(*SPAN)
+def _write_consistent(
+    store: StateStore, new: History, digests: ChunkDigests, found: Split, facts: StructType, run: int
+) -> None:
+    """Writes the rows of consistent chunks. Delivered messages come from the dispatch log. Requests are read again for
+    pending ones, and if they have ids or the requests of a chunk name several targets."""
+    by_chunk = found.asked.groupBy(*CHUNK, "target").agg(F.sum("asked").alias("asked"), F.sum("ids").alias("ids"))
+    of_chunk = (
+        by_chunk.where("asked > 0")
+        .groupBy(*CHUNK)
         .agg(F.first("target").alias("target"), F.count("*").alias("targets"), F.sum("ids").alias("ids"))
     )
-    of_span = cached(of_span)
-    most = of_span.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
-    fates = spans.whole(fate_rows(new.log), found.broken, found.odd)
-    requests = spans.whole(new.understood, found.broken, found.odd)
+    of_chunk = cached(of_chunk)
+    most = of_chunk.agg(F.max("targets").alias("targets"), F.max("ids").alias("ids")).collect()[0]
+    fates = digests.consistent_rows(fate_rows(new.log), found.inconsistent, found.exceptional)
+    requests = digests.consistent_rows(new.understood, found.inconsistent, found.exceptional)
     if most["targets"] is not None:
         if most["targets"] > 1 or most["ids"]:
-            known = requests.where(F.col("due_ms") < spans.overdue_before_ms)
+            known = requests.where(F.col("due_ms") < digests.overdue_before_ms)
             delivered = fates.join(known.select(*ORIGIN, "target", "id", "request_ms"), list(ORIGIN))
         else:
-            delivered = fates.join(F.broadcast(of_span.select(*SPAN, "target")), list(SPAN)).select(
+            delivered = fates.join(F.broadcast(of_chunk.select(*CHUNK, "target")), list(CHUNK)).select(
                 *(*ORIGIN, "fate", "target"),
                 *(F.lit(None).cast("binary").alias("id"), F.lit(None).cast("bigint").alias("request_ms")),
             )
         store.add(ORIGINS, delivered_rows(delivered, run))
     if found.plain.counts["pending"]:
-        ahead = requests.where(F.col("due_ms") >= spans.overdue_before_ms).drop("span")
+        ahead = requests.where(F.col("due_ms") >= digests.overdue_before_ms).drop("chunk")
         store.add(ORIGINS, pending_rows(digested_requests(ahead), facts, run))
-    of_span.unpersist()
+    of_chunk.unpersist()
 
 
 def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], touched: _Touched) -> None:
     """Writes the judged rows, replacing the rows of the same origins in the table."""
     if not groups:
         return
-    rows = table.drop("was_carried", "told", "new_findings", "is_told", "is_fate_lost")
-    if not touched.carried:
+    rows = table.drop("is_reopened", "told", "new_findings", "is_told", "is_fate_lost")
+    if not touched.reopened:
         store.add(ORIGINS, rows)
         return
     days = ", ".join(f"DATE'{day}'" for day in touched.days)
-    states = "" if touched.open < touched.carried else f"old.state IN ('{PENDING}', '{DOUBTFUL}') AND "
+    states = "" if touched.open < touched.reopened else f"old.state IN ('{PENDING}', '{DOUBTFUL}') AND "
     store.merge_origins(rows, f"{states}old.due_day IN ({days})")
 
 

@@ -19,7 +19,7 @@ from postdate.spark.columns.by_origin import ORIGIN
 from postdate.spark.errors import CannotRun
 from postdate.spark.job.bounds import DISPATCH_LOG, TARGET, Range
 from postdate.spark.job.cluster import Partition
-from postdate.spark.judging.sifting import History
+from postdate.spark.judging.stages import History
 from postdate.spark.limits import ORDER_AGAIN_MIN
 from postdate.spark.records.fates import log_rows
 from postdate.spark.session.small_tables import small_table

@@ -33,10 +33,10 @@ from postdate.spark.columns.by_origin import PARTITION
 from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
 from postdate.spark.job.progress import Reporter
-from postdate.spark.judging.sifting import History, Sifting
-from postdate.spark.judging.spans import Spans
+from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.stages import History, JudgingParameters
 from postdate.spark.judging.summary import Counted, Summary, summarise
-from postdate.spark.limits import SPANS_ROWS_MIN
+from postdate.spark.limits import CHUNKS_ROWS_MIN
 from postdate.spark.records.requests import digested_requests
 from postdate.spark.rules.verdicts import FINDINGS, VERDICTS
 from postdate.spark.state.lateness_trend import TrendDay, lateness_trend
@@ -102,8 +102,8 @@ def _judged(
     assert options.state is not None, "without a state there is no last run"
     with steps.reporter.working(steps.spark, "comparing requests, fates and records"):
         found = advance(
-            *(store, read.state, read.history, read.how(steps.spark, options), read.summing),
-            read.asked if read.requests >= SPANS_ROWS_MIN else None,
+            *(store, read.state, read.history, read.how(steps.spark, options), read.digests),
+            read.asked if read.requests >= CHUNKS_ROWS_MIN else None,
         )
         malformed = read.history.answers.where("malformed")
         unreadable = steps.unreadable(read.letters, read.history.messages if found.has_garbled else None)
@@ -181,7 +181,7 @@ class _Reading:
     ids: dict[str, str]
     letters: tuple[Range, ...]
     requests: int
-    summing: Spans
+    digests: ChunkDigests
     asked: DataFrame
     history: History
     partitions: DataFrame
@@ -202,8 +202,8 @@ class _Reading:
         whole_log, new_log = since(fixed.log, state)
         _say(reporter, new_requests, new_log)
         understood = steps.understood(new_requests.values())
-        summing = Spans(snapshot_ms - options.slack_ms)
-        asked = steps.kept(summing.of_requests(understood))
+        digests = ChunkDigests(snapshot_ms - options.slack_ms)
+        asked = steps.kept(digests.of_requests(understood))
         targets = state.targets
         if _any(new_requests):
             with reporter.working(steps.spark, "reading requests"):
@@ -228,16 +228,16 @@ class _Reading:
             ids,
             tuple(fresh[1].values()),
             sum(span.end - span.start for span in new_requests.values()),
-            summing,
+            digests,
             asked,
             History(understood, messages, log, letters, answers, requests_of=partial(_requests_of, steps, causes)),
             partitions,
             told,
         )
 
-    def how(self, spark: SparkSession, options: AuditOptions) -> Sifting:
+    def how(self, spark: SparkSession, options: AuditOptions) -> JudgingParameters:
         """The parameters of judging in this run."""
-        return Sifting(
+        return JudgingParameters(
             *(self.partitions, target_table(spark, self.effects), False, False),
             *(options.verdicts, self.snapshot_ms, options.slack_ms),
         )

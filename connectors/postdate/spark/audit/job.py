@@ -33,8 +33,8 @@ from postdate.spark.audit.ranges import fix_causes, log_ranges, partition_table,
 from postdate.spark.audit.steps import AuditSteps, notes_of
 from postdate.spark.job.lifecycle import run_job
 from postdate.spark.job.progress import Reporter
-from postdate.spark.judging.sifting import History, Sifting, judged_each, judged_history
-from postdate.spark.judging.spans import Spans
+from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.stages import History, JudgingParameters, judged_each, judged_history
 from postdate.spark.judging.summary import summarise
 from postdate.spark.records.fates import chain_breaks
 from postdate.spark.session.caching import released
@@ -139,8 +139,8 @@ def _outcome(steps: AuditSteps) -> Outcome:
     for line in range_lines([*causes.requests.values(), *causes.log.values()]):
         reporter.say(line)
     understood = steps.understood(causes.requests.values())
-    spans = Spans(snapshot_ms - options.slack_ms)
-    asked = steps.kept(spans.of_requests(understood))
+    digests = ChunkDigests(snapshot_ms - options.slack_ms)
+    asked = steps.kept(digests.of_requests(understood))
     with reporter.working(spark, "reading requests"):
         targets = options.targets or steps.targets_of(asked)
     effects = steps.effects(targets)
@@ -157,7 +157,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
     overtaken = steps.overtaken(effects.targets.values(), history, understood)
     history = replace(history, overtaken=overtaken)
-    how = Sifting(
+    how = JudgingParameters(
         *(partitions, target_table(spark, effects)),
         has_claims=has_claims,
         has_answers=told.read > told.malformed,
@@ -167,7 +167,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     )
     needs_rows = how.owes_all or options.html is not None
     with reporter.working(spark, "comparing requests, fates and records"):
-        found = judged_each(history, how) if needs_rows else judged_history(history, how, spans, asked)
+        found = judged_each(history, how) if needs_rows else judged_history(history, how, digests, asked)
         judged = found.rows
         unreadable = steps.unreadable(effects.letters.values(), messages if found.has_garbled else None)
         malformed = answers.where("malformed")

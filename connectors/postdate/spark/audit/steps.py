@@ -21,7 +21,7 @@ from postdate.spark.job.bounds import Range
 from postdate.spark.job.cluster import Partition
 from postdate.spark.job.lifecycle import Job
 from postdate.spark.job.sources import read_records
-from postdate.spark.judging.sifting import History
+from postdate.spark.judging.stages import History
 from postdate.spark.limits import ORDER_RECORDS_MAX, TARGETS_MAX
 from postdate.spark.records.deliveries import (
     dead_letter_rows,

@@ -2,7 +2,7 @@
 
 It uses a window instead of an aggregation: an origin has few rows of each kind, so partial aggregation before the
 shuffle saves nothing, and Spark aggregates lists as objects, row by row (measured: half the processor time with a
-window). Plain origins, the great majority, never get here: see `sieve`.
+window). Plain origins, the great majority, never get here: see `prefilter`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Judges rows that each contain everything known of an origin, as an audit's state stores them (`sides.folded`).
+"""Judges rows that each contain everything known of an origin, as an audit's state stores them (`inputs.folded`).
 
-The sieve needs aggregates to find plain origins; here one expression over the row decides. The rules need a shuffle
+The prefilter needs aggregates to find plain origins; here one expression over the row decides. The rules need a shuffle
 only for the effects of other requests. So a step of a continuous audit consists of a few small plans:
 
-1. `placed`: add to each row the columns of its partition and target, and whether it is `plain` (as in `sieve`).
+1. `placed`: add to each row the columns of its partition and target, and whether it is `plain` (as in `prefilter`).
 2. `found_of`: count the rows that are not plain, and find which rules have anything to check. One job.
 3. `judged_folded`: keep plain rows as they are, judge the others by the rules.
 """
@@ -21,7 +21,7 @@ from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.expressions import one_of, remembered
 from postdate.spark.judging.inputs import unfolded
 from postdate.spark.judging.judge import is_in_range, judge_placed
-from postdate.spark.judging.sifting import Sifting, caused
+from postdate.spark.judging.stages import JudgingParameters, caused
 from postdate.spark.limits import AROUND_ROWS_MAX, COMMIT_MS_MAX
 from postdate.spark.rules.claims import CLAIMING
 from postdate.spark.rules.mismatches import expected_headers
@@ -41,13 +41,13 @@ JUDGEMENT = {
 class Found:
     """The result of `found_of`: `rows` in total, `left` of them for the rules.
 
-    `has_kin`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
+    `has_related`: whether any has an id or names another; `has_claims`: a fate that names a cause; `has_answers`: an
     answer; `has_bare`: a request without digests that something must be compared with.
     """
 
     rows: int
     left: int
-    has_kin: bool
+    has_related: bool
     has_claims: bool
     has_answers: bool
     has_bare: bool
@@ -60,7 +60,7 @@ def is_bare() -> Column:
     return is_without & ((F.size("facts.records") > 1) | (F.size("facts.letters") > 0))
 
 
-def placed(rows: DataFrame, how: Sifting) -> DataFrame:
+def placed(rows: DataFrame, how: JudgingParameters) -> DataFrame:
     """`rows` with the columns of `how.partitions` and `how.targets`; `is_judged`, whether the origin lies in the
     audited range; and `plain`, its verdict, null if the rules must judge it."""
     beside = rows.join(F.broadcast(how.partitions), list(PARTITION), "left")
@@ -76,7 +76,7 @@ def found_of(beside: DataFrame) -> Found:
     found = beside.agg(
         F.count("*").alias("rows"),
         F.count_if(F.col("is_judged") & F.col("plain").isNull()).alias("left"),
-        F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_kin"),
+        F.bool_or(F.col("id").isNotNull() | (F.size("links") > 0)).alias("has_related"),
         F.bool_or(F.exists("facts.fates", lambda fate: one_of(fate.fate_name, CLAIMING))).alias("has_claims"),
         F.bool_or(F.size("facts.answers") > 0).alias("has_answers"),
         F.bool_or(is_bare()).alias("has_bare"),
@@ -85,7 +85,7 @@ def found_of(beside: DataFrame) -> Found:
 
 
 def judged_folded(
-    beside: DataFrame, found: Found, stored: DataFrame | None, how: Sifting, kept: Sequence[str]
+    beside: DataFrame, found: Found, stored: DataFrame | None, how: JudgingParameters, kept: Sequence[str]
 ) -> tuple[DataFrame, list[DataFrame]]:
     """The rows of `placed` with the columns of `judge` (null for rows that are not judged) and the columns `kept`; and
     the DataFrames that were cached for that.
@@ -98,24 +98,24 @@ def judged_folded(
     if not found.left:
         return rows, cached
     left, causes = beside.where(is_left), list[DataFrame]()
-    if how.needs_known:
+    if how.needs_histories:
         around = _around(beside, left, found, how)
-        if stored is not None and found.has_kin:
+        if stored is not None and found.has_related:
             around = around.unionByName(context_rows(stored, around).select(*around.columns))
-        sides = unfolded(around)
-        known = caused(sides, how)
+        inputs = unfolded(around)
+        known = caused(inputs, how)
         causes += known.causes
         cached += known.cached
     judged = judge_placed(left, causes, kept, overdue_before_ms=how.snapshot_ms - how.slack_ms)
     return rows.unionByName(judged), cached
 
 
-def _around(beside: DataFrame, left: DataFrame, found: Found, how: Sifting) -> DataFrame:
+def _around(beside: DataFrame, left: DataFrame, found: Found, how: JudgingParameters) -> DataFrame:
     """The rows in which causes are searched."""
     rows = beside.select(*ORIGIN, "id", "links", "facts")
-    if found.rows <= AROUND_ROWS_MAX or found.left > how.sifted_max:
+    if found.rows <= AROUND_ROWS_MAX or found.left > how.separate_rows_max:
         return rows
-    return rows.join(kin_origins(rows, left.select(*rows.columns)), list(ORIGIN), "left_semi")
+    return rows.join(related_origins(rows, left.select(*rows.columns)), list(ORIGIN), "left_semi")
 
 
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:
@@ -183,16 +183,16 @@ def _plain_judgement() -> list[Column]:
 
 def context_rows(stored: DataFrame, around: DataFrame) -> DataFrame:
     """The rows of `stored` that are needed to judge the rows `around`, and are not among them."""
-    origins = kin_origins(stored, around).join(around.select(*ORIGIN), list(ORIGIN), "left_anti")
+    origins = related_origins(stored, around).join(around.select(*ORIGIN), list(ORIGIN), "left_anti")
     return stored.join(origins, list(ORIGIN), "left_semi")
 
 
-def kin_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
+def related_origins(some: DataFrame, judged: DataFrame) -> DataFrame:
     """The origins in `some` that are needed to judge the rows `judged`, including these; hash collisions may add a few
     more.
 
-    Kin are rows with the same id in a partition, and rows of which one names the other. Cost: one join of the origins,
-    ids and links of `some` with those of `judged`; no other column of `some` is read.
+    Related are rows with the same id in a partition, and rows of which one names the other. Cost: one join of the
+    origins, ids and links of `some` with those of `judged`; no other column of `some` is read.
     """
     offset, links, has_links = F.col("offset"), F.col("links"), F.size("links") > 0
     of_id = F.when(F.col("id").isNotNull(), _key("id", F.col("id")))

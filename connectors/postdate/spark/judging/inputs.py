@@ -35,7 +35,7 @@ class AuditInputs:
     """One row for each message out of order, as `ordering` finds them; empty if nobody looked."""
 
 
-def narrowed(sides: AuditInputs, origins: DataFrame, *, has_records: bool) -> AuditInputs:
+def narrowed(inputs: AuditInputs, origins: DataFrame, *, has_records: bool) -> AuditInputs:
     """The rows of these `origins`, which are broadcast to every executor. `has_records`: whether any of them has a
     delivered record.
 
@@ -43,42 +43,42 @@ def narrowed(sides: AuditInputs, origins: DataFrame, *, has_records: bool) -> Au
     referenced, and their lineage is cut, since planning with it takes longer than judging.
     """
 
-    def some(side: DataFrame) -> DataFrame:
-        return side.join(F.broadcast(origins), list(ORIGIN), "left_semi").localCheckpoint()
+    def some(rows: DataFrame) -> DataFrame:
+        return rows.join(F.broadcast(origins), list(ORIGIN), "left_semi").localCheckpoint()
 
     return AuditInputs(
-        some(sides.requests),
-        some(sides.fates),
-        some(sides.delivered) if has_records else sides.delivered.where(F.lit(False)),
-        some(sides.letters),
-        some(sides.answers.where(~F.col("malformed"))),
-        tuple(some(side) for side in sides.overtaken),
+        some(inputs.requests),
+        some(inputs.fates),
+        some(inputs.delivered) if has_records else inputs.delivered.where(F.lit(False)),
+        some(inputs.letters),
+        some(inputs.answers.where(~F.col("malformed"))),
+        tuple(some(rows) for rows in inputs.overtaken),
     )
 
 
-def folded(sides: AuditInputs) -> DataFrame:
+def folded(inputs: AuditInputs) -> DataFrame:
     """One row for each origin with everything known about it.
 
     topic partition offset   the origin
     id                       of the request, null if it has none or was not read
     links                    offsets of its partition that it names, as a control, by its moves or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
-    was_carried told         false and null: not from a state, see `joined`
+    is_reopened told         false and null: not from a state, see `joined`
 
     Cost: one shuffle of all rows.
     """
-    columns = [name for name in sides.requests.columns if name not in ORIGIN]
-    union = sides.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
-    sound = sides.answers.where(~F.col("malformed"))
-    for side in (
-        sides.fates.select(*ORIGIN, "fate"),
-        sides.delivered.select(*ORIGIN, "record"),
-        sides.letters.select(*ORIGIN, "letter"),
+    columns = [name for name in inputs.requests.columns if name not in ORIGIN]
+    union = inputs.requests.select(*ORIGIN, F.struct(*columns).alias("request"))
+    sound = inputs.answers.where(~F.col("malformed"))
+    for rows in (
+        inputs.fates.select(*ORIGIN, "fate"),
+        inputs.delivered.select(*ORIGIN, "record"),
+        inputs.letters.select(*ORIGIN, "letter"),
         sound.select(*ORIGIN, F.struct(*_ANSWER).alias("answer")),
-        *(side.select(*ORIGIN, "disorder") for side in sides.overtaken),
+        *(rows.select(*ORIGIN, "disorder") for rows in inputs.overtaken),
     ):
-        union = union.unionByName(side, allowMissingColumns=True)
-    if not sides.overtaken:
+        union = union.unionByName(rows, allowMissingColumns=True)
+    if not inputs.overtaken:
         union = union.withColumn("disorder", F.lit(None).cast(DISORDER))
     names = zip(("fate", "record", "letter", "answer", "disorder"), _EFFECTS, strict=True)
     together = union.groupBy(*ORIGIN).agg(
@@ -86,36 +86,36 @@ def folded(sides: AuditInputs) -> DataFrame:
         *(F.collect_list(one).alias(many) for one, many in names),
     )
     none = F.lit(None).cast(_TOLD).alias("told")
-    return _with_links(together.select("*", F.lit(False).alias("was_carried"), none), "told", "was_carried")
+    return _with_links(together.select("*", F.lit(False).alias("is_reopened"), none), "told", "is_reopened")
 
 
-def facts_schema(sides: AuditInputs) -> StructType:
+def facts_schema(inputs: AuditInputs) -> StructType:
     """The type of `facts` in rows of these inputs."""
-    request = [field for field in sides.requests.schema if field.name not in ORIGIN]
-    answer = StructType([sides.answers.schema[name] for name in _ANSWER])
+    request = [field for field in inputs.requests.schema if field.name not in ORIGIN]
+    answer = StructType([inputs.answers.schema[name] for name in _ANSWER])
     one_each = (
-        *(side.schema[name].dataType for side, name in ((sides.fates, "fate"), (sides.delivered, "record"))),
-        *(sides.letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
+        *(rows.schema[name].dataType for rows, name in ((inputs.fates, "fate"), (inputs.delivered, "record"))),
+        *(inputs.letters.schema["letter"].dataType, answer, DataType.fromDDL(DISORDER)),
     )
     lists = [StructField(name, ArrayType(one)) for name, one in zip(_EFFECTS, one_each, strict=True)]
     return StructType([StructField("request", StructType(request)), *lists])
 
 
-def joined(rows: DataFrame, carried: DataFrame) -> DataFrame:
+def joined(rows: DataFrame, reopened: DataFrame) -> DataFrame:
     """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` and
     `details` as `told`."""
-    some = F.struct("facts", "told").alias("carried")
-    of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("told")).alias("carried")
-    union = rows.select(*ORIGIN, "was_carried", some).unionByName(
-        carried.select(*ORIGIN, F.lit(True).alias("was_carried"), of_state)
+    some = F.struct("facts", "told").alias("reopened")
+    of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("told")).alias("reopened")
+    union = rows.select(*ORIGIN, "is_reopened", some).unionByName(
+        reopened.select(*ORIGIN, F.lit(True).alias("is_reopened"), of_state)
     )
     together = union.groupBy(*ORIGIN).agg(
-        F.first("carried.facts.request", ignorenulls=True).alias("request"),
-        *(F.flatten(F.collect_list(f"carried.facts.{name}")).alias(name) for name in _EFFECTS),
-        F.first("carried.told", ignorenulls=True).alias("told"),
-        F.bool_or("was_carried").alias("was_carried"),
+        F.first("reopened.facts.request", ignorenulls=True).alias("request"),
+        *(F.flatten(F.collect_list(f"reopened.facts.{name}")).alias(name) for name in _EFFECTS),
+        F.first("reopened.told", ignorenulls=True).alias("told"),
+        F.bool_or("is_reopened").alias("is_reopened"),
     )
-    return _with_links(together, "told", "was_carried")
+    return _with_links(together, "told", "is_reopened")
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:

@@ -1,7 +1,7 @@
 """Judges each origin: groups requests, fates, delivered records and dead letters, and applies the rules.
 
-One shuffle of the origins that the sieve has left: each input becomes (origin, struct), and their union is grouped by
-origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
+One shuffle of the origins that the prefilter has left: each input becomes (origin, struct), and their union is grouped
+by origin. A row may break several rules; each is named. A row that breaks none and hides nothing has exactly one of the
 verdicts of `ENDINGS`.
 
 `partitions` has a row for each partition of a request topic, `targets` one for each target topic; `bounds` describes
@@ -58,7 +58,7 @@ def judge(
 def judge_placed(
     placed: DataFrame, causes: Sequence[DataFrame], kept: Sequence[str], *, overdue_before_ms: int
 ) -> DataFrame:
-    """The same for rows that already contain everything known of an origin (`facts` as in `sides.folded`) and the
+    """The same for rows that already contain everything known of an origin (`facts` as in `inputs.folded`) and the
     columns of `partitions` and `targets`. All of them must be in the audited range. The columns `kept` are passed
     through.
 
@@ -97,11 +97,11 @@ _LISTS = {
 the same findings in the same words whenever it looks."""
 
 
-def _together(requests: DataFrame, sides: Sequence[DataFrame]) -> DataFrame:
+def _together(requests: DataFrame, inputs: Sequence[DataFrame]) -> DataFrame:
     """One row for each origin, with its request and lists of everything else."""
     columns = [name for name in requests.columns if name not in ORIGIN]
     union = requests.select(*ORIGIN, F.struct(*columns).alias("request"))
-    for side in sides:
+    for side in inputs:
         union = union.unionByName(side, allowMissingColumns=True)
     brought = {many: F.col(one) for one, many in _LISTS.items() if one in union.columns}
     together = by_origin(union, F.col("request"), brought)

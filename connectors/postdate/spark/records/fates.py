@@ -115,7 +115,7 @@ def fate_rows(log: DataFrame) -> DataFrame:
     return exploded
 
 
-def odd_fate_rows(log: DataFrame) -> DataFrame:
+def exceptional_fate_rows(log: DataFrame) -> DataFrame:
     """The same for records that contain other fates than `delivered`, or are late."""
     return fate_rows(log.where(~F.col("all_delivered") | F.col("late")))
 

@@ -20,7 +20,7 @@ CLAIMING = ("cancelled", "replaced", "moved")
 def unfounded_ends(known: DataFrame) -> DataFrame:
     """One row for each `cancelled` or `replaced` without the request that it needs: the origin, and a sentence `claim`.
 
-    `known` as in `known_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
+    `known` as in `history_rows`. Cost: a join of the cancelled requests with the cancels that name an origin.
     """
     end = F.col("end")
     claiming = known.where(end.fate_name.isin("cancelled", "replaced") & _is_known(end.next_request))
@@ -47,7 +47,7 @@ def judged_moves(known: DataFrame) -> DataFrame:
     """One row for each `moved`, in log order: the origin, the `grace` of its control, and a sentence `claim` if the
     control does not ask for the move.
 
-    `known` as in `known_rows`. Cost: a join of the moves with the reschedules.
+    `known` as in `history_rows`. Cost: a join of the moves with the reschedules.
     """
     moves = known.where(F.size("moves") > 0).select(
         *(*ORIGIN, "id", "request_end", "request_ms"), F.explode("moves").alias("move")

@@ -1,7 +1,7 @@
-"""One row for each request with everything known about it: its content, end and answers, and those of its kin.
+"""One row for each request with everything known about it: its content, end and answers, and those of related requests.
 
-Kin are the requests of a partition with the same id. Only they act on each other, besides controls that name an origin.
-One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
+Related are the requests of a partition with the same id. Only they act on each other, besides controls that name an
+origin. One shuffle by origin, one by id, and no join: an id that is used very often costs as much as its requests.
 
 topic partition offset   the origin
 action id acts_on …      of the request; all null if it was not read
@@ -10,11 +10,11 @@ moves                    fates that moved it
 moved                    offsets of the requests that it moved, if it is a control
 was_stored               whether it has a fate `stored`
 answers told             the answers to it, and the answers to other requests that name it
-later_schedule           the last request to schedule of its kin that was not refused
-cancel_with              the last cancel of its kin that was applied in the dispatch-log record of its end
-pending_until            the last position at which an earlier request to schedule of its kin was pending
+later_schedule           the last related request to schedule that was not refused
+cancel_with              the last related cancel that was applied in the dispatch-log record of its end
+pending_until            the last position at which an earlier related request to schedule was pending
 last_schedule            the last such request; its `end` is null if it has not ended
-undone_with              whether one of its kin was cancelled in that dispatch-log record without an answer that says so
+undone_with              whether a related one was cancelled in that dispatch-log record without an answer that says so
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _PLACES: Final = (
 _NEVER: Final = 2**63 - 1
 
 
-def known_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame) -> DataFrame:
+def history_rows(requests: DataFrame, fates: DataFrame, answers: DataFrame, partitions: DataFrame) -> DataFrame:
     """The rows described above, one for each origin of a request, fate or sound answer, with its range."""
     folded = _folded(requests, fates, answers.where(~F.col("malformed")))
     placed = folded.join(F.broadcast(partitions.select(*PARTITION, *_PLACES)), list(PARTITION), "left")
-    return _with_kin(placed)
+    return _with_related(placed)
 
 
 def is_refused(end: Column) -> Column:
@@ -61,15 +61,15 @@ def _position(end: Column) -> Column:
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
     of_requests, of_fates, of_moves, of_answers, of_told, folds, found = _folding()
-    sides = (
+    inputs = (
         fates.select(*of_fates),
         fates.where(F.col("fate.control_offset").isNotNull()).select(*of_moves),
         answers.select(*of_answers),
         answers.where("of is not null").select(*of_told),
     )
     union = requests.select(*of_requests)
-    for side in sides:
-        union = union.unionByName(side, allowMissingColumns=True)
+    for rows in inputs:
+        union = union.unionByName(rows, allowMissingColumns=True)
     return union.groupBy(*ORIGIN).agg(*folds).select(*found)
 
 
@@ -109,25 +109,25 @@ def _folding() -> tuple[list[Column], ...]:
     )
 
 
-def _with_kin(placed: DataFrame) -> DataFrame:
+def _with_related(placed: DataFrame) -> DataFrame:
     """Adds the columns that need the requests with the same id; a request without an id is alone."""
-    named, found = _kin_columns()
+    named, found = _related_columns()
     return placed.select("*", *named).select(*placed.columns, *found)
 
 
 @remembered
-def _kin_columns() -> tuple[list[Column], list[Column]]:
-    kin = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
+def _related_columns() -> tuple[list[Column], list[Column]]:
+    id_group = F.coalesce(F.hex("id"), F.concat(F.lit("#"), F.col("offset").cast("string")))
     end, offset = F.col("end"), F.col("offset")
-    of_id = Window.partitionBy(*PARTITION, "kin")
+    of_id = Window.partitionBy(*PARTITION, "id_group")
     earlier = of_id.orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
-    in_record = Window.partitionBy(*PARTITION, "kin", "end_offset")
+    in_record = Window.partitionBy(*PARTITION, "id_group", "end_offset")
     is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
     until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
     undone = (end.fate_name == "cancelled") & ~F.array_contains("told", "cancelled")
     cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
-    named = [kin.alias("kin"), end.log_offset.alias("end_offset")]
+    named = [id_group.alias("id_group"), end.log_offset.alias("end_offset")]
     return named, [
         F.max(F.when(is_schedule, offset)).over(of_id).alias("later_schedule"),
         F.max(F.when(cancel, offset)).over(in_record).alias("cancel_with"),

@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN
-from postdate.spark.rules.answers import is_about_another
 from postdate.spark.rules.request_histories import is_refused
+from postdate.spark.rules.verdict_checks import is_about_another
 
 Mode = Literal["none", "control", "all"]
 MODES: tuple[Mode, ...] = ("none", "control", "all")
@@ -23,7 +23,7 @@ MODES: tuple[Mode, ...] = ("none", "control", "all")
 
 def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
     """One row for each request with missing answers that `mode` requires: the origin, and a sentence `unanswered`.
-    `known` as in `known_rows`."""
+    `known` as in `history_rows`."""
     end = F.col("end")
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
     has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))

@@ -6,7 +6,7 @@ A row is in one of three states; the table is partitioned by state and due day:
     doubtful    hidden records may decide it, or it was read before its request; judged again by each run
     closed      its verdicts are final; judged again only if a new record names it
 
-`facts` are the input of the rules for judging a row again (`sides.folded`). A row that is delivered and plain needs
+`facts` are the input of the rules for judging a row again (`inputs.folded`). A row that is delivered and plain needs
 none: the audit has compared its message, and its other columns suffice.
 """
 
@@ -33,7 +33,7 @@ PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
 """The states of a row."""
 STATE_COLUMNS: Final = (
     *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
-    *("id", "links", "facts", "told", "was_carried", "plain"),
+    *("id", "links", "facts", "told", "is_reopened", "plain"),
 )
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
@@ -68,7 +68,7 @@ def form_of(facts: StructType) -> TableForm:
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
-    `was_carried`, `is_told`, `is_fate_lost`, the earlier verdicts, `told`, and `new_findings`.
+    `is_reopened`, `is_told`, `is_fate_lost`, the earlier verdicts, `told`, and `new_findings`.
 
     A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
     the row found the same, with the same details. `is_told`: the row has findings, and none of them is new.
@@ -86,7 +86,7 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
         "id",
         "links",
         F.when(~F.col("plain").eqNullSafe("delivered"), without_late(F.col("facts"))).alias("facts"),
-        *("was_carried", "is_fate_lost"),
+        *("is_reopened", "is_fate_lost"),
         F.col("told.verdicts").alias("told"),
         new.alias("new_findings"),
         is_told.alias("is_told"),
@@ -112,7 +112,7 @@ def pending_rows(requests: DataFrame, facts: StructType, run: int) -> DataFrame:
 
 
 def delivered_rows(fates: DataFrame, run: int) -> DataFrame:
-    """The rows for delivered requests of whole spans: origin, `fate` as of `fate_rows`, `target`, `id` and
+    """The rows for delivered requests of consistent chunks: origin, `fate` as of `fate_rows`, `target`, `id` and
     `request_ms`."""
     fate = F.col("fate")
     given = {

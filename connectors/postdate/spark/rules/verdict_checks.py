@@ -27,8 +27,8 @@ from postdate.spark.rules.request_histories import CONTROLS, is_refused, positio
 def judged_answers(known: DataFrame) -> DataFrame:
     """One row for each answer: the origin, and a struct `answer` with its text, its place, and what is wrong with it.
 
-    `known` as in `known_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost: one
-    join of the answers with the requests that they, or the controls that they answer, name by origin.
+    `known` as in `history_rows`. `wrong` is null for a true answer, and for one to a request that was not read. Cost:
+    one join of the answers with the requests that they, or the controls that they answer, name by origin.
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),

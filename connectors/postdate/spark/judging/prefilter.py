@@ -1,4 +1,4 @@
-"""The sieve: finds plain origins, so that the rules must judge only the others.
+"""The prefilter: finds plain origins, so that the rules must judge only the others.
 
 An origin is plain if it ended like nearly all do. Either it is `delivered`: one request, one fate, one record, nothing
 else, and everything that can be compared is equal. Or it is `pending`: a request that nothing has touched and that is
@@ -30,7 +30,7 @@ _NUMBERS = ("request_ms", "due_ms", "at_ms", "log_offset", "place", "record_offs
 
 
 def asked_rows(requests: DataFrame) -> DataFrame:
-    """The columns of each request that the sieve needs, rows as of `request_rows`: small, so that they can be
+    """The columns of each request that the prefilter needs, rows as of `request_rows`: small, so that they can be
     cached."""
     return requests.select(
         *(*ORIGIN, "request_ms", "target", "due_ms", "grace_ms", "acts_on", "partition_asked", "key_hash"),
@@ -41,9 +41,9 @@ def asked_rows(requests: DataFrame) -> DataFrame:
     )
 
 
-def sieved(
+def prefiltered(
     asked: DataFrame,
-    sides: AuditInputs,
+    inputs: AuditInputs,
     partitions: DataFrame,
     targets: DataFrame,
     *,
@@ -53,15 +53,15 @@ def sieved(
     """One row for each origin in the audited range: its counts, some of its values, and `plain`, its verdict, null if
     the rules must judge it.
 
-    `asked` are the rows of `asked_rows` for the requests of `sides`, which are not read here. `owes_all`: every
+    `asked` are the rows of `asked_rows` for the requests of `inputs`, which are not read here. `owes_all`: every
     delivered request must be answered, so none of them is plain. Cost: one shuffle of all rows, of some 100 bytes each.
     """
-    sound = sides.answers.where(~F.col("malformed"))
+    sound = inputs.answers.where(~F.col("malformed"))
     parts = (
         _requests(asked, targets),
-        _fates(sides.fates),
-        _records(sides.delivered),
-        *(side.select(*ORIGIN, F.lit(1).alias("others")) for side in (sides.letters, sound, *sides.overtaken)),
+        _fates(inputs.fates),
+        _records(inputs.delivered),
+        *(rows.select(*ORIGIN, F.lit(1).alias("others")) for rows in (inputs.letters, sound, *inputs.overtaken)),
     )
     union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
     # Shuffled first, so that nothing is folded before: nearly every row is of another origin.
@@ -83,7 +83,7 @@ def sieved(
 
 
 def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> DataFrame:
-    """The plain rows of `sieved`, in the form of `judge`."""
+    """The plain rows of `prefiltered`, in the form of `judge`."""
     plain = marks.where("plain is not null")
     named = plain.join(F.broadcast(_numbered(targets)), "target_number", "left").join(
         F.broadcast(partitions.select(*PARTITION, "log_topic")), list(PARTITION), "left"
@@ -110,7 +110,7 @@ def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> D
     )
 
 
-def kin(marks: DataFrame, asked: DataFrame, answers: DataFrame) -> DataFrame:
+def related_origins(marks: DataFrame, asked: DataFrame, answers: DataFrame) -> DataFrame:
     """The origins that are needed to judge those that are not plain: these, those with the same id, and those that they
     or their answers name. Cost: a scan of the small columns of `marks` and `asked`."""
     rest = marks.where("plain is null")

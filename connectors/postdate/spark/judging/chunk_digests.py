@@ -1,25 +1,26 @@
-"""Spans: verifies long stretches of requests as a whole, so that their origins need not be compared one by one.
+"""Verifies chunks of consecutive requests by digests, so that their origins need not be compared one by one.
 
-A span is 1,024 consecutive requests of a partition. For each span, three sets are aggregated while they are read: the
+A chunk is 1,024 consecutive requests of a partition. For each chunk, three sets are aggregated while they are read: the
 requests that must have been delivered, the fates that say so, and the delivered records. Each set has a count, and the
-exclusive or of its hashes. A span is whole if the three counts are equal, both hashes cancel out, all other requests
-lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out, each
-request has exactly one fate and one record, and these match the request: every origin of the span is plain in the sense
-of `sieve`. Only spans that are not whole go to the sieve.
+exclusive or of its hashes. A chunk is consistent if the three counts are equal, both hashes cancel out, all other
+requests lie ahead, and no other fact about them exists. The origin is part of each hash. So if the hashes cancel out,
+each request has exactly one fate and one record, and these match the request: every origin of the chunk is plain in the
+sense of `prefilter`. Only inconsistent chunks go to the prefilter.
 
 Certainty: a hash has 128 bits. That of a message is SHA-256 over its key, value, headers, id, target, origin, due time
 and a 128-bit secret that each audit draws at random. That of a fate, which is two numbers, is xxHash64 with 128 secret
-bits. So a forger cannot construct records that cancel out. A wrong span passes only by chance, with a probability of
+bits. So a forger cannot construct records that cancel out. A wrong chunk passes only by chance, with a probability of
 2**-128.
 
-Grace: a span passes if no fate was later than its shortest grace allows; otherwise it goes to the sieve.
+Grace: a chunk passes if no fate was later than its shortest grace allows; otherwise it goes to the prefilter.
 
-A message that falls due during the audit may be delivered or not. So a span in which anything names such a due time is
-not whole.
+A message that falls due during the audit may be delivered or not. So a chunk in which anything names such a due time is
+inconsistent.
 
-An origin is odd if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead message,
-and the control that caused it. Odd origins are known before the comparison, and are excluded from all three sets, since
-one of them in a thousand would leave no span whole. They go to the sieve too. Times are epoch milliseconds.
+An origin is exceptional if it has another fate than delivered, a dead letter, or an answer: a cancelled, moved or dead
+message, and the control that caused it. Exceptional origins are known before the comparison, and are excluded from all
+three sets, since one of them in a thousand would leave no chunk consistent. They go to the prefilter too. Times are
+epoch milliseconds.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from pyspark.sql import functions as F
 
 from postdate.spark.columns.by_origin import ORIGIN, PARTITION
 from postdate.spark.columns.murmur2 import positive_murmur2
-from postdate.spark.limits import COMMIT_MS_MAX, SPAN_BITS, UNDECIDED_MS
+from postdate.spark.limits import CHUNK_BITS, COMMIT_MS_MAX, UNDECIDED_MS
 from postdate.spark.rules.mismatches import expected_headers
 
-SPAN: Final = (*PARTITION, "span")
+CHUNK: Final = (*PARTITION, "chunk")
 _ASKED: Final = ("requests", "asked", "ahead", "others", "ids")
 _COUNTS: Final = (*_ASKED, "fates", "records", "garbled")
 _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
@@ -59,11 +60,11 @@ def _secret_texts() -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Spans:
+class ChunkDigests:
     """The parameters of one audit's aggregation. Requests due before `overdue_before_ms` must have ended."""
 
     overdue_before_ms: int
-    bits: int = SPAN_BITS
+    bits: int = CHUNK_BITS
     secret: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
     secret_numbers: tuple[int, int] = field(default_factory=_secret_numbers, repr=False)
     secret_texts: tuple[str, str] = field(default_factory=_secret_texts, repr=False)
@@ -110,42 +111,51 @@ class Spans:
         return folded.where("named > 0 or garbled > 0").drop("named")
 
     def together(self, asked: DataFrame, fates: DataFrame, records: DataFrame, targets: DataFrame) -> DataFrame:
-        """One row for each span with data: its counts, and whether it `is_whole`; and one row without a span for
+        """One row for each chunk with data: its counts, and whether it `is_consistent`; and one row without a chunk for
         records whose origin is not that of a request.
 
-        The first three arguments are the aggregates above. A span with a target that does not exist is not whole.
+        The first three arguments are the aggregates above. A chunk with a target that does not exist is inconsistent.
         """
         known = asked.join(F.broadcast(targets.select("target", "target_partitions")), "target", "left")
         rest = F.when(F.col("target_partitions").isNull(), F.col("asked") + F.col("ahead")).otherwise(0)
         parts = (known.withColumn("others", F.col("others") + rest).drop("target", "target_partitions"), fates, records)
         union = reduce(lambda some, more: some.unionByName(more, allowMissingColumns=True), parts)
-        folded = union.groupBy(*SPAN).agg(
+        folded = union.groupBy(*CHUNK).agg(
             *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in _COUNTS),
             *(F.coalesce(F.bit_xor(name), F.lit(0)).alias(name) for name in (*_MESSAGE, *_FATE)),
             *(F.min(_GRACE).alias("grace_ms"), F.max(_LATE).alias("late_ms")),
         )
         # None was later than the shortest grace allows: then none was later than its own.
         is_in_time = F.coalesce(F.col("late_ms") - COMMIT_MS_MAX <= F.col("grace_ms"), F.lit(True))
-        is_even = (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
+        counts_agree = (
+            (F.col("asked") == F.col("fates")) & (F.col("asked") == F.col("records")) & (F.col("others") == 0)
+        )
         cancels_out = reduce(Column.__and__, (F.col(name) == 0 for name in (*_MESSAGE, *_FATE)))
-        return folded.select(*SPAN, *_COUNTS, (is_even & cancels_out & is_in_time).alias("is_whole"))
+        return folded.select(*CHUNK, *_COUNTS, (counts_agree & cancels_out & is_in_time).alias("is_consistent"))
 
-    def left_of(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """The rows that the spans do not verify: those in `broken` spans, and those of `odd` origins."""
-        marked = _marked(rows.withColumn("span", self._span()), broken, SPAN, "is_left")
-        return _marked(marked, odd, ORIGIN, "is_odd").where("is_left or is_odd").select(*rows.columns)
+    def left_of(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
+        """The rows that the digests do not verify: those in `inconsistent` chunks, and those of `exceptional`
+        origins."""
+        marked = _marked(rows.withColumn("chunk", self._chunk()), inconsistent, CHUNK, "is_left")
+        return (
+            _marked(marked, exceptional, ORIGIN, "is_exceptional")
+            .where("is_left or is_exceptional")
+            .select(*rows.columns)
+        )
 
-    def lateness(self, fates: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """`lateness_ms` of each message delivered in a whole span; `fates` as for `of_fates`."""
+    def lateness(self, fates: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
+        """`lateness_ms` of each message delivered in a consistent chunk; `fates` as for `of_fates`."""
         fate = F.col("fate")
-        return self.whole(fates, broken, odd).select((fate.at_ms - fate.first_due_ms).alias("lateness_ms"))
+        return self.consistent_rows(fates, inconsistent, exceptional).select(
+            (fate.at_ms - fate.first_due_ms).alias("lateness_ms")
+        )
 
-    def whole(self, rows: DataFrame, broken: DataFrame, odd: DataFrame) -> DataFrame:
-        """The rows in whole spans, without odd origins; with their `span`."""
-        spans = rows.withColumn("span", self._span())
-        return even(spans.join(F.broadcast(broken.select(*SPAN)), list(SPAN), "left_anti"), odd)
+    def consistent_rows(self, rows: DataFrame, inconsistent: DataFrame, exceptional: DataFrame) -> DataFrame:
+        """The rows in consistent chunks, without exceptional origins; with their `chunk`."""
+        chunks = rows.withColumn("chunk", self._chunk())
+        return regular(chunks.join(F.broadcast(inconsistent.select(*CHUNK)), list(CHUNK), "left_anti"), exceptional)
 
-    def _span(self) -> Column:
+    def _chunk(self) -> Column:
         return F.shiftright("offset", self.bits)
 
     def _is_decided(self, due_ms: Column) -> Column:
@@ -188,13 +198,13 @@ class Spans:
         *by: str,
         measured: Column | None = None,
     ) -> DataFrame:
-        """For each span (and `by`): the number of rows of each kind, and the hashes of the kind `hashed`. `named`
+        """For each chunk (and `by`): the number of rows of each kind, and the hashes of the kind `hashed`. `named`
         counts all rows with an origin. `measured` is one more aggregate."""
-        folded = rows.select(*PARTITION, self._span().alias("span"), *by, *kinds, *hashes)
+        folded = rows.select(*PARTITION, self._chunk().alias("chunk"), *by, *kinds, *hashes)
         names = [name for name in folded.columns if name in (*_MESSAGE, *_FATE)]
         # A number to mask with, and no condition: Spark would make the digest in each branch of one anew.
         mask = F.negate(F.col(hashed))
-        return folded.groupBy(*SPAN, *by).agg(
+        return folded.groupBy(*CHUNK, *by).agg(
             *(F.sum(kind).alias(kind) for kind in kinds),
             F.count("topic").alias("named"),
             *(F.bit_xor(F.col(name).bitwiseAND(mask)).alias(name) for name in names),
@@ -213,22 +223,23 @@ def _flags(kinds: Mapping[str, Column]) -> list[Column]:
     return [is_kind.cast("bigint").alias(kind) for kind, is_kind in kinds.items()]
 
 
-def odd_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
+def exceptional_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
     """The origins of fates that are not plain, rows as of `fate_rows`, and all origins in `others`."""
     said = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
     return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (said, *others))).distinct()
 
 
-def even(rows: DataFrame, odd: DataFrame) -> DataFrame:
-    """The rows without those of `odd` origins, which are broadcast to every executor."""
-    marked = _marked(rows, odd, ORIGIN, "is_odd")
-    return marked.where("is_odd is null").select(*rows.columns)
+def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:
+    """The rows without those of `exceptional` origins, which are broadcast to every executor."""
+    marked = _marked(rows, exceptional, ORIGIN, "is_exceptional")
+    return marked.where("is_exceptional is null").select(*rows.columns)
 
 
-def less(asked: DataFrame, odd: DataFrame) -> DataFrame:
-    """The aggregates of requests, minus those of the `odd` ones among them; both from the same `Spans`."""
-    negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in odd.columns)
-    return asked.unionByName(odd.select(*negative))
+def subtracted(asked: DataFrame, exceptional: DataFrame) -> DataFrame:
+    """The aggregates of requests, minus those of the `exceptional` ones among them; both from the same
+    `ChunkDigests`."""
+    negative = (F.negate(name).alias(name) if name in _ASKED else F.col(name) for name in exceptional.columns)
+    return asked.unionByName(exceptional.select(*negative))
 
 
 def _is_plain(fate: Column) -> Column:
