@@ -7,6 +7,7 @@ and over a text made to break it.
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
@@ -34,7 +35,7 @@ SPARK_SHARED = ("columns", "output", "session", "records", "job")
 SPARK_AUDIT = ("rules", "judging", "state", "audit")
 """The packages of the audit: each may import those before it, and the shared ones."""
 
-SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "judging", "state", "bulk")}
+SPARK_OTHERS = {"bulk": (), "report": (), "repair": ("rules", "state", "bulk")}
 """The packages of the other Spark jobs: what each may import besides the shared ones."""
 
 SPARK_VOCABULARY = ("errors", "limits")
@@ -176,6 +177,27 @@ def import_complaints(place: str, text: str) -> Iterator[str]:
         library = name.partition(".")[0]
         if library in OWNERS and not any(_inside(module, owner) for owner in OWNERS[library]):
             yield f"{place}:{line}: only {OWNERS[library][0]} may import {library}"
+
+
+def import_cycle(texts: Mapping[str, str]) -> list[str]:
+    """The modules of a cycle of imports, the first once more at its end; empty if there is none.
+
+    `texts` are the modules by their places. Imports inside functions and for type checkers count like all others.
+    """
+    modules = {module_name(place): place for place in texts}
+    imported: dict[str, set[str]] = {}
+    for module, place in modules.items():
+        package = module if place.endswith("__init__.py") else module.rpartition(".")[0]
+        imported[module] = set()
+        for name, _, _ in _imports(ast.parse(texts[place]), package):
+            found = name if name in modules else name.rpartition(".")[0]
+            if found in modules and found != module:
+                imported[module].add(found)
+    try:
+        graphlib.TopologicalSorter(imported).prepare()
+    except graphlib.CycleError as error:
+        return list(error.args[1])
+    return []
 
 
 def judge_complaints(place: str, text: str) -> Iterator[str]:

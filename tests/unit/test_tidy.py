@@ -51,6 +51,14 @@ def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:
     assert complaints(rule, paths) == []
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in CODE}
+    assert tidy.import_cycle(texts) == []
+    wire = "connectors/postdate/wire"
+    texts |= {f"{wire}/a.py": "from postdate.wire import b", f"{wire}/b.py": "if TYPE_CHECKING:\n    from .a import A"}
+    assert set(tidy.import_cycle(texts)) == {"postdate.wire.a", "postdate.wire.b"}
+
+
 CLIENT = "connectors/postdate/client/x.py"
 KAFKA = "connectors/postdate/kafka/x.py"
 SIDECAR = "sidecar/postdate/sidecar/x.py"
