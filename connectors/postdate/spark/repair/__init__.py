@@ -1,6 +1,6 @@
 """Repair: requests once more what an audit reports as missing, if nothing else can deliver it.
 
 Imports the flat modules `errors` and `limits` of `postdate.spark`, and the packages `columns`, `output`, `session`,
-`records`, `job`, `bulk`, `rules`, `judging`, `state`.
+`records`, `job`, `bulk`, `rules`, `state`.
 Thread rule: one thread; one job at a time in a process, and one repair at a time.
 """
