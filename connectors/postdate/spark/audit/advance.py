@@ -59,7 +59,7 @@ _DAYS_MAX = 1_000
 class Advance:
     """The result of one run; what it has written is valid once it is committed.
 
-    `fresh` are the rows to report; `plain` are origins without a row there. `told`: the verdicts of the rows in
+    `fresh` are the rows to report; `plain` are origins without a row there. `by_verdicts`: the verdicts of the rows in
     `fresh`, with their counts. `state` is the next state, without what was read from the cluster. `closed`: the number
     of rows that are final. `has_garbled`: whether the origin of a record may be unreadable. `kept` must be released by
     `forget`.
@@ -68,7 +68,7 @@ class Advance:
     chain: Chain
     fresh: DataFrame
     plain: Plain | None
-    told: list[tuple[list[str], int]]
+    by_verdicts: list[tuple[list[str], int]]
     late: int
     state: AuditState
     closed: int
@@ -123,22 +123,22 @@ def advance(
     table = store.written(judged_rows(judged, run))
     kept += cached
     groups = (
-        table.groupBy("state", "is_told", "is_reopened", "verdicts", "told")
+        table.groupBy("state", "is_reported", "is_reopened", "verdicts", "reported")
         .agg(F.count("*").alias("rows"), F.count("lateness_ms").alias("late"))
         .collect()
     )
     _write_judged(store, table, groups, touched)
     rows_by_verdict.update(_by_verdict(groups, "verdicts"))
-    rows_by_verdict.subtract(_by_verdict(groups, "told"))
-    told = [row for row in groups if row["verdicts"] is not None and not row["is_told"]]
-    fresh = table.where(F.col("verdicts").isNotNull() & ~F.col("is_told"))
+    rows_by_verdict.subtract(_by_verdict(groups, "reported"))
+    unreported = [row for row in groups if row["verdicts"] is not None and not row["is_reported"]]
+    fresh = table.where(F.col("verdicts").isNotNull() & ~F.col("is_reported"))
     opened += sum(row["rows"] for row in groups if row["state"] != CLOSED) - touched.open
     return Advance(
         chain=chain,
         fresh=fresh,
         plain=plain,
-        told=[(row["verdicts"], row["rows"]) for row in told],
-        late=sum(row["late"] for row in told),
+        by_verdicts=[(row["verdicts"], row["rows"]) for row in unreported],
+        late=sum(row["late"] for row in unreported),
         state=replace(state, run=run, tails=chain.tails, counts=dict(rows_by_verdict), open=state.open + opened),
         closed=closed + sum(row["rows"] for row in groups if row["state"] == CLOSED),
         has_garbled=found is None or found.has_garbled,
@@ -230,7 +230,7 @@ def _none(store: StateStore, facts: StructType) -> DataFrame:
     empty = stored_rows(store.origins().where(F.lit(False)), facts)
     return empty.select(
         *(*ORIGIN, "id", "links", "facts"),
-        F.struct("verdicts", "details").alias("told"),
+        F.struct("verdicts", "details").alias("reported"),
         F.lit(False).alias("is_reopened"),
     )
 
@@ -270,7 +270,7 @@ def _write_judged(store: StateStore, table: DataFrame, groups: Sequence[Row], to
     """Writes the judged rows, replacing the rows of the same origins in the table."""
     if not groups:
         return
-    rows = table.drop("is_reopened", "told", "new_findings", "is_told", "is_fate_lost")
+    rows = table.drop("is_reopened", "reported", "new_findings", "is_reported", "is_fate_lost")
     if not touched.reopened:
         store.add(ORIGINS, rows)
         return
@@ -300,7 +300,7 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
     `fresh` as of `judged_rows`; `breaks` of the chain; `malformed` are answers, `unreadable` dead letters and records,
     by `place`. All but the first are read once, so whatever is found there is new.
     """
-    said = F.lit("is no verdict of a request of this partition")
+    detail = F.lit("is no verdict of a request of this partition")
     of_origins = fresh.select(*ORIGIN, "target", F.explode("new_findings").alias("one"))
     of_chain = breaks.select(
         *(F.col("log_topic").alias("topic"), "partition", F.col("log_offset").alias("offset")),
@@ -311,7 +311,7 @@ def violation_rows(fresh: DataFrame, breaks: DataFrame, malformed: DataFrame, un
         (
             of_origins.select(*ORIGIN, "one.verdict", F.array("one.detail").alias("details"), "target"),
             of_chain,
-            malformed.select(*_located(), *_found("false-verdict", said)),
+            malformed.select(*_located(), *_found("false-verdict", detail)),
             unreadable.select(*_located(), *_found("unreadable", F.col("problem"))),
         ),
     )

@@ -87,24 +87,24 @@ def run_follow(options: FollowOptions) -> int:
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
-        return follow(spark, options, reporter, lambda outcome: _tell(outcome, options.audit.output))
+        return follow(spark, options, reporter, lambda outcome: _write(outcome, options.audit.output))
 
     return run_job("audit", options.audit, job, "the next run goes on behind the last step", stopped_code=0)
 
 
-def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell: Callable[[Outcome], None]) -> int:
+def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[Outcome], None]) -> int:
     """The steps, with a session that can read Kafka and Delta tables."""
     code, failed, done, state = 0, 0, 0, None
 
-    def told(outcome: Outcome) -> None:
-        tell(outcome)
+    def report_everywhere(outcome: Outcome) -> None:
+        report(outcome)
         if options.to_topic is not None:
             _send(spark, options.audit, options.to_topic, outcome)
 
     while options.steps is None or done < options.steps:
         began_s = time.monotonic()
         try:
-            outcome, state = audit_with_state(spark, options.audit, reporter, told, state)
+            outcome, state = audit_with_state(spark, options.audit, reporter, report_everywhere, state)
             code, failed, done = outcome.exit_code, 0, done + 1
         except CannotRun as error:
             failed, state = failed + 1, None
@@ -120,12 +120,12 @@ def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, tell
 
 def step_records(outcome: Outcome) -> list[tuple[bytes | None, bytes]]:
     """Key and value of the records for a step: first the step itself, then each violation that it shows."""
-    said = as_json(outcome)
-    run = said["state"]["run"]
+    fields = as_json(outcome)
+    run = fields["state"]["run"]
     figures = ("snapshot_ms", "origins", "violations", "counts", "lateness_ms", "state")
-    step = {"v": 1, "kind": "step", "run": run, **{name: said[name] for name in figures}}
+    step = {"v": 1, "kind": "step", "run": run, **{name: fields[name] for name in figures}}
     records: list[tuple[bytes | None, bytes]] = [(None, _encoded(step))]
-    for verdict, samples in said["samples"].items():
+    for verdict, samples in fields["samples"].items():
         for sample in samples:
             one = {"v": 1, "kind": "violation", "run": run, "verdict": verdict, **sample}
             records.append((str(sample["origin"]).encode(), _encoded(one)))
@@ -144,7 +144,7 @@ def step_line(outcome: Outcome) -> str:
     return "  |  ".join(parts)
 
 
-def _tell(outcome: Outcome, form: str) -> None:
+def _write(outcome: Outcome, form: str) -> None:
     if form == "json":
         sys.stdout.write(json.dumps(as_json(outcome), ensure_ascii=False) + "\n")
     else:
@@ -165,5 +165,5 @@ def _send(spark: SparkSession, options: AuditOptions, topic: str, outcome: Outco
     send(small_table(spark, rows, _RECORD), options.client_settings(), bytes_max)
 
 
-def _encoded(said: dict[str, object]) -> bytes:
-    return json.dumps(said, ensure_ascii=False).encode()
+def _encoded(fields: dict[str, object]) -> bytes:
+    return json.dumps(fields, ensure_ascii=False).encode()

@@ -76,8 +76,8 @@ def without_renewed(state: AuditState, ids: Mapping[str, str], own: Iterable[str
     if broken:
         raise CannotRun(f"{', '.join(broken)} was made anew since the last audit: name a new --state.")
 
-    def kept(said: Mapping[str, int]) -> dict[str, int]:
-        return {place: number for place, number in said.items() if place.rpartition("/")[0] not in renewed}
+    def kept(numbers: Mapping[str, int]) -> dict[str, int]:
+        return {place: number for place, number in numbers.items() if place.rpartition("/")[0] not in renewed}
 
     return replace(
         state,

@@ -52,13 +52,13 @@ from postdate.spark.state.store import (
 
 
 def audit_since(
-    steps: AuditSteps, tell: Callable[[Outcome], None], after: AuditState | None = None
+    steps: AuditSteps, report: Callable[[Outcome], None], after: AuditState | None = None
 ) -> tuple[Outcome, AuditState]:
-    """Judges the records since the last run with `options.state`, reports the outcome by `tell`, and then commits it.
+    """Judges the records since the last run with `options.state`, reports the outcome by `report`, and then commits it.
     Returns the outcome and the state from which to continue.
 
     `after`: the state that the last step of this process has committed; None: read it. Raises CannotRun, JobUsageError;
-    after an error, also one of `tell`, nothing is committed.
+    after an error, also one of `report`, nothing is committed.
     """
     began_s, options = time.monotonic(), steps.options
     assert options.state is not None, "without a state there is no last run"
@@ -68,17 +68,17 @@ def audit_since(
     if state.run and not read.has_new and not _needs_look(store, read.snapshot_ms - options.slack_ms):
         outcome = _idle(read, store, options, began_s)
         outcome = replace(outcome, trend=_trend(steps, store.origins_of(state), read.snapshot_ms))
-        tell(outcome)
+        report(outcome)
     else:
         earlier = store.origins_of(state) if state.run else None
         overtaken = overtaken_since(steps, read.history, read.spans, read.partitions, earlier)
         read = replace(read, history=replace(read.history, overtaken=overtaken))
         found, grown, outcome = _judged(steps, store, read, began_s)
         outcome = replace(outcome, trend=_trend(steps, store.origins(), read.snapshot_ms))
-        tell(outcome)
+        report(outcome)
         summary = outcome.summary
-        told = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
-        state = store.commit(grown, told)
+        figures = {"judged": summary.rows, "lateness_ms": summary.lateness_ms, "settings": settings_of(options)}
+        state = store.commit(grown, figures)
         store.tidy()
         found.forget()
     read.forget()
@@ -109,7 +109,7 @@ def _judged(
         unreadable = steps.unreadable(read.letters, read.history.messages if found.has_garbled else None)
         summary = summarise(
             *(found.fresh, found.chain.breaks, malformed, options.samples, found.plain),
-            counted=Counted(found.told, found.late, found.chain.broken, read.told.malformed),
+            counted=Counted(found.by_verdicts, found.late, found.chain.broken, read.verdict_records.malformed),
             unreadable=unreadable,
         )
         holes = steps.holes(found.fresh, read.causes.log.values())
@@ -119,7 +119,7 @@ def _judged(
             opened = write_findings(store, found, malformed, unreadable, read.snapshot_ms)
         picture = audit_picture(store.origins().where(F.col("run") == found.state.run)) if options.html else None
     beside = {"chain": found.chain.broken, "unreadable": summary.counts["unreadable"]}
-    grown = read.grown(found, {**beside, "false-verdict": read.told.malformed}, opened)
+    grown = read.grown(found, {**beside, "false-verdict": read.verdict_records.malformed}, opened)
     _expire(store, read, options)
     outcome = replace(
         _outcome(read, options, summary, began_s),
@@ -139,7 +139,7 @@ def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
 
 def _outcome(read: _Reading, options: AuditOptions, summary: Summary, began_s: float) -> Outcome:
     return Outcome(
-        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.told),
+        *(options.requests, read.snapshot_ms, None, None, summary, read.spans, read.verdict_records),
         notes=notes_of(read.causes, read.effects),
         seconds=time.monotonic() - began_s,
         html=options.html,
@@ -185,7 +185,7 @@ class _Reading:
     asked: DataFrame
     history: History
     partitions: DataFrame
-    told: VerdictRecords
+    verdict_records: VerdictRecords
 
     @property
     def has_new(self) -> bool:
@@ -217,10 +217,10 @@ class _Reading:
         log_spans = since(by_partition(log_ranges(causes, effects)), state)[1]
         log = steps.log(log_spans.values(), partitions)
         messages, letters = steps.messages(fresh[0].values()), steps.letters(fresh[1].values())
-        answers, told = steps.answers(fresh[2].values()), VerdictRecords(options.verdicts, 0, 0)
+        answers, verdict_records = steps.answers(fresh[2].values()), VerdictRecords(options.verdicts, 0, 0)
         if _any(fresh[2]):
             with reporter.working(steps.spark, "reading verdict records"):
-                told = steps.count(answers)
+                verdict_records = steps.count(answers)
         return cls(
             *(state, snapshot_ms, causes, effects),
             tuple(span for some in (new_requests, log_spans, *fresh) for span in some.values()),
@@ -232,7 +232,7 @@ class _Reading:
             asked,
             History(understood, messages, log, letters, answers, requests_of=partial(_requests_of, steps, causes)),
             partitions,
-            told,
+            verdict_records,
         )
 
     def how(self, spark: SparkSession, options: AuditOptions) -> JudgingParameters:

@@ -84,15 +84,15 @@ def run_audit(options: AuditOptions) -> int:
     """
 
     def job(spark: SparkSession, reporter: Reporter) -> int:
-        def tell(outcome: Outcome) -> None:
+        def report(outcome: Outcome) -> None:
             write_files(spark, options, outcome)
             write_outcome(outcome, options.output, sys.stdout)
             sys.stdout.flush()
 
         if options.state is not None:
-            return audit_with_state(spark, options, reporter, tell)[0].exit_code
+            return audit_with_state(spark, options, reporter, report)[0].exit_code
         outcome = audit(spark, options, reporter)
-        tell(outcome)
+        report(outcome)
         return outcome.exit_code
 
     return run_job("audit", options, job, "nothing was judged")
@@ -119,17 +119,17 @@ def audit_with_state(
     spark: SparkSession,
     options: AuditOptions,
     reporter: Reporter,
-    tell: Callable[[Outcome], None],
+    report: Callable[[Outcome], None],
     after: AuditState | None = None,
 ) -> tuple[Outcome, AuditState]:
-    """The same for records since the last audit with `options.state`; reports the outcome by `tell` and then commits
+    """The same for records since the last audit with `options.state`; reports the outcome by `report` and then commits
     it. Returns the outcome and the state after it.
 
     `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
     does, and JobUsageError if another state is needed.
     """
     with AuditSteps.begun(spark, options, reporter) as steps:
-        return audit_since(steps, tell, after)
+        return audit_since(steps, report, after)
 
 
 def _outcome(steps: AuditSteps) -> Outcome:
@@ -152,7 +152,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
         has_claims = steps.has_claims(log)
     answers = steps.answers(effects.answers.values())
     with reporter.working(spark, "reading verdict records"):
-        told = steps.count(answers)
+        verdict_records = steps.count(answers)
     messages, letters = steps.messages(effects.targets.values()), steps.letters(effects.letters.values())
     history, breaks = History(understood, messages, log, letters, answers), chain_breaks(log)
     overtaken = steps.overtaken(effects.targets.values(), history, understood)
@@ -160,7 +160,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     how = JudgingParameters(
         *(partitions, target_table(spark, effects)),
         has_claims=has_claims,
-        has_answers=told.read > told.malformed,
+        has_answers=verdict_records.read > verdict_records.malformed,
         verdicts=options.verdicts,
         snapshot_ms=snapshot_ms,
         slack_ms=options.slack_ms,
@@ -181,7 +181,7 @@ def _outcome(steps: AuditSteps) -> Outcome:
     return Outcome(
         *(options.requests, snapshot_ms, options.from_ms, options.to_ms, summary),
         tuple(span for spans in (causes.requests, causes.log, *effects.records()) for span in spans.values()),
-        *(told, holes, aborted, notes_of(causes, effects)),
+        *(verdict_records, holes, aborted, notes_of(causes, effects)),
         time.monotonic() - began_s,
         order_checked=bool(overtaken),
         picture=picture,

@@ -307,10 +307,10 @@ def _sample_lines(summary: Summary) -> list[str]:
 def closing_lines(outcome: Outcome) -> list[str]:
     """The last lines: notes, locations of results, and the overall result."""
     lines = list(outcome.notes)
-    told = outcome.verdict_records
-    if told.read:
-        spoilt = f", {told.malformed:,} of them unreadable" if told.malformed else ""
-        lines.append(f"verdict records: {told.read:,}{spoilt}")
+    records = outcome.verdict_records
+    if records.read:
+        spoilt = f", {records.malformed:,} of them unreadable" if records.malformed else ""
+        lines.append(f"verdict records: {records.read:,}{spoilt}")
     if outcome.aborted_copies is not None:
         lines.append(f"copies that aborted, which no read_committed consumer sees: {outcome.aborted_copies:,}")
     if outcome.html is not None:

@@ -46,7 +46,7 @@ _PARTS: Final = ("target", "due_ms", "id", "key", "value", "data")
 _MESSAGE: Final = ("message_one", "message_other")
 _FATE: Final = ("fate_one", "fate_other")
 _GRACE, _LATE = "grace_min_ms", "late_max_ms"
-# Bytes by which the names of headers, and their values, are told apart where they are put into one text: nobody who
+# Bytes by which the names of headers, and their values, are separated in one text: nobody who
 # writes records knows them.
 _BETWEEN_BYTES: Final = 16
 
@@ -166,14 +166,14 @@ class ChunkDigests:
         data, (between, null) = F.col("data"), self.secret_texts
         header_names = F.array_join(data.getField("key"), between).cast("binary")
         header_values = F.array_join(data.getField("value").cast("array<string>"), between, null).cast("binary")
-        said = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
-        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*said, header_names))
+        texts = [F.col(name).cast("binary") for name in ("topic", "target", "key", "value", "id")]
+        sizes = (F.coalesce(F.octet_length(part), F.lit(-1)) for part in (*texts, header_names))
         numbers = F.concat_ws(",", *map(F.col, ("partition", "offset", "due_ms")), *sizes, F.size(data)).cast("binary")
-        # The numbers have a length that they tell themselves: nothing behind them can be taken for one of them.
+        # The numbers contain their own length: nothing behind them can be taken for one of them.
         whole = F.concat(
             F.lit(self.secret),
             *(numbers, F.lit(b";")),
-            *(F.coalesce(part, F.lit(b"")) for part in said),
+            *(F.coalesce(part, F.lit(b"")) for part in texts),
             *(header_names, header_values),
         )
         digest = F.sha2(whole, 256)
@@ -183,9 +183,9 @@ class ChunkDigests:
         ]
 
     def _fate(self, offset: Column, due_ms: Column) -> list[Column]:
-        said: list[Column | str] = [*PARTITION, offset, due_ms]
+        parts: list[Column | str] = [*PARTITION, offset, due_ms]
         return [
-            F.xxhash64(F.lit(number), *said).alias(name)
+            F.xxhash64(F.lit(number), *parts).alias(name)
             for number, name in zip(self.secret_numbers, _FATE, strict=True)
         ]
 
@@ -225,8 +225,8 @@ def _flags(kinds: Mapping[str, Column]) -> list[Column]:
 
 def exceptional_origins(fates: DataFrame, others: Sequence[DataFrame]) -> DataFrame:
     """The origins of fates that are not plain, rows as of `fate_rows`, and all origins in `others`."""
-    said = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
-    return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (said, *others))).distinct()
+    irregular = fates.where(~F.coalesce(_is_plain(F.col("fate")), F.lit(False)))
+    return reduce(DataFrame.unionByName, (rows.select(*ORIGIN) for rows in (irregular, *others))).distinct()
 
 
 def regular(rows: DataFrame, exceptional: DataFrame) -> DataFrame:

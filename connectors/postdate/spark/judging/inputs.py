@@ -19,7 +19,7 @@ _ANSWER = ("answer", "id", "of", "place")
 _EFFECTS = ("fates", "records", "letters", "answers", "disorders")
 FACTS = ("request", *_EFFECTS)
 """What is known of an origin."""
-_TOLD = "struct<verdicts:array<string>,details:array<string>>"
+_REPORTED = "struct<verdicts:array<string>,details:array<string>>"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def folded(inputs: AuditInputs) -> DataFrame:
     id                       of the request, null if it has none or was not read
     links                    offsets of its partition that it names, as a control, by its moves or by its answers
     facts                    `request`, `fates`, `records`, `letters`, `answers`, `disorders`
-    is_reopened told         false and null: not from a state, see `joined`
+    is_reopened reported     false and null: not from a state, see `joined`
 
     Cost: one shuffle of all rows.
     """
@@ -85,8 +85,8 @@ def folded(inputs: AuditInputs) -> DataFrame:
         F.first("request", ignorenulls=True).alias("request"),
         *(F.collect_list(one).alias(many) for one, many in names),
     )
-    none = F.lit(None).cast(_TOLD).alias("told")
-    return _with_links(together.select("*", F.lit(False).alias("is_reopened"), none), "told", "is_reopened")
+    none = F.lit(None).cast(_REPORTED).alias("reported")
+    return _with_links(together.select("*", F.lit(False).alias("is_reopened"), none), "reported", "is_reopened")
 
 
 def facts_schema(inputs: AuditInputs) -> StructType:
@@ -103,19 +103,19 @@ def facts_schema(inputs: AuditInputs) -> StructType:
 
 def joined(rows: DataFrame, reopened: DataFrame) -> DataFrame:
     """Rows as of `folded`, merged by origin with rows of a state: their `facts`, and the stored `verdicts` and
-    `details` as `told`."""
-    some = F.struct("facts", "told").alias("reopened")
-    of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("told")).alias("reopened")
+    `details` as `reported`."""
+    some = F.struct("facts", "reported").alias("row")
+    of_state = F.struct(F.col("facts"), F.struct("verdicts", "details").alias("reported")).alias("row")
     union = rows.select(*ORIGIN, "is_reopened", some).unionByName(
         reopened.select(*ORIGIN, F.lit(True).alias("is_reopened"), of_state)
     )
     together = union.groupBy(*ORIGIN).agg(
-        F.first("reopened.facts.request", ignorenulls=True).alias("request"),
-        *(F.flatten(F.collect_list(f"reopened.facts.{name}")).alias(name) for name in _EFFECTS),
-        F.first("reopened.told", ignorenulls=True).alias("told"),
+        F.first("row.facts.request", ignorenulls=True).alias("request"),
+        *(F.flatten(F.collect_list(f"row.facts.{name}")).alias(name) for name in _EFFECTS),
+        F.first("row.reported", ignorenulls=True).alias("reported"),
         F.bool_or("is_reopened").alias("is_reopened"),
     )
-    return _with_links(together, "told", "is_reopened")
+    return _with_links(together, "reported", "is_reopened")
 
 
 def unfolded(rows: DataFrame) -> AuditInputs:

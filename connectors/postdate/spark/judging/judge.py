@@ -84,7 +84,7 @@ def judge_placed(
 _OPTIONAL = {
     "claim": "string",
     "grace": "struct<log_offset:bigint,place:int,grace_ms:bigint>",
-    "answer": "struct<told:string,wrong:string>",
+    "answer": "struct<text:string,wrong:string>",
     "unanswered": "string",
     "disorder": DISORDER,
 }
@@ -202,7 +202,7 @@ def _judgement() -> tuple[Column, list[Column]]:
         F.col("final.at_ms").alias("ended_ms"),
         F.transform("on_target", _spelled_place).alias("records"),
         F.transform("fates", lambda row: F.concat_ws(" ", row.fate_name, row.log_place)).alias("fates"),
-        F.transform("answers", lambda answer: answer.told).alias("answers"),
+        F.transform("answers", lambda answer: answer.text).alias("answers"),
         F.when(is_sound, F.array(state)).otherwise(verdicts).alias("verdicts"),
         (is_lost & F.array_contains(verdicts, "unsettled")).alias("is_fate_lost"),
         F.transform(verdicts, _detail_of).alias("details"),
@@ -226,7 +226,7 @@ def _is_below() -> Column:
 
 def _orphans() -> list[Problem]:
     is_expired = F.col("is_expired")
-    answers = F.array_join(F.transform("answers", lambda answer: answer.told), ", ")
+    answers = F.array_join(F.transform("answers", lambda answer: answer.text), ", ")
     fates = F.array_join(F.transform("fates", named_fate), ", ")
     places = F.array_join(F.transform("records", _spelled_place), ", ")
     what = F.concat_ws(

@@ -187,8 +187,8 @@ def _message(column: Callable[[str], Column], own_headers: Column, target: Colum
     """128 bits of a message, as two numbers: equal for equal messages, different for others."""
     id_ = column("id")
     digests = [column(name) for name in ("key_digest", "value_digest", "headers_digest")]
-    said = [id_.isNotNull(), id_, column("due_ms"), own_headers, target]
-    spelled = ([*digests, *said], [*said, *digests])
+    fields = [id_.isNotNull(), id_, column("due_ms"), own_headers, target]
+    spelled = ([*digests, *fields], [*fields, *digests])
     return [F.xxhash64(*columns).alias(name) for name, columns in zip(_HALVES, spelled, strict=True)]
 
 

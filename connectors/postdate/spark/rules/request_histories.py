@@ -9,7 +9,8 @@ end                      its first final fate; `position` orders ends of a parti
 moves                    fates that moved it
 moved                    offsets of the requests that it moved, if it is a control
 was_stored               whether it has a fate `stored`
-answers told             the answers to it, and the answers to other requests that name it
+answers                  the answers to it
+answers_of_others        the answers to other requests that name it
 later_schedule           the last related request to schedule that was not refused
 cancel_with              the last related cancel that was applied in the dispatch-log record of its end
 pending_until            the last position at which an earlier related request to schedule was pending
@@ -60,12 +61,12 @@ def _position(end: Column) -> Column:
 
 
 def _folded(requests: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
-    of_requests, of_fates, of_moves, of_answers, of_told, folds, found = _folding()
+    of_requests, of_fates, of_moves, of_answers, of_named, folds, found = _folding()
     inputs = (
         fates.select(*of_fates),
         fates.where(F.col("fate.control_offset").isNotNull()).select(*of_moves),
         answers.select(*of_answers),
-        answers.where("of is not null").select(*of_told),
+        answers.where("of is not null").select(*of_named),
     )
     union = requests.select(*of_requests)
     for rows in inputs:
@@ -87,13 +88,13 @@ def _folding() -> tuple[list[Column], ...]:
         F.sort_array(F.collect_list("fate")).alias("fates"),
         F.collect_set("moves").alias("moved"),
         F.sort_array(F.collect_list("answer")).alias("answers"),
-        F.collect_list("told").alias("told"),
+        F.collect_list("answers_of_others").alias("answers_of_others"),
     ]
     asked = ("action", "id", "acts_on", "due_ms", "grace_ms", "request_ms")
     found = [
         *origin,
         *(F.col(f"request.{name}") for name in asked),
-        *map(F.col, ("moved", "answers", "told")),
+        *map(F.col, ("moved", "answers", "answers_of_others")),
         F.get(F.filter("fates", lambda row: one_of(row.fate_name, FINAL)), 0).alias("end"),
         F.filter("fates", lambda row: row.fate_name == "moved").alias("moves"),
         F.exists("fates", lambda row: row.fate_name == "stored").alias("was_stored"),
@@ -103,7 +104,7 @@ def _folding() -> tuple[list[Column], ...]:
         [*origin, fate.alias("fate")],
         [*partition, control.alias("offset"), offset.alias("moves")],
         [*origin, answer.alias("answer")],
-        [*partition, F.col("of").alias("offset"), F.col("answer").alias("told")],
+        [*partition, F.col("of").alias("offset"), F.col("answer").alias("answers_of_others")],
         folds,
         found,
     )
@@ -125,7 +126,7 @@ def _related_columns() -> tuple[list[Column], list[Column]]:
     is_schedule = (F.col("action") == "schedule") & ~is_refused(end)
     is_lost = F.col("request_ms") < F.col("fates_lost_before_ms")
     until = F.coalesce(_position(end), F.when(is_lost, F.lit(-1)).otherwise(F.lit(_NEVER)))
-    undone = (end.fate_name == "cancelled") & ~F.array_contains("told", "cancelled")
+    undone = (end.fate_name == "cancelled") & ~F.array_contains("answers_of_others", "cancelled")
     cancel = (F.col("action") == "cancel") & (end.fate_name == "applied")
     named = [id_group.alias("id_group"), end.log_offset.alias("end_offset")]
     return named, [

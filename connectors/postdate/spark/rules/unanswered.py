@@ -28,7 +28,7 @@ def unanswered_ends(known: DataFrame, mode: Mode) -> DataFrame:
     was_visible = ~end.late & ~F.col("answers_capped") & (end.at_ms > F.col("answers_lost_before_ms"))
     has_own = F.exists("answers", lambda given: (given.answer != "accepted") & ~is_about_another(given))
     lacks_own = _is_owed(mode) & ~has_own
-    lacks_of = (end.fate_name == "replaced") & ~F.array_contains("told", "replaced")
+    lacks_of = (end.fate_name == "replaced") & ~F.array_contains("answers_of_others", "replaced")
     missing = F.concat_ws(
         "; ",
         F.when(lacks_own, F.concat(F.lit("fate "), end.fate_name, F.lit(" was not answered"))),

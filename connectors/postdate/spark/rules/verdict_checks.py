@@ -32,19 +32,19 @@ def judged_answers(known: DataFrame) -> DataFrame:
     """
     meant = known.select(
         *(*PARTITION, F.col("offset").alias("meant")),
-        F.struct("id", "action", "request_ms", "end", "told", "moves").alias("of"),
+        F.struct("id", "action", "request_ms", "end", "answers_of_others", "moves").alias("of"),
     )
-    given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("said"))
-    facts = given.withColumn("meant", F.coalesce("said.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
+    given = known.where(F.size("answers") > 0).select("*", F.explode("answers").alias("checked"))
+    facts = given.withColumn("meant", F.coalesce("checked.of", "acts_on")).join(meant, [*PARTITION, "meant"], "left")
     return facts.select(*ORIGIN, _judged_answer())
 
 
 @remembered
 def _judged_answer() -> Column:
-    said = F.col("said")
-    told = F.concat(said.answer, F.coalesce(F.concat(F.lit(" of "), said.of.cast("string")), F.lit("")))
+    checked = F.col("checked")
+    text = F.concat(checked.answer, F.coalesce(F.concat(F.lit(" of "), checked.of.cast("string")), F.lit("")))
     answer = F.struct(
-        F.concat(told, F.lit(" ("), said.place, F.lit(")")).alias("told"),
+        F.concat(text, F.lit(" ("), checked.place, F.lit(")")).alias("text"),
         F.when(F.col("action").isNotNull(), _wrong()).alias("wrong"),
     )
     return answer.alias("answer")
@@ -57,19 +57,23 @@ def is_about_another(answer: Column) -> Column:
 
 def _wrong() -> Column:
     """A sentence about what is wrong with an answer; null if it is right."""
-    said, of, end = F.col("said"), F.col("of"), F.col("end")
+    checked, of, end = F.col("checked"), F.col("of"), F.col("end")
     is_hidden = end.isNull() & (F.col("log_capped") | (F.col("request_ms") < F.col("fates_lost_before_ms")))
     is_of_lost = of.request_ms.isNull() | (of.request_ms < F.col("fates_lost_before_ms"))
-    is_of_hidden = said.of.isNotNull() & of.end.isNull() & (F.col("log_capped") | is_of_lost)
+    is_of_hidden = checked.of.isNotNull() & of.end.isNull() & (F.col("log_capped") | is_of_lost)
     # Of an id that nobody in the range read has, nothing is known.
-    is_unread = (said.answer == "too-late") & said.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
+    is_unread = (
+        (checked.answer == "too-late") & checked.of.isNull() & _last_end().isNull() & (F.col("request_start") > 0)
+    )
     is_known = ~(_or_true(is_hidden) | _or_true(is_of_hidden) | _or_true(is_unread))
-    other_id = F.col("id").isNotNull() & ~F.col("id").eqNullSafe(said.id) & (said.answer != "rejected")
-    answered = F.concat(F.lit("answered "), said.answer)
+    other_id = F.col("id").isNotNull() & ~F.col("id").eqNullSafe(checked.id) & (checked.answer != "rejected")
+    answered = F.concat(F.lit("answered "), checked.answer)
     while_pending = F.when(_was_pending(), F.lit(" while what it names was pending")).otherwise(F.lit(""))
-    and_of = F.concat(F.lit(", and of "), said.of, F.lit(": "), _spelled(of.end))
+    and_of = F.concat(F.lit(", and of "), checked.of, F.lit(": "), _spelled(of.end))
     ends = F.concat(
-        F.lit(", the dispatch log says "), _spelled(end), F.when(said.of.isNotNull(), and_of).otherwise(while_pending)
+        F.lit(", the dispatch log says "),
+        _spelled(end),
+        F.when(checked.of.isNotNull(), and_of).otherwise(while_pending),
     )
     return (
         F.when(_times() > 1, F.concat(answered, F.lit(": one of "), _times(), F.lit(" answers to the same")))
@@ -80,21 +84,21 @@ def _wrong() -> Column:
 
 def _times() -> Column:
     """The number of equal answers: to the end of a request or a control, to an acceptance, to a replacement."""
-    said = F.col("said")
+    checked = F.col("checked")
     accepted = F.size(F.filter("answers", lambda other: other.answer == "accepted"))
-    replaced = F.size(F.filter("of.told", lambda told: told == "replaced"))
+    replaced = F.size(F.filter("of.answers_of_others", lambda other: other == "replaced"))
     own = F.size(F.filter("answers", lambda other: (other.answer != "accepted") & ~is_about_another(other)))
-    return F.when(said.answer == "accepted", accepted).when(is_about_another(said), replaced).otherwise(own)
+    return F.when(checked.answer == "accepted", accepted).when(is_about_another(checked), replaced).otherwise(own)
 
 
 def _is_true() -> Column:
     """Whether the dispatch log confirms an answer; null counts as no."""
-    said, action, end, of = F.col("said"), F.col("action"), F.col("end"), F.col("of")
-    answer, is_of, is_schedule = said.answer, said.of.isNotNull(), action == "schedule"
+    checked, action, end, of = F.col("checked"), F.col("action"), F.col("end"), F.col("of")
+    answer, is_of, is_schedule = checked.answer, checked.of.isNotNull(), action == "schedule"
     is_applied = action.isin(*CONTROLS) & (end.fate_name == "applied")
     same_id = F.coalesce(F.col("id") == of.id, F.lit(False))
-    is_unread, is_later = of.request_ms.isNull(), said.of < F.col("offset")
-    names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == said.of, F.lit(False)))
+    is_unread, is_later = of.request_ms.isNull(), checked.of < F.col("offset")
+    names_it = is_later & (is_unread | same_id | F.coalesce(F.col("acts_on") == checked.of, F.lit(False)))
     own_end = is_schedule & ~is_of & (end.fate_name == answer)
     cancelled = (action == "cancel") & is_applied & names_it & (of.end.fate_name == "cancelled")
     replaced = is_schedule & is_later & (is_unread | same_id) & (of.end.fate_name == "replaced") & ~is_refused(end)
@@ -106,7 +110,7 @@ def _is_true() -> Column:
         )
         .when(
             answer == "rescheduled",
-            (action == "reschedule") & is_applied & names_it & F.array_contains("moved", said.of),
+            (action == "reschedule") & is_applied & names_it & F.array_contains("moved", checked.of),
         )
         .when(answer == "replaced", F.when(is_of, replaced).otherwise(own_end))
         .when(answer == "too-late", is_applied & ~has_moved & ended)
@@ -146,7 +150,7 @@ def _was_undone() -> Column:
     """Whether a cancel was applied together with the end `cancelled` of its request, and no answer reports that."""
     of = F.col("of")
     here = (of.end.fate_name == "cancelled") & (of.end.log_offset == F.col("end.log_offset"))
-    here = here & ~F.array_contains(of.told, "cancelled")
+    here = here & ~F.array_contains(of.answers_of_others, "cancelled")
     undone = F.when(F.col("acts_on").isNotNull(), here).otherwise(F.col("undone_with"))
     return F.coalesce((F.col("action") == "cancel") & undone, F.lit(False))
 

@@ -129,8 +129,8 @@ class DeltaTables:
             finally:
                 stream.close()
             actions = (json.loads(line) for line in text.splitlines() if '"commitInfo"' in line)
-            told = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
-            found.append(self._token in told)
+            tokens = [action["commitInfo"].get("userMetadata") for action in actions if "commitInfo" in action]
+            found.append(self._token in tokens)
 
     def _named(self, name: str) -> str:
         return f"delta.`{f'{self.path}/{name}'.replace('`', '``')}`"

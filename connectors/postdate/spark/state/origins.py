@@ -33,7 +33,7 @@ PENDING, DOUBTFUL, CLOSED = "pending", "doubtful", "closed"
 """The states of a row."""
 STATE_COLUMNS: Final = (
     *("request_end", "log_capped", "letters_capped", "answers_capped", "target_capped"),
-    *("id", "links", "facts", "told", "is_reopened", "plain"),
+    *("id", "links", "facts", "reported", "is_reopened", "plain"),
 )
 """What `judged_rows` asks of rows besides how they were judged."""
 _DAY_MS, _LAST_MS, _EPOCH = 86_400_000, 253_402_300_799_999, date(1970, 1, 1)
@@ -68,14 +68,14 @@ def form_of(facts: StructType) -> TableForm:
 
 def judged_rows(judged: DataFrame, run: int) -> DataFrame:
     """The rows of the table for judged rows and rows that lie ahead, with `STATE_COLUMNS`. Further columns:
-    `is_reopened`, `is_told`, `is_fate_lost`, the earlier verdicts, `told`, and `new_findings`.
+    `is_reopened`, `is_reported`, `is_fate_lost`, the earlier verdicts, `reported`, and `new_findings`.
 
     A row lies ahead if it was read before the request that it names. A finding is new unless the last run that judged
-    the row found the same, with the same details. `is_told`: the row has findings, and none of them is new.
+    the row found the same, with the same details. `is_reported`: the row has findings, and none of them is new.
     """
-    found, earlier = _findings("verdicts", "details"), _findings("told.verdicts", "told.details")
+    found, earlier = _findings("verdicts", "details"), _findings("reported.verdicts", "reported.details")
     new = F.coalesce(F.array_except(found, earlier), found)
-    is_told = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
+    is_reported = F.coalesce((F.size(found) > 0) & (F.size(new) == 0), F.lit(False))
     return judged.select(
         *ORIGIN,
         _state().alias("state"),
@@ -87,9 +87,9 @@ def judged_rows(judged: DataFrame, run: int) -> DataFrame:
         "links",
         F.when(~F.col("plain").eqNullSafe("delivered"), without_late(F.col("facts"))).alias("facts"),
         *("is_reopened", "is_fate_lost"),
-        F.col("told.verdicts").alias("told"),
+        F.col("reported.verdicts").alias("reported"),
         new.alias("new_findings"),
-        is_told.alias("is_told"),
+        is_reported.alias("is_reported"),
     )
 
 

@@ -222,10 +222,10 @@ class StateStore:
             if status.getPath().getName() == f"{_SCRATCH}{self._token}" or status.getModificationTime() < oldest_ms:
                 system.delete(status.getPath(), True)
 
-    def commit(self, state: AuditState, told: Mapping[str, Any]) -> AuditState:
+    def commit(self, state: AuditState, figures: Mapping[str, Any]) -> AuditState:
         """Commits `state` atomically; returns it with the versions of its tables.
 
-        `told`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
+        `figures`: more columns for the row of the run. Raises CannotRun: another audit has used the path meanwhile.
         """
         self._tables.replace(OFFSETS, self._offsets(state))
         if state.run % RUNS_BETWEEN_TIDYING == 0:
@@ -240,8 +240,8 @@ class StateStore:
         kept = replace(state, versions=versions)
         row = (
             *(kept.run, kept.snapshot_ms, time.time_ns() // 1_000_000, versions, kept.targets, kept.tails),
-            *(kept.counts, kept.open, kept.violations, told["judged"], told["lateness_ms"]),
-            json.dumps(told["settings"]),
+            *(kept.counts, kept.open, kept.violations, figures["judged"], figures["lateness_ms"]),
+            json.dumps(figures["settings"]),
         )
         rows = _run_row(self._spark, row)
         if not self._tables.merge(RUNS, rows, "old.run >= new.run", updates=False):
