@@ -1,11 +1,11 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz soak lint types chart lock sbom vulnerabilities images clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz soak peers lint types chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
 BIN := $(VENV)/bin
-SOURCES := sidecar wheel connectors tests examples
+SOURCES := sidecar wheel connectors tests examples benchmarks
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -35,13 +35,18 @@ soak: java jars ## all faults on real processes for MINUTES=30, each EACH=1 time
 	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --each $(EACH) --rate $(RATE) \
 	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),benchmarks/soak.md)
 
+MESSAGES ?= 100000
+RATES ?= 1000
+peers: java jars ## load Postdate, RocketMQ and NATS alike: MESSAGES=100000, RATES="1000 3000"; needs Maven and Go
+	$(BIN)/python -m benchmarks.peers --messages $(MESSAGES) $(RATES:%=--rate %) --report $(or $(REPORT),benchmarks/peers.md)
+
 lint: venv ## check style and formatting
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
 
 types: venv ## check types over code and tests
 	$(BIN)/mypy
-	$(BIN)/mypy tests examples/python
+	$(BIN)/mypy tests examples/python benchmarks
 
 venv: $(VENV)/.ready ## make the virtual environment from requirements-dev.lock
 

@@ -1,0 +1,7 @@
+"""The one error of this program."""
+
+from __future__ import annotations
+
+
+class PeerFailed(Exception):
+    """A system cannot be fetched, started or measured; the message says why and what to do."""

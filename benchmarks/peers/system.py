@@ -1,0 +1,118 @@
+"""What the measurements need of a system, and what the systems share: programs, downloads, child processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.peers.errors import PeerFailed
+
+CLIENTS = Path(__file__).with_name("clients")
+#: Characters of a program's output in an error message.
+WORDS_MAX = 600
+#: s. Maven or Go on a slow connection.
+FETCH_TIMEOUT_S = 900.0
+#: s. Until a server that has just been started answers, after a SIGKILL too.
+START_TIMEOUT_S = 120.0
+
+PACKAGES = {"java": "openjdk-17-jdk-headless", "javac": "openjdk-17-jdk-headless", "mvn": "maven", "go": "golang-go"}
+
+
+@dataclass(frozen=True)
+class Clients:
+    """The command lines of the client programs for one target, and their environment.
+
+    Arguments follow the sender's: count, messages a second (0: as fast as it can), due time in epoch ms (0: one to five
+    seconds after the message is sent).
+    """
+
+    sender: list[str]
+    receiver: list[str]
+    environment: dict[str, str]
+
+
+class System(Protocol):
+    """A running system that delays messages."""
+
+    name: str
+    version: str
+
+    def target(self) -> AbstractContextManager[Clients]:
+        """A new, empty target that is served until the context ends."""
+        ...
+
+    def pending(self) -> int | None:
+        """Messages that the delaying process holds; None if the system does not say."""
+        ...
+
+    def kill(self) -> None:
+        """SIGKILL to the delaying process."""
+        ...
+
+    def restart(self) -> None:
+        """Starts the delaying process again, on the same data."""
+        ...
+
+
+def need(program: str) -> str:
+    """The path of a program. Raises PeerFailed with the package to install if it is missing."""
+    found = shutil.which(program)
+    if found is None:
+        raise PeerFailed(f"{program} is missing (Debian, Ubuntu: apt-get install {PACKAGES[program]})")
+    return found
+
+
+def run(command: list[str], what: str, *, directory: Path, environment: dict[str, str], timeout_s: float) -> str:
+    """Runs a program to its end and returns its stdout. Raises PeerFailed with the end of its output if it fails."""
+    try:
+        done = subprocess.run(  # noqa: S603
+            command, cwd=directory, env=environment, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise PeerFailed(f"{what} did not end within {timeout_s:.0f} s") from error
+    if done.returncode != 0:
+        raise PeerFailed(f"{what} failed:\n{(done.stdout + done.stderr)[-WORDS_MAX:]}")
+    return done.stdout
+
+
+class Server:
+    """A child process that listens on a port of the loopback interface."""
+
+    def __init__(self, name: str, command: list[str], port: int, log: Path, environment: dict[str, str]) -> None:
+        self._name, self._command, self._port = name, command, port
+        self._log, self._environment = log, environment
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it accepts connections. Raises PeerFailed if it ends, or after START_TIMEOUT_S."""
+        with self._log.open("ab") as words:
+            self._process = subprocess.Popen(  # noqa: S603
+                self._command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=self._environment
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while True:
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise PeerFailed(f"{self._name} does not start:\n{self._log.read_text(errors='replace')[-WORDS_MAX:]}")
+            try:
+                socket.create_connection(("127.0.0.1", self._port), 1.0).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def environment(**more: str) -> dict[str, str]:
+    """The environment of this process with some variables set."""
+    return {**os.environ, **more}
