@@ -58,7 +58,12 @@ def lateness_figures(rows: Rows, first_sequence: int = 0) -> dict[str, Value]:
 
 
 def drain_figures(rows: Rows, due_ms: int, count: int) -> dict[str, Value]:
-    """The rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100 ms."""
+    """The rate of a drain, from the due time to the arrival of the last message, and arrivals by steps of 100 ms.
+
+    Raises PeerFailed if no message arrived.
+    """
+    if not len(rows):
+        raise PeerFailed("no message arrived")
     after_ms = rows[:, 2] / 1_000 - due_ms
     steps, counts = np.unique((after_ms // STEP_MS).astype(np.int64) * STEP_MS, return_counts=True)
     return {
@@ -97,15 +102,17 @@ class Receiver:
         self._thread.start()
 
     def __enter__(self) -> Self:
-        self._wait(lambda: len(self._data) >= ROW_SIZE_BYTES, READY_TIMEOUT_S, "is not ready")
+        try:
+            self._wait(lambda: len(self._data) >= ROW_SIZE_BYTES, READY_TIMEOUT_S, "is not ready")
+        except BaseException:
+            self._end()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._process.kill()
-        self._process.wait()
-        self._thread.join()
+        self._end()
 
     @property
     def count(self) -> int:
@@ -133,9 +140,19 @@ class Receiver:
                 return
             time.sleep(LOOK_S)
 
+    def wait_until(self, due_ms: int) -> None:
+        """Returns at the due time. Silence counts from then on."""
+        time.sleep(max(0.0, due_ms / 1_000 - time.time()))
+        self.touch()
+
     def touch(self) -> None:
         """Counts silence from now on."""
         self._last = time.monotonic()
+
+    def _end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._thread.join()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

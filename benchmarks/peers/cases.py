@@ -58,7 +58,7 @@ class Measurement:
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, figures = self._fill(clients, count, lead_s)
-            self._until(due_ms)
+            receiver.wait_until(due_ms)
             receiver.wait_for_all(count, SILENT_S)
             rows = receiver.rows()
         figures |= drain_figures(rows, due_ms, count) | count_figures(rows, count)
@@ -69,7 +69,7 @@ class Measurement:
         before = os.getloadavg()[0]
         with self._system.target() as clients, self._receiver(clients) as receiver:
             due_ms, _ = self._fill(clients, count, lead_s)
-            self._until(due_ms)
+            receiver.wait_until(due_ms)
             receiver.wait_for(int(count * KILL_SHARE), SILENT_S)
             self._system.kill()
             killed_ms = time.time_ns() / 1_000_000
@@ -128,10 +128,6 @@ class Measurement:
         self._receivers += 1
         log = self._directory / f"receiver-{self._receivers}.log"
         return Receiver(clients.receiver, log, clients.environment)
-
-    def _until(self, due_ms: int) -> None:
-        """Waits for the due time: silence counts from then on."""
-        time.sleep(max(0.0, due_ms / 1_000 - time.time()))
 
     def _case(self, case: str, figures: dict[str, Value], before: float) -> Case:
         return Case(self._system.name, case, figures, (round(before, 1), round(os.getloadavg()[0], 1)))
