@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz soak peers lint types chart lock sbom vulnerabilities images clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz soak bench peers lint types chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
@@ -34,6 +34,9 @@ EACH ?= 1
 soak: java jars ## all faults on real processes for MINUTES=30, each EACH=1 times or more, at RATE=1000 a second; SEED=...
 	PYTHONPATH=tests $(BIN)/python -m support.faults.soak --minutes $(MINUTES) --each $(EACH) --rate $(RATE) \
 	  $(if $(filter-out file,$(origin SEED)),--seed $(SEED)) --report $(or $(REPORT),benchmarks/soak.md)
+
+bench: java jars ## measure every case of `postdate bench`; BENCH="drain steady --repeats 1"; writes benchmarks/bench.json
+	$(BIN)/python -m benchmarks.bench $(BENCH)
 
 MESSAGES ?= 100000
 RATES ?= 1000

@@ -10,11 +10,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import click
 
+from benchmarks import conditions
 from benchmarks.peers import report
 from benchmarks.peers.cases import Case, Measurement
 from benchmarks.peers.errors import PeerFailed
@@ -52,8 +53,7 @@ def main(
     Needs Java 17 with its compiler, Maven and Go. What is downloaded stays in ~/.cache/postdate.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that children end too
-    began = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
-    commit = report.commit()
+    began, commit = conditions.now(), conditions.commit()
     versions: dict[str, str] = {}
     cases: list[Case] = []
     failures: list[str] = []
@@ -68,12 +68,20 @@ def main(
                 with ExitStack() as stack:
                     system = makers[name](Path(made) / name, stack)
                     versions[system.name] = system.version
-                    _measure(system, Path(made), messages, rates, seconds, lead, cases)
+                    measurement = Measurement(system, Path(made))
+                    _warm_up(measurement, f"{system.name} {system.version}", min(messages, WARM_UP_MESSAGES_MAX), lead)
+                    for case, take in _cases(measurement, messages, rates, seconds, lead).items():
+                        try:
+                            cases.append(take())
+                            _say(_line(cases[-1]))
+                        except PeerFailed as error:
+                            failures.append(f"{system.name}, {case}: {error}")
+                            _say(failures[-1])
             except (PeerFailed, PostdateError, KafkaFault, DevBrokerFailed) as error:
-                _say(f"{name}: {error}")
                 failures.append(f"{name}: {error}")
+                _say(failures[-1])
     command = " ".join(["python -m benchmarks.peers", *sys.argv[1:]])
-    run = report.Run(command, commit, began, report.machine(), versions, messages, cases, failures)
+    run = report.Run(command, commit, began, conditions.machine(), versions, messages, cases, failures)
     click.echo(report.markdown(run, page.with_suffix(".json").name if page else "a file beside --report"))
     if page is not None:
         report.write(run, page)
@@ -81,28 +89,24 @@ def main(
         sys.exit(1)
 
 
-def _measure(
-    system: System,
-    directory: Path,
-    messages: int,
-    rates: tuple[int, ...],
-    seconds: int,
-    lead: float | None,
-    cases: list[Case],
-) -> None:
-    """Adds the cases of one system, each as soon as it is measured."""
-    measurement = Measurement(system, directory)
-    warm_up = min(messages, WARM_UP_MESSAGES_MAX)
-    _say(f"{system.name} {system.version}: warming up with {warm_up:,} messages")
-    measurement.drain(warm_up, lead or _lead_s(warm_up))
-    wanted: list[Callable[[], Case]] = [lambda: measurement.drain(messages, lead or _lead_s(messages))]
-    wanted += [lambda rate=rate: measurement.lateness(rate, seconds) for rate in rates]  # type: ignore[misc]
-    wanted.append(lambda: measurement.kill(messages, lead or _lead_s(messages)))
-    for take in wanted:
-        case = take()
-        shown = {key: value for key, value in case.figures.items() if not isinstance(value, dict)}
-        _say(f"{system.name}, {case.case}: {shown}, load average {case.load_average}")
-        cases.append(case)
+def _warm_up(measurement: Measurement, name: str, messages: int, lead: float | None) -> None:
+    _say(f"{name}: warming up with {messages:,} messages")
+    measurement.drain(messages, lead or _lead_s(messages))
+
+
+def _cases(
+    measurement: Measurement, messages: int, rates: tuple[int, ...], seconds: int, lead: float | None
+) -> dict[str, Callable[[], Case]]:
+    """What is measured of each system, in this order."""
+    lead_s = lead or _lead_s(messages)
+    steady = {f"{rate:,}/s": partial(measurement.lateness, rate, seconds) for rate in rates}
+    drain, kill = partial(measurement.drain, messages, lead_s), partial(measurement.kill, messages, lead_s)
+    return {"accept and drain": drain, **steady, "SIGKILL in the drain": kill}
+
+
+def _line(case: Case) -> str:
+    shown = {key: value for key, value in case.figures.items() if not isinstance(value, dict)}
+    return f"{case.system}, {case.case}: {shown}, load average {case.load_average}"
 
 
 def _lead_s(messages: int) -> float:

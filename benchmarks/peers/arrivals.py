@@ -153,6 +153,8 @@ class Receiver:
         self._process.kill()
         self._process.wait()
         self._thread.join()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None

@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from benchmarks.peers.cases import Case
-
-ROOT = Path(__file__).resolve().parents[2]
-#: What a figure depends on; other files may differ from the commit.
-SOURCES = ("sidecar", "wheel", "connectors", "benchmarks/peers")
 
 _HEAD = """# Postdate beside RocketMQ and NATS
 
@@ -58,23 +51,6 @@ def markdown(run: Run, raw: str) -> str:
     if run.failures:
         text += "\n## Not measured\n\n" + "".join(f"- {' '.join(failure.split())}\n" for failure in run.failures)
     return text
-
-
-def commit() -> str:
-    """The commit of this tree, and whether its code differs from it."""
-    return _git("rev-parse", "--short", "HEAD") + (" with changes" if _git("status", "--porcelain", *SOURCES) else "")
-
-
-def machine() -> str:
-    """Cores, memory and versions of this machine."""
-    memory_gib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    return f"{os.cpu_count()} cores, {memory_gib:.0f} GiB, {system}"
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=False)  # noqa: S603, S607
-    return done.stdout.strip()
 
 
 def _is_shown(value: object) -> bool:

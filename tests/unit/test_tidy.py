@@ -20,7 +20,9 @@ from support import tidy, tidy_docs
 ROOT = Path(__file__).resolve().parents[2]
 CODE = sorted(path for root in ("sidecar", "wheel", "connectors") for path in ROOT.glob(f"{root}/postdate/**/*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
+BENCHMARKS = sorted(ROOT.glob("benchmarks/**/*.py"))
 DOCS = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *sorted(ROOT.glob("docs/**/*.md"))]
+DOCS += sorted(ROOT.glob("benchmarks/*.md"))
 OTHERS = [ROOT / name for name in ("Makefile", "pyproject.toml", "requirements-dev.lock", ".ci/run")]
 OTHERS += sorted(ROOT.glob("scripts/*"))
 
@@ -40,11 +42,11 @@ def complaints(rule: Rule, paths: list[Path]) -> list[str]:
     [
         pytest.param(tidy.import_complaints, CODE, id="imports"),
         pytest.param(tidy.judge_complaints, TESTS, id="judges"),
-        pytest.param(tidy.size_complaints, CODE + TESTS, id="sizes"),
-        pytest.param(tidy.name_complaints, CODE + TESTS, id="names"),
-        pytest.param(tidy.unfinished_complaints, CODE + TESTS + DOCS + OTHERS, id="unfinished"),
-        pytest.param(tidy.except_complaints, CODE + TESTS, id="excepts"),
-        pytest.param(tidy.machine_complaints, CODE + TESTS + DOCS + OTHERS, id="machine"),
+        pytest.param(tidy.size_complaints, CODE + TESTS + BENCHMARKS, id="sizes"),
+        pytest.param(tidy.name_complaints, CODE + TESTS + BENCHMARKS, id="names"),
+        pytest.param(tidy.unfinished_complaints, CODE + TESTS + BENCHMARKS + DOCS + OTHERS, id="unfinished"),
+        pytest.param(tidy.except_complaints, CODE + TESTS + BENCHMARKS, id="excepts"),
+        pytest.param(tidy.machine_complaints, CODE + TESTS + BENCHMARKS + DOCS + OTHERS, id="machine"),
     ],
 )
 def test_the_repository_keeps_the_rule(rule: Rule, paths: list[Path]) -> None:

@@ -4,7 +4,6 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.PrintStream;
 import java.nio.ByteBuffer;
-import java.util.Collection;
 import java.util.List;
 import java.util.Map;
 import java.util.Queue;
@@ -19,9 +18,9 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingSysResponseCode;
 
 /**
@@ -43,12 +42,17 @@ public final class RocketClient {
     /** The stdout of the process. System.out is stderr here, since RocketMQ's library logs to it. */
     private static final PrintStream STDOUT = new PrintStream(new FileOutputStream(FileDescriptor.out));
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
         System.setOut(System.err);
-        if (arguments[1].equals("send")) {
-            send(arguments[0], arguments[2], Integer.parseInt(arguments[3]), Integer.parseInt(arguments[4]), Long.parseLong(arguments[5]));
-        } else {
-            receive(arguments[0], arguments[2]);
+        try {
+            if (arguments[1].equals("send")) {
+                int count = Integer.parseInt(arguments[3]);
+                send(arguments[0], arguments[2], count, Integer.parseInt(arguments[4]), Long.parseLong(arguments[5]));
+            } else {
+                receive(arguments[0], arguments[2]);
+            }
+        } catch (Exception error) {
+            fail(error.toString()); // the library's threads would keep the process alive
         }
     }
 
@@ -108,7 +112,7 @@ public final class RocketClient {
             @Override
             public void onSuccess(SendResult result) {
                 if (result.getSendStatus() != SendStatus.SEND_OK) {
-                    fail(result.getSendStatus().toString());
+                    fail("a message was not acknowledged: " + result.getSendStatus());
                 }
                 free.release();
             }
@@ -116,7 +120,7 @@ public final class RocketClient {
             @Override
             public void onException(Throwable error) {
                 if (!(error instanceof MQBrokerException busy) || busy.getResponseCode() != RemotingSysResponseCode.SYSTEM_BUSY) {
-                    fail(error.toString());
+                    fail("a message was not acknowledged: " + error);
                 }
                 refusals.incrementAndGet();
                 refused.add(message);
@@ -126,7 +130,7 @@ public final class RocketClient {
     }
 
     private static void fail(String reason) {
-        System.err.println("a message was not acknowledged: " + reason);
+        System.err.println(reason);
         System.exit(1);
     }
 
@@ -139,12 +143,9 @@ public final class RocketClient {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("peers");
         consumer.setNamesrvAddr(names);
         consumer.setAutoCommit(false);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.start();
-        Collection<MessageQueue> queues = retry(() -> consumer.fetchMessageQueues(topic));
-        consumer.assign(queues);
-        for (MessageQueue queue : queues) {
-            consumer.seek(queue, 0);
-        }
+        consumer.assign(retry(() -> consumer.fetchMessageQueues(topic)));
         DataOutputStream out = new DataOutputStream(new BufferedOutputStream(STDOUT, 1 << 20));
         row(out, -1, 0, 0, 0);
         out.flush();

@@ -1,0 +1,78 @@
+"""Goal: docs/guarantees.md names a test for each promise, and each test that it names exists.
+
+Method: the tables are read as text. A test is a link whose text is a function and whose address is its file; the file
+is parsed, so a comment does not count as a test. The same is done with a page that breaks the rule.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+GUARANTEES = ROOT / "docs/guarantees.md"
+
+_TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
+
+
+def table(text: str, heading: str) -> dict[str, str]:
+    """The rows of the first table below a heading: the first cell, and the rest of its row."""
+    below = text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+    rows = [line.strip("| ").split(" | ", 1) for line in below.splitlines() if line.startswith("| ")]
+    return {row[0]: row[1] for row in rows[2:]}
+
+
+def complaints(text: str) -> Iterator[str]:
+    """Yields each promise without a test, each row of tests without a promise, and each test that does not exist."""
+    promises, tested = table(text, "## What is promised"), table(text, "## How each promise is tested")
+    for promise in promises.keys() ^ tested.keys():
+        yield f"{promise!r} is in one of the two tables only"
+    for promise, cell in tested.items():
+        if not _TEST.search(cell):
+            yield f"{promise!r} names no test"
+    for name, place in _TEST.findall(text):
+        file = ROOT / place
+        if not file.is_file():
+            yield f"{place} does not exist"
+        elif name not in functions(file):
+            yield f"{place} has no function {name}"
+
+
+def functions(file: Path) -> set[str]:
+    """The names of the functions of a module."""
+    nodes = ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+
+
+def test_each_promise_names_tests_that_exist() -> None:
+    text = GUARANTEES.read_text(encoding="utf-8")
+    assert len(table(text, "## What is promised")) > 20
+    assert list(complaints(text)) == []
+
+
+def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> None:
+    place = "../tests/unit/test_guarantees_docs.py"
+    text = f"""
+## What is promised
+| promise | meaning |
+| --- | --- |
+| once | x |
+| kept | x |
+| placed | x |
+| early | x |
+
+## How each promise is tested
+| promise | tests |
+| --- | --- |
+| once | [`test_each_promise_names_tests_that_exist`]({place}) |
+| kept | by its author |
+| placed | [`test_nobody`]({place}), [`test_nothing`](../tests/unit/test_nowhere.py) |
+"""
+    assert sorted(complaints(text)) == [
+        "'early' is in one of the two tables only",
+        "'kept' names no test",
+        "tests/unit/test_guarantees_docs.py has no function test_nobody",
+        "tests/unit/test_nowhere.py does not exist",
+    ]
