@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from benchmarks.peers.errors import PeerFailed
+from postdate.tools.dev_broker.local import die_with_us
 
 CLIENTS = Path(__file__).with_name("clients")
 #: Characters of a program's output in an error message.
@@ -94,7 +95,7 @@ class Server:
         """Returns when it accepts connections. Raises PeerFailed if it ends, or after START_TIMEOUT_S."""
         with self._log.open("ab") as words:
             self._process = subprocess.Popen(  # noqa: S603
-                self._command, stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=self._environment
+                die_with_us(self._command), stdin=subprocess.DEVNULL, stdout=words, stderr=words, env=self._environment
             )
         deadline = time.monotonic() + START_TIMEOUT_S
         while True:
