@@ -156,7 +156,7 @@ def served(bed: Bed) -> Bed:
 
 
 def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
-    first, second, reading = blocks("docs/client.md", "python")
+    first, second, reading, *_ = blocks("docs/client.md", "python")
     names: dict[str, object] = {}
     run(here(served, first), names)
     moved = answers(served, served.requests[0], 1)
@@ -170,17 +170,14 @@ def test_the_examples_of_the_documents_in_python(served: Bed) -> None:
     printed = io.StringIO()
     with redirect_stdout(printed):
         run(reading, {"message": said})
-    assert printed.getvalue() == f"{last.of} will never be delivered, says the answer to {last.origin}\n"
-    readme = blocks("README.md", "python")[1]
-    run(here(served, readme), names)
-    assert isinstance(names["producer"], Producer)
-    assert names["producer"].flush(WAIT_TIMEOUT_S) == 0
-    answers(served, served.requests[0], 3)
+    assert printed.getvalue() == f"{last.of} will never be delivered, according to the answer to {last.origin}\n"
 
 
 def test_the_examples_of_the_document_on_the_command_line(served: Bed) -> None:
     origins: list[str] = []
     for block in blocks("docs/client.md", "sh"):
+        if not block.startswith("postdate "):
+            continue
         for line in here(served, block).splitlines():
             program, *arguments = shlex.split(line)
             assert program == "postdate"

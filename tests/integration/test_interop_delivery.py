@@ -183,14 +183,14 @@ def test_a_delivered_record_sent_back_with_all_its_headers_is_delivered_again(
     assert as_message(again, postdates=2) == FULL
 
 
-@pytest.mark.parametrize("language", ["python", "sh"])
-def test_the_examples_of_the_readme_work(
-    broker: RunningBroker, requests: str, new_topic: Callable[[str], str], language: str
+@pytest.mark.parametrize(("document", "language"), [("README.md", "python"), ("docs/client.md", "sh")])
+def test_the_first_examples_of_the_documents_work(
+    broker: RunningBroker, requests: str, new_topic: Callable[[str], str], document: str, language: str
 ) -> None:
     need_program("kcat", "kcat")
     target = new_topic("interop.readme")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    example = readme.partition(f"\n```{language}\n")[2].partition("\n```")[0]
+    text = (ROOT / document).read_text(encoding="utf-8")
+    example = text.partition(f"\n```{language}\n")[2].partition("\n```")[0]
     for shown, here in (
         ("localhost:9092", broker.bootstrap_servers),
         ("postdate.requests", requests),

@@ -12,7 +12,7 @@ one Spark session of two threads and 4 GB:
 With `--bootstrap` and `--history` the topics lie on a broker that runs already and what was written is noted in a file,
 so that a second run audits it without writing it again.
 
-Each audit must find what was written, and nothing wrong. Bounds are those that docs/pipeline.md names. What runs
+Each audit must find what was written, and nothing wrong. Bounds are those that benchmarks/audit.md names. What runs
 beside it on the machine shows in the seconds, and hardly in the processor time of Spark's JVM, which is told too.
 """
 
@@ -50,7 +50,7 @@ _SKEW = 0.9
 _MEMORY = "4g"
 _PARTS = ("state", "twice")
 
-#: What docs/pipeline.md promises.
+#: The aims of benchmarks/audit.md.
 COUNT_TIMES_MAX, TWICE_TIMES_MAX, FIRST_TIMES_MAX, STEP_SHARE_MAX = 2.5, 2.2, 1.6, 0.15
 
 

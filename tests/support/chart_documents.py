@@ -39,7 +39,7 @@ _LISTED: Mapping[str, dict[str, Any]] = {
 _HEAD = """\
 # Postdate on Kubernetes
 
-Made from values.yaml by `make chart`. How to install, upgrade and look after it is told in
+`make chart` generates this page from values.yaml. To install, upgrade and operate the chart, see
 [docs/kubernetes.md](../../docs/kubernetes.md).
 
 ```sh
@@ -47,7 +47,7 @@ helm install postdate charts/postdate --namespace messaging --create-namespace -
 helm test postdate --namespace messaging
 ```
 
-Two values have no default: where Kafka is, and which topics requests may go to.
+Two values have no default: the address of Kafka, and the allowed targets of requests.
 
 ```yaml
 kafka:
@@ -57,7 +57,8 @@ requestTopics:
     allow: ["orders.*"]
 ```
 
-The files in [ci/](ci) are whole examples: each is rendered and checked by the tests.
+[ci/production-values.yaml](ci/production-values.yaml) and the files beside it are complete examples; the tests render
+and check each of them.
 """
 
 

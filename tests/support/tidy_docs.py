@@ -1,21 +1,41 @@
-"""House rules for the documents: links that resolve, and a header table that equals the code's."""
+"""House rules for the documents: links that resolve, commands that exist, and plain English."""
 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
+
 _FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(r"`[^`\n]*`")
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
+_MENTION = re.compile(r"(?<![\w/.-])docs/[a-z-]+\.md\b")
 _TABLE_HEADER = re.compile(r"^\| `(postdate-[a-z-]+)`", re.MULTILINE)
+#: Not the name of a release, as in `helm install postdate`.
+_COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|;(])postdate (?=[a-z])(.*)")
+#: Words that make a reader go back, by rule 0 of the house style.
+_WORDS = re.compile(
+    r"""\b(?:anew|amiss|mend(?:s|ed|ing)?|likewise|whoever
+    |(?<!nothing\s)(?<!anything\s)(?<!everything\s)(?<!something\s)(?<!who\s)else
+    |(?<!there\s)(?:is|are)\snone|of\s(?:its|their|your|our|his|her|one's)\sown|by\s(?:itself|themselves)
+    |tell(?:s|ing)?|told|sa(?:y|ys|id|ying))\b""",
+    re.IGNORECASE | re.VERBOSE,
+)
+#: A sentence or a cell of a table whose subject is "what …" or "who …"; a question is none.
+_NOUN_PHRASE = re.compile(r"(?:^|(?<=[.:;|] ))(?:What|Who)\s[^.?|]*(?:[.|]|$)")
 
 
 def anchors(text: str) -> set[str]:
     """Returns the anchors of a document's headings, as code forges make them."""
-    prose = _FENCE.sub("", text)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in _HEADING.findall(prose)}
+    found: list[str] = []
+    for heading in _HEADING.findall(_FENCE.sub("", text)):
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+        found.append(f"{anchor}-{found.count(anchor)}" if anchor in found else anchor)
+    return set(found)
 
 
 def link_complaints(root: Path, place: str, text: str) -> Iterator[str]:
@@ -30,6 +50,64 @@ def link_complaints(root: Path, place: str, text: str) -> Iterator[str]:
             yield f"{place}: {link} leads nowhere"
         elif anchor and anchor not in anchors(target.read_text(encoding="utf-8")):
             yield f"{place}: {link} names no heading of its file"
+
+
+def mention_complaints(root: Path, place: str, text: str) -> Iterator[str]:
+    """Every document that a source names, such as `docs/protocol.md`, exists."""
+    for name in sorted(set(_MENTION.findall(text))):
+        if not (root / name).exists():
+            yield f"{place}: {name} does not exist"
+
+
+def word_complaints(place: str, text: str) -> Iterator[str]:
+    """No sentence needs a second reading because of a word; code, headings and rows made from code are left out."""
+    for paragraph in re.split(r"\n\s*\n|\n(?=[-|] |\d+\. )", _FENCE.sub("", text)):
+        if paragraph.lstrip().startswith(("#", "| `postdate_")):
+            continue
+        prose = " ".join(_CODE.sub("``", paragraph).split()).lstrip("-| ")
+        for found in (*_WORDS.finditer(prose), *_NOUN_PHRASE.finditer(prose)):
+            yield f"{place}: {found.group()!r} in {prose[max(0, found.start() - 30) : found.end() + 30]!r}"
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """Yields the words of every `postdate …` command of a document, in code blocks and in the text."""
+    code = "\n".join(block.group() for block in _FENCE.finditer(text)).replace("\\\n", " ")
+    spans = [span.strip("`") for span in _CODE.findall(_FENCE.sub("", text))]
+    for line in [*code.splitlines(), *spans]:
+        for found in _COMMAND.finditer(line):
+            words = shlex.shlex(re.sub(r"(?<=\w)\|(?=\w)", "/", found.group(1)), posix=True, punctuation_chars=";&|)>")
+            words.whitespace_split, words.commenters, words.quotes = True, "#", "\"'"
+            yield list(_until_the_end(words))
+
+
+def _until_the_end(words: Iterator[str]) -> Iterator[str]:
+    try:
+        for word in words:
+            if set(word) <= set(";&|)>"):
+                return
+            yield word
+    except ValueError:  # a quotation that goes on in the next line
+        return
+
+
+def command_complaints(program: click.Group, place: str, text: str) -> Iterator[str]:
+    """Every command of the document exists, and so does each of its options."""
+    for words in commands(text):
+        command: click.Command = program
+        names: list[str] = []
+        rest = list(words)
+        while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
+            found = [command.commands[name] for name in rest[0].split("/") if name in command.commands]
+            if len(found) < len(rest[0].split("/")):
+                yield f"{place}: postdate {' '.join([*names, rest[0]])} is no command"
+                rest = []
+                break
+            names.append(rest.pop(0))
+            command = found[0]
+        options = {option for one in command.params for option in (*one.opts, *one.secondary_opts)} | {"-h", "--help"}
+        given = {word.partition("=")[0] for word in rest if re.match(r"--?[A-Za-z]", word)}
+        for option in sorted(given - options):
+            yield f"{place}: postdate {' '.join(names)} has no option {option}"
 
 
 def table_headers(text: str) -> set[str]:

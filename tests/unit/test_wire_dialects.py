@@ -30,7 +30,7 @@ NOW_MS = 1_795_258_284_000
 HORIZON_MS = 3_660 * 86_400_000
 RULES = RequestRules(topic="R", horizon_ms=HORIZON_MS, dialects=tuple(DIALECTS), default_target=DEFAULT_TARGET)
 OFF = RequestRules(topic="R", horizon_ms=HORIZON_MS)
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "dialects.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 
 ETF1: Headers = [("scheduler-epoch", b"1795258290"), ("scheduler-target-topic", b"orders")]
 KARAFKA: Headers = [("schedule_target_epoch", b"1795258290"), ("schedule_target_topic", b"orders")]

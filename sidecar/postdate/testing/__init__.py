@@ -8,7 +8,7 @@
 
 As a pytest fixture: `pytest_plugins = ["postdate.testing.fixtures"]`, and take `postdate`. In a container:
 `postdate.testing.container`, which needs testcontainers.
-docs/test-your-service.md has the rest.
+docs/client.md describes the rest.
 """
 
 from __future__ import annotations

@@ -1,0 +1,155 @@
+"""Goal: links, anchors and commands of the documents exist, every sentence is plain, and the README stays short.
+
+Method: each rule is a pure function over a document's place and text. It runs over every document, and once over a text
+that breaks it.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from postdate.cli import postdate
+from postdate.wheel.database import FAMILIES
+from postdate.wire import headers
+from postdate.wire.reasons import Reason
+from support import tidy_docs
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README")]
+DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
+#: Generated, or reports of measurements: their links and commands count, their words do not.
+OTHERS = [ROOT / "charts/postdate/README.md", *sorted(ROOT.glob("benchmarks/*.md"))]
+#: Documents that wait for their revision.
+UNREVISED = [ROOT / "docs/performance.md"]
+SOURCES = [
+    path
+    for pattern in ("sidecar/**/*.py", "wheel/**/*.py", "connectors/**/*.py", "tests/**/*.py", "charts/**/*.yaml")
+    for path in sorted(ROOT.glob(pattern))
+]
+README_WORDS_MAX = 1_200
+GLOSSARY_MAX = 20
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
+def test_every_link_and_anchor_resolves(path: Path) -> None:
+    assert list(tidy_docs.link_complaints(ROOT, place(path), path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("docs/nowhere" + ".md", "leads nowhere"),
+        ("#no-heading", "names no heading"),
+        ("docs/protocol.md#no-heading", "names no heading"),
+    ],
+)
+def test_a_broken_link_and_a_broken_anchor_are_seen(link: str, complaint: str) -> None:
+    text = f"[good](LICENSE) [good](#try-it) [good](docs/protocol.md#takeover) [bad]({link})"
+    (found,) = tidy_docs.link_complaints(ROOT, "README.md", text)
+    assert complaint in found
+
+
+def test_a_repeated_heading_has_a_numbered_anchor() -> None:
+    assert tidy_docs.anchors("# A `b`, c\n\n## A b c\n\n```\n# no heading\n```\n") == {"a-b-c", "a-b-c-1"}
+
+
+def test_every_document_that_a_source_names_exists() -> None:
+    texts = {place(path): path.read_text(encoding="utf-8") for path in SOURCES}
+    assert [found for name, text in texts.items() for found in tidy_docs.mention_complaints(ROOT, name, text)] == []
+
+
+def test_a_source_that_names_a_missing_document_is_seen() -> None:
+    assert len(list(tidy_docs.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
+
+
+@pytest.mark.parametrize("path", [path for path in DOCS if path not in UNREVISED], ids=place)
+def test_no_sentence_needs_a_second_reading(path: Path) -> None:
+    assert list(tidy_docs.word_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "The table is made anew.",
+        "A request that is\nlikewise refused.",
+        "Stop it, or else it fails.",
+        "A rate that is none is refused.",
+        "It has a topic of its own.",
+        "It ends by itself.",
+        "The log says why.",
+        "A violation is told.",
+        "What is due leaves first.",
+        "It waits. Who wants to know asks the shard.",
+        "| key | Whoever may write |",
+        "- Mend the cause.",
+    ],
+)
+def test_a_word_that_makes_a_reader_go_back_is_seen(sentence: str) -> None:
+    assert list(tidy_docs.word_complaints("x.md", f"Plain text.\n\n{sentence}\n")) != []
+
+
+def test_plain_sentences_are_not_reported() -> None:
+    text = (
+        "## What is promised\n\nNothing else fails. Is there none? What happens then? `say`\n\n```\nsay it anew\n```\n"
+    )
+    assert list(tidy_docs.word_complaints("x.md", text)) == []
+
+
+@pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
+def test_every_command_and_option_exists(path: Path) -> None:
+    assert list(tidy_docs.command_complaints(postdate, place(path), path.read_text(encoding="utf-8"))) == []
+
+
+def test_the_documents_have_commands() -> None:
+    assert sum(len(list(tidy_docs.commands(path.read_text(encoding="utf-8")))) for path in DOCS) > 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`postdate sned -b x`",
+        "```\npostdate send -b x --dely 5s\n```",
+        "```sh\npostdate shard statsu --data d && true\n```",
+        "```\n15 3 * * *  postdate audit -b x --stat d >> file\n```",
+        "`postdate pending list|cuont`",
+        "```\npostdate send -b x \\\n  --dely 5s\n```",
+    ],
+)
+def test_a_command_that_does_not_exist_is_seen(text: str) -> None:
+    assert len(list(tidy_docs.command_complaints(postdate, "x.md", text))) == 1
+
+
+def test_the_readme_is_short() -> None:
+    assert len(text_of("README.md").split()) <= README_WORDS_MAX
+
+
+def test_the_glossary_is_short() -> None:
+    words = text_of("docs/architecture.md").partition("## Words\n")[2].partition("\n## ")[0]
+    assert 10 < len(re.findall(r"^\| (?!word |---)", words, re.MULTILINE)) <= GLOSSARY_MAX
+
+
+def test_the_header_tables_equal_the_code() -> None:
+    named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
+    named.discard(headers.PREFIX)
+    assert tidy_docs.table_headers(text_of("docs/client.md")) == named
+
+
+def test_the_formats_name_every_reason_and_every_column_family() -> None:
+    formats = text_of("docs/formats.md")
+    table = formats.partition("### Reasons")[2].partition("\n## ")[0]
+    assert {*re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))} == {
+        *Reason
+    }
+    families = formats.partition("## Timer log")[2].partition("\n### Entry")[0]
+    assert {*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)} == {*FAMILIES}
