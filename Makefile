@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz soak bench peers lint types chart lock sbom vulnerabilities images clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz soak bench peers lint types docs chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
@@ -25,7 +25,7 @@ simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafk
 	PYTHONPATH=tests $(BIN)/python -m support.simulation --seed $(SEED) --count $(SEEDS) $(if $(THEME),--theme "$(THEME)") $(if $(TRACE),--trace)
 
 SECONDS ?= 60
-fuzz: venv ## spoil what parsers read for SECONDS=60 from SEED=1 on; says how to have each finding again
+fuzz: venv ## fuzz the parsers for SECONDS=60 from SEED=1 on; prints a reproducer for each failure
 	PYTHONPATH=tests $(BIN)/python -m support.fuzzing --seconds $(SECONDS) --seed $(SEED)
 
 MINUTES ?= 30
@@ -69,10 +69,14 @@ tools:
 engine: jars tools
 	@scripts/prepare engine
 
-chart: venv ## make the chart's README and the schema of its values anew
+docs: ## build the documents as a site in build/site; a broken link or anchor fails
+	@scripts/prepare docs
+	build/docs-venv/bin/mkdocs build --strict
+
+chart: venv ## generate the chart's README and the schema of its values
 	PYTHONPATH=tests $(BIN)/python -m support.chart_documents
 
-lock: venv ## write requirements-dev.lock anew from pyproject.toml
+lock: venv ## write requirements-dev.lock and requirements-docs.lock from pyproject.toml
 	@scripts/lock
 
 sbom: venv ## list the locked packages as CycloneDX JSON in build/sbom.json

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from postdate.cli import postdate
 from postdate.wheel.database import FAMILIES
@@ -128,6 +129,22 @@ def test_the_documents_have_commands() -> None:
 )
 def test_a_command_that_does_not_exist_is_seen(text: str) -> None:
     assert len(list(tidy_docs.command_complaints(postdate, "x.md", text))) == 1
+
+
+def test_the_readme_and_the_site_list_every_document() -> None:
+    documents = {place(path) for path in ROOT.glob("docs/*.md")}
+    assert documents - {*re.findall(r"\]\((docs/[^)#]+\.md)\)", text_of("README.md"))} == set()
+    listed = [page for section in yaml.safe_load(text_of("mkdocs.yml"))["nav"] for page in _pages(section)]
+    assert [page for page in listed if not (ROOT / page).exists()] == []
+    assert documents - {*listed} == set()
+
+
+def _pages(entry: str | list[object] | dict[str, object]) -> list[str]:
+    """The pages of an entry of the site's navigation."""
+    if isinstance(entry, str):
+        return [entry]
+    entries = entry.values() if isinstance(entry, dict) else entry
+    return [page for one in entries for page in _pages(one)]  # type: ignore[arg-type]
 
 
 def test_the_readme_is_short() -> None:

@@ -6,24 +6,24 @@ it: a rule that finds nothing there could find nothing anywhere.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from postdate.wheel.database import FAMILIES
-from postdate.wire import headers
-from postdate.wire.reasons import Reason
-from support import tidy, tidy_docs
+from support import tidy
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = sorted(path for root in ("sidecar", "wheel", "connectors") for path in ROOT.glob(f"{root}/postdate/**/*.py"))
 TESTS = sorted(ROOT.glob("tests/**/*.py"))
 BENCHMARKS = sorted(ROOT.glob("benchmarks/**/*.py"))
-DOCS = [*(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")), *sorted(ROOT.glob("docs/**/*.md"))]
-DOCS += sorted(ROOT.glob("benchmarks/*.md"))
-OTHERS = [ROOT / name for name in ("Makefile", "pyproject.toml", "requirements-dev.lock", ".ci/run")]
+DOCS = [
+    *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")),
+    *sorted(ROOT.glob("docs/**/*.md")),
+    *sorted(ROOT.glob("benchmarks/*.md")),
+]
+OTHERS = [ROOT / name for name in ("Makefile", "mkdocs.yml", "pyproject.toml", ".ci/run")]
+OTHERS += [ROOT / "requirements-dev.lock", ROOT / "requirements-docs.lock"]
 OTHERS += sorted(ROOT.glob("scripts/*"))
 
 Rule = Callable[[str, str], Iterator[str]]
@@ -136,38 +136,6 @@ def test_what_is_allowed_is_not_reported() -> None:
 def test_every_judge_that_the_rule_names_is_there() -> None:
     places = [path.relative_to(ROOT).as_posix() for path in TESTS]
     assert [begin for begin in tidy.JUDGES if not any(place.startswith(begin) for place in places)] == []
-
-
-def test_every_link_in_the_documents_resolves() -> None:
-    found = [complaint for path in DOCS for complaint in _links(path, path.read_text(encoding="utf-8"))]
-    assert found == []
-
-
-def _links(path: Path, text: str) -> Iterator[str]:
-    return tidy_docs.link_complaints(ROOT, path.relative_to(ROOT).as_posix(), text)
-
-
-def test_a_dead_link_and_a_dead_anchor_are_seen() -> None:
-    text = "# A heading\n[file](docs/nowhere.md) [anchor](#no-heading) [good](#a-heading)"
-    found = list(tidy_docs.link_complaints(ROOT, "README.md", text.replace("#a-heading", "LICENSE")))
-    assert len(found) == 2
-
-
-def test_the_header_table_of_the_readme_equals_the_code() -> None:
-    named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
-    named.discard(headers.PREFIX)
-    assert tidy_docs.table_headers((ROOT / "README.md").read_text(encoding="utf-8")) == named
-
-
-def test_the_formats_name_every_reason_and_every_column_family() -> None:
-    formats = (ROOT / "docs/formats.md").read_text(encoding="utf-8")
-    table = formats.partition("### Reasons")[2].partition("\n## ")[0]
-    assert {*re.findall(r"`([a-z-]+)`", "".join(row.split("|")[1] for row in table.splitlines() if "|" in row))} == {
-        *Reason
-    }
-    families = formats.partition("## Timer log")[2].partition("\nWhy ")[0]
-    assert [*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)] != []
-    assert {*re.findall(r"^\| `([a-z]+)` \|", families, re.MULTILINE)} == {*FAMILIES}
 
 
 def test_the_lock_file_holds_exact_versions_only() -> None:

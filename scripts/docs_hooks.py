@@ -1,0 +1,47 @@
+"""Hooks of mkdocs: pages keep their places in the repository, and files that they link to are copied beside them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ("*.md", "docs/*.md", "examples/README.md", "charts/postdate/README.md", "benchmarks/*.md")
+_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s#]+)[^)\s]*\)")
+
+
+def anchor(heading: str, separator: str) -> str:
+    """Returns the anchor of a heading, as code forges make it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", separator)
+
+
+def on_config(config: MkDocsConfig) -> None:
+    toc: dict[str, Any] = {"slugify": anchor, "permalink": True}
+    config.mdx_configs["toc"] = toc
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    theme = [file for file in files if file.src_dir != config.docs_dir]
+    pages = sorted({page for pattern in PAGES for page in ROOT.glob(pattern)})
+    linked = {found for page in pages for found in _linked(page)} - {*pages}
+    places = [path.relative_to(ROOT).as_posix() for path in [*pages, *sorted(linked)]]
+    made = [File(place, str(ROOT), config.site_dir, config.use_directory_urls) for place in places]
+    return Files([*theme, *made])
+
+
+def on_page_markdown(markdown: str, **_: object) -> str:
+    """Indents what belongs to a numbered step by four columns, which Python-Markdown wants; code forges take three."""
+    parts = _FENCE.split(markdown)
+    return "".join(part if part.startswith("```") else re.sub(r"(?m)^ {3}(?=\S)", "    ", part) for part in parts)
+
+
+def _linked(page: Path) -> set[Path]:
+    """The files of the repository to which a page links."""
+    links = _LINK.findall(page.read_text(encoding="utf-8"))
+    targets = {(page.parent / link).resolve() for link in links if not re.match(r"[a-z]+:", link)}
+    return {target for target in targets if target.is_file() and target.is_relative_to(ROOT)}
