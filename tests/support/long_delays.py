@@ -15,6 +15,8 @@ from postdate.sidecar.config.settings import Verdicts
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.decisions import MessageRules
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
@@ -56,7 +58,8 @@ class Shard:
         self.written = 0
         answers = Answers(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, faults, 30_000, answers, Held())
+        rules = MessageRules(self.targets.get, lambda _: None, faults, 30_000, Held(), b"requests/0/")
+        self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""
@@ -79,8 +82,7 @@ class Shard:
     def commit(self, now_ms: int = SOON_MS, locally: bool = True) -> Batch:
         """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well."""
         overlay = IndexOverlay(self.index, BASE_MS)
-        keys, values = self.index.scan_due(now_ms, 1_000)
-        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {})
+        batch = self._builder.build(overlay, Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms), 0.0)
         assert not batch.unknown
         for _, topic, _, key, value, headers in batch.messages:
             if topic == OWN.store:

@@ -19,6 +19,8 @@ from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.decisions import MessageRules
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
@@ -54,7 +56,8 @@ class Place:
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        self._builder = BatchBuilder(OWN, 0, self.targets.get, lambda _: None, faults, 30_000, answers, Held())
+        rules = MessageRules(self.targets.get, lambda _: None, faults, 30_000, Held(), b"requests/0/")
+        self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
         assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)
@@ -69,8 +72,8 @@ class Place:
         """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
-        keys, values = self.index.scan_due(now_ms, 1_000)
-        batch = self._builder.build(overlay, keys, values, now_ms, 0.0, {}, choice=choice)
+        due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, choice=choice)
+        batch = self._builder.build(overlay, due, 0.0)
         assert not batch.unknown
         finish(overlay, batch)
         self.index.write(overlay.changes)

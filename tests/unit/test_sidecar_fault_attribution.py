@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError
 from postdate.kafka.errors import RecordRejected
 from postdate.sidecar.dispatch.control_pieces import first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
+from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     LARGE_TRANSACTION_FATES,
@@ -170,7 +171,7 @@ def test_a_target_is_unavailable_only_if_nothing_was_acknowledged_for_the_budget
         faults.aborted(_trial(isolated, 2, _outcome(int(acknowledges), 1, why=TIMED_OUT)), 0)
     spent = faults.spent("bad", 0, BUDGET_MS)
     assert (spent is None) == acknowledges
-    assert acknowledges or (spent is not None and spent[0] is Reason.TARGET_UNAVAILABLE)
+    assert acknowledges or (spent is not None and spent.reason is Reason.TARGET_UNAVAILABLE)
     assert faults.spent("bad", 1, BUDGET_MS) is None  # its own budget is not used up
 
 
@@ -195,7 +196,7 @@ def test_a_refused_probe_is_condemned_once_its_budget_is_used_up(faults: FaultAt
     assert list(isolated.refused) == [7]
     clock.now += 1
     faults.aborted(attempt, 0)
-    assert faults.condemned == {7: (Reason.RECORD_REFUSED, "against the policy")}
+    assert faults.condemned == {7: Refusal(Reason.RECORD_REFUSED, "against the policy")}
     assert not isolated.refused
     faults.ended([7])
     assert not faults.condemned
@@ -217,7 +218,7 @@ def test_a_probe_that_is_refused_for_good_is_condemned_at_once(
     faults.aborted(_trial(isolated, 2, _outcome(0, 7, 8, why=final)), 0)
     assert not faults.condemned  # a batch that is too large says nothing about a record
     faults.aborted(_trial(isolated, 1, _outcome(0, 7, why=final)), 0)
-    assert faults.condemned == {7: (reason, "schema validation failed")}
+    assert faults.condemned == {7: Refusal(reason, "schema validation failed")}
 
 
 @pytest.mark.parametrize("code", [KafkaError.INVALID_TIMESTAMP, KafkaError.INVALID_MSG, KafkaError.POLICY_VIOLATION])

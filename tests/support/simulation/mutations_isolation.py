@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import msgspec
 
-from postdate.sidecar.dispatch.batch import BatchBuilder
-from postdate.sidecar.dispatch.batch_content import Batch, Refusal
+from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry
 from support.simulation.themes import BAD_TARGET
@@ -60,24 +60,24 @@ def _first_dues_forgotten(_: World) -> AbstractContextManager[object]:
 
 def _given_up_at_once(_: World) -> AbstractContextManager[object]:
     """A target that metadata shows as missing is not waited for until the retry budget after the due time."""
-    honest = BatchBuilder._judge
+    honest = MessageRules.decide
 
-    def judge(self: BatchBuilder, batch: Batch, entry: Entry, key: bytes, size: int, now_ms: int, *more: Any) -> Any:
-        target = self._target_of(entry.target)
+    def decide(self: MessageRules, entry: Entry, size_bytes: int, now_ms: int, *more: Any) -> Any:
+        target = self.target_of(entry.target)
         fails = target is not None and not target.works
-        return honest(self, batch, entry, key, size, now_ms + self._budget_ms if fails else now_ms, *more)
+        return honest(self, entry, size_bytes, now_ms + self._budget_ms if fails else now_ms, *more)
 
-    return patch.object(BatchBuilder, "_judge", judge)
+    return patch.object(MessageRules, "decide", decide)
 
 
 def _half_the_grace(_: World) -> AbstractContextManager[object]:
     """A message expires after half of its grace."""
-    honest = BatchBuilder._judge
+    honest = MessageRules.decide
 
-    def judge(self: BatchBuilder, batch: Batch, entry: Entry, *more: Any) -> Any:
-        return honest(self, batch, msgspec.structs.replace(entry, grace_ms=entry.grace_ms // 2), *more)
+    def decide(self: MessageRules, entry: Entry, *more: Any) -> Any:
+        return honest(self, msgspec.structs.replace(entry, grace_ms=entry.grace_ms // 2), *more)
 
-    return patch.object(BatchBuilder, "_judge", judge)
+    return patch.object(MessageRules, "decide", decide)
 
 
 ISOLATION_MUTATIONS: dict[str, tuple[Mutation, str]] = {

@@ -11,20 +11,20 @@ one look-up per target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import merge
 from typing import Final
 
-from postdate.sidecar.context.holds import Held
-from postdate.sidecar.dispatch.batch_content import Batch, Choice, Refusal
+from postdate.sidecar.dispatch.batch_content import Batch, Choice
+from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
+from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Target
+from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import (
     CLIENT_BATCH_BYTES,
-    DELIVERED_HEADERS_SIZE_BYTES_MAX,
     TARGET_PARTITIONS_PER_TRANSACTION_MAX,
 )
 from postdate.sidecar.transaction.answers import Answers
@@ -47,14 +47,9 @@ from postdate.wire.requests import restore_headers
 from postdate.wire.topics import OwnTopics
 from postdate.wire.verdicts import Verdict
 
-#: Not a refusal: the entry is left where it is for now.
-STAYS: Refusal = (Reason.TARGET_UNAVAILABLE, "stays")
-
-#: Not a refusal either: the target is sent to at a limited rate, and the entry is parked until its turn.
-OVER: Refusal = (Reason.TARGET_UNAVAILABLE, "over its rate")
-
-
-_DELIVER: Final = int(Kind.DELIVER)  # a member of an enumeration is slow to look up
+# A member of an enumeration is slow to look up.
+_DELIVER_KIND: Final = int(Kind.DELIVER)
+_DELIVER: Final = Decision.DELIVER
 
 
 class BatchBuilder:
@@ -64,66 +59,50 @@ class BatchBuilder:
         self,
         own: OwnTopics,
         partition: int,
-        target_of: Callable[[str], Target | None],
-        forbidden: Callable[[str], Refusal | None],
+        rules: MessageRules,
         faults: FaultAttribution,
-        retry_budget_ms: int,
         answers: Answers,
-        held: Held,
         rates: TargetRates | None = None,
     ) -> None:
         self._own = own
         self._partition = partition
-        self._target_of = target_of
-        self._forbidden = forbidden
+        self._rules = rules
+        self._target_of = rules.target_of
         self._faults = faults
-        self._budget_ms = retry_budget_ms
         self._answers = answers
-        self._held = held
         self._rates = rates
         self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
 
-    def build(
-        self,
-        overlay: IndexOverlay,
-        keys: list[bytes],
-        values: list[bytes],
-        now_ms: int,
-        steady_ms: float,
-        apart: Collection[bytes] = (),
-        waiting: Sequence[tuple[bytes, bytes]] = (),
-        trial: str | None = None,
-        choice: Choice | None = None,
-    ) -> Batch:
-        """Build the transaction that ends as many of the scanned entries as may end now.
+    def build(self, overlay: IndexOverlay, due: Due, steady_ms: float) -> Batch:
+        """Build the transaction that ends as many of the due entries as may end now. Changes nothing of `due`.
 
-        `apart`: keys before which unread entries were skipped; those entries stay. `waiting`: parked keys and values,
-        ascending; they are merged by due time and offset. `trial`: the isolated target of these messages. `choice`:
-        selects the messages that may leave; None: all. `park` of the result lists entries whose target fails or is
-        isolated, and `unknown` those of new targets: the caller then looks these up and builds again.
+        `park` of the result lists entries whose target fails or is isolated, and `unknown` those of new targets: the
+        caller then looks these up and builds again.
         """
+        trial = due.trial.name or None if due.trial is not None else None
+        choice = due.choice.renewed() if due.choice is not None else None
         batch, rates = Batch(), None if trial is not None else self._rates
-        condemned = self._faults.condemned
-        for key, raw in _rows(keys, values, waiting):
+        now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
+        for key, raw in _rows(due.keys, due.values, due.waiting):
             if apart and key in apart:
                 batch.cut()
             entry, offset = decode_entry(raw), split_key(key)[1]
-            if deliver := entry.kind == _DELIVER:
-                refusal = condemned.get(offset) if condemned else None
+            if deliver := entry.kind == _DELIVER_KIND:
+                decision: Decision | Refusal = condemned.get(offset, _DELIVER) if condemned else _DELIVER
                 ready = batch.ready.get(entry.target)
-                if refusal is None:
-                    if ready is None or _is_special(entry, len(raw), ready):
-                        refusal = self._judge(batch, entry, key, len(raw), now_ms, steady_ms, trial)
-                    if refusal is None and rates is not None and not rates.admits(entry.target, key, batch.rated):
-                        refusal = OVER
-                    if refusal is STAYS or refusal is OVER:
-                        batch.set_aside(key, raw, entry, is_over=refusal is OVER)
-                        continue
-                if choice is not None and not self._chosen(choice, entry, offset, refusal):
+                if decision is _DELIVER:
+                    if ready is None or is_special(entry, len(raw), ready):
+                        decision = self._rules.decide(entry, len(raw), now_ms, steady_ms, trial)
+                    if decision is _DELIVER and rates is not None and not rates.admits(entry.target, key, batch.rated):
+                        decision = Decision.PARK_FOR_RATE
+                if decision is not _DELIVER and isinstance(decision, Decision):
+                    batch.set_aside(key, raw, entry, decision)
+                    continue
+                if choice is not None and not self._chosen(choice, entry, offset, decision is not _DELIVER):
                     batch.skip()
                     continue
-                if refusal is None:
+                if decision is _DELIVER:
                     if ready is None and not self._fits(batch, entry.target):
                         break
                     if ready is None and not self._fills(batch, entry):
@@ -131,9 +110,9 @@ class BatchBuilder:
                         continue
                     self._deliver(batch, entry, offset)
                 else:
-                    self._bury(batch, entry, offset, refusal)
+                    self._dead_letter(batch, entry, offset, decision)
             elif entry.kind == Kind.DEAD:
-                self._bury(batch, entry, offset, (Reason(entry.reason), entry.detail))
+                self._dead_letter(batch, entry, offset, Refusal(Reason(entry.reason), entry.detail))
             elif entry.kind == Kind.APPLIED:
                 self._apply(batch, overlay, entry, offset)
             elif entry.kind == Kind.STORE:
@@ -153,6 +132,7 @@ class BatchBuilder:
                 batch.sizes[-1].append(len(raw))
             if was_parked or entry.id or entry.stored or entry.first_due != (entry.due if deliver else 0):
                 self._unlink(batch, key, entry, offset)
+        batch.passed_own = choice is not None and choice.passed
         return batch
 
     def _unlink(self, batch: Batch, key: bytes, entry: Entry, offset: int) -> None:
@@ -164,64 +144,15 @@ class BatchBuilder:
         if fate != APPLIED:  # the id of a control is that of another
             batch.linked.append((key, entry, fate))
 
-    def _judge(
-        self,
-        batch: Batch,
-        entry: Entry,
-        key: bytes,
-        size_bytes: int,
-        now_ms: int,
-        steady_ms: float,
-        trial: str | None,
-    ) -> Refusal | None:
-        """None: deliver. A refusal: dead letter. STAYS: the entry stays for now (parked, or its target must be looked
-        up)."""
-        refusal = self._forbidden(entry.target)
-        if refusal is not None:
-            return refusal
-        is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
-        if entry.target in self._held.now.targets:
-            if not is_parked:
-                batch.park.append((key, entry))
-            return STAYS
-        target = self._target_of(entry.target)
-        if target is None:
-            rows = batch.unknown.setdefault(entry.target, [])
-            if not is_parked:
-                rows.append((key, entry))
-            return STAYS
-        if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
-            return Reason.EXPIRED, f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
-        if not target.works:
-            waited = steady_ms - target.failing_since
-            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
-                return target.reason, target.detail
-            if not is_parked:
-                batch.park.append((key, entry))
-            return STAYS
-        if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
-            if refusal := self._faults.spent(entry.target, entry.due, now_ms):
-                return refusal
-            if not is_parked:
-                batch.park.append((key, entry))
-            return STAYS
-        if entry.partition >= target.partitions:
-            detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
-            return Reason.BAD_PARTITION, detail
-        if entry.key is None and target.compacted:
-            return Reason.BAD_KEY, f"topic {entry.target} is compacted and takes no message without a key"
-        if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
-            return self._oversize(entry, target)
-        return None
-
-    def _chosen(self, choice: Choice, entry: Entry, offset: int, refusal: Refusal | None) -> bool:
-        """True if a choice takes a message, which depends on the topics of Postdate's own that its end writes to."""
+    def _chosen(self, choice: Choice, entry: Entry, offset: int, is_dead: bool) -> bool:
+        """True if a choice takes a message, which depends on the topics of Postdate's own that its end writes to.
+        `is_dead`: it becomes a dead letter."""
         needs_own = (
-            (refusal is not None and self._own.dead_letters in choice.topics)
+            (is_dead and self._own.dead_letters in choice.topics)
             or (entry.stored and self._own.store in choice.topics)
             or (self._answers.all and self._own.verdicts in choice.topics)
         )
-        return choice.takes(offset, entry, refusal, needs_own)
+        return choice.takes(offset, entry, is_dead, needs_own)
 
     def _fits(self, batch: Batch, name: str) -> bool:
         """True if this target still fits into the transaction, which first has to add each of its partitions."""
@@ -244,19 +175,11 @@ class BatchBuilder:
             if target is not None:
                 batch.ready[entry.target] = target
             return True
-        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
         filled = batch.filled.get(entry.target, 0)
-        size = filled + record_size_bytes(entry.key, entry.value, headers)
+        size = filled + self._rules.delivered_size_bytes(entry)
         fits = filled == 0 or size <= target.size_bytes_max
         batch.filled[entry.target] = size if fits else target.size_bytes_max
         return fits
-
-    def _oversize(self, entry: Entry, target: Target) -> Refusal | None:
-        headers = delivered_headers(entry.headers, self._origin_prefix + b"9" * 19, entry.due, entry.id)
-        size = record_size_bytes(entry.key, entry.value, headers)
-        if size <= target.size_bytes_max:
-            return None
-        return Reason.TOO_LARGE, f"{size} bytes are more than the {target.size_bytes_max} that {entry.target} takes"
 
     def _deliver(self, batch: Batch, entry: Entry, offset: int) -> None:
         origin = self._origin_prefix + b"%d" % offset
@@ -272,8 +195,8 @@ class BatchBuilder:
         if self._answers.all:
             batch.messages.append(self._answers.message(Verdict.DELIVERED, offset, entry.id))
 
-    def _bury(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
-        reason, detail = refusal
+    def _dead_letter(self, batch: Batch, entry: Entry, offset: int, refusal: Refusal) -> None:
+        reason, detail = refusal.reason, refusal.detail
         if reason is Reason.EXPIRED:  # the broker's clock has to say so, too
             batch.due_max_ms = max(batch.due_max_ms, entry.due + entry.grace_ms + 1)
         origin = self._origin_prefix + b"%d" % offset
@@ -302,7 +225,7 @@ class BatchBuilder:
         size_max = self._size_max(batch, self._own.store)
         if size > size_max:
             detail = f"{size} bytes are more than the {size_max} that {self._own.store} takes"
-            self._bury(batch, entry, offset, (Reason.TOO_LARGE, detail))
+            self._dead_letter(batch, entry, offset, Refusal(Reason.TOO_LARGE, detail))
             return False
         batch.messages.append(record)
         batch.fates.append((offset, entry.first_due, STORED))
@@ -362,16 +285,6 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
         if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
             overlay.drop_id(entry.id, offset)
             overlay.note_end(offset, entry.id, sent=True)
-
-
-def _is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
-    """True if delivering a message depends on more than whether its target accepts messages."""
-    return (
-        entry.grace_ms >= 0
-        or entry.partition >= target.partitions
-        or (entry.key is None and target.compacted)
-        or size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max
-    )
 
 
 def _rows(

@@ -6,17 +6,14 @@ Thread rule: belongs to the shard's thread.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from postdate.sidecar.dispatch.decisions import Decision
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import Entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES
 from postdate.wire.dispatch_log import Fate
-from postdate.wire.reasons import Reason
-
-#: Why an entry ends as a dead letter: the reason, and a sentence for a person.
-Refusal = tuple[Reason, str]
 
 
 @dataclass(slots=True)
@@ -34,9 +31,14 @@ class Choice:
     passed: bool = False
     waiting: set[tuple[str, bytes]] = field(default_factory=set, init=False)
 
-    def takes(self, offset: int, entry: Entry, refusal: Refusal | None, needs_own: bool) -> bool:
-        """True if the message of a request may leave with this transaction; call it in the order of due times."""
-        place = (entry.target, entry.key) if refusal is None and entry.key is not None else None
+    def renewed(self) -> Choice:
+        """A copy for one attempt to build the transaction: an attempt counts what it takes, and what waits."""
+        return replace(self)
+
+    def takes(self, offset: int, entry: Entry, is_dead: bool, needs_own: bool) -> bool:
+        """True if the message of a request may leave with this transaction; call it in the order of due times.
+        `is_dead`: it becomes a dead letter, which has no order."""
+        place = (entry.target, entry.key) if not is_dead and entry.key is not None else None
         if offset not in self.acted_on and place not in self.waiting:
             if not needs_own and not self.of_own:
                 return True
@@ -72,6 +74,7 @@ class Batch:
     dues_ms: list[int] = field(default_factory=list)  # since when each delivered message could have left
     dead: list[str] = field(default_factory=list)  # the reason of each dead letter
     stayed: int = 0
+    passed_own: bool = False  # a message stayed that writes to an isolated topic of Postdate's own
     targets: dict[str, int] = field(default_factory=dict)  # partitions of each target in this transaction
     ready: dict[str, Target] = field(default_factory=dict)  # targets that take every message that is not special
     filled: dict[str, int] = field(default_factory=dict)  # bytes for each target that takes small batches only
@@ -85,9 +88,16 @@ class Batch:
         self.stayed += 1
         self.cut()
 
-    def set_aside(self, key: bytes, raw: bytes, entry: Entry, is_over: bool) -> None:
-        """Keep an entry that does not end now. If it exceeds the rate of its target and is not parked yet, park it."""
-        if not is_over or len(key) > ENTRY_KEY_SIZE_BYTES:
+    def set_aside(self, key: bytes, raw: bytes, entry: Entry, decision: Decision) -> None:
+        """Carry out the decision about an entry that does not end now. An entry that is parked already stays parked."""
+        is_parked = len(key) > ENTRY_KEY_SIZE_BYTES
+        if decision is Decision.DEFER:
+            rows = self.unknown.setdefault(entry.target, [])
+            if not is_parked:
+                rows.append((key, entry))
+        elif decision is Decision.PARK and not is_parked:
+            self.park.append((key, entry))
+        if decision is not Decision.PARK_FOR_RATE or is_parked:
             self.skip()
             return
         self.over.append((key, raw, entry))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from math import inf
 
 from postdate.kafka.classification import Blame, blame
@@ -22,14 +21,15 @@ from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
-from postdate.sidecar.dispatch.batch_content import Batch, Refusal
+from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.dispatch.targets import Refusal, Targets
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
 from postdate.sidecar.transaction.answers import Answers
@@ -58,8 +58,9 @@ class Dispatcher:
         self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())
         self._parking = Parking(ctx, targets, self._faults, self._rates)
-        outlook = (targets.get, self._forbidden, self._faults, budget_ms)
-        self._builder = BatchBuilder(ctx.own, ctx.partition, *outlook, answers, ctx.held, self._rates)
+        origin_prefix = f"{ctx.own.requests}/{ctx.partition}/".encode()
+        message_rules = MessageRules(targets.get, self._forbidden, self._faults, budget_ms, ctx.held, origin_prefix)
+        self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, self._faults, answers, self._rates)
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._retry_at = 0.0
@@ -91,7 +92,7 @@ class Dispatcher:
         if batch.park:
             self._parking.park(index, batch)
             return 0, True
-        if due.trial is None and due.choice is not None and due.choice.passed:
+        if due.trial is None and batch.passed_own:
             self._faults.parked((OWN,))
         if not batch.fates and not batch.over:
             if due.trial is not None:
@@ -155,22 +156,7 @@ class Dispatcher:
     def _build(self, index: TimerIndex, due: Due) -> tuple[IndexOverlay, Batch]:
         """A transaction, and the overlay that contains its changes. Each attempt needs a new overlay."""
         overlay = IndexOverlay(index, self._ctx.clock.wall_ms())
-        trial = due.trial.name or None if due.trial is not None else None
-        choice = replace(due.choice) if due.choice is not None else None
-        batch = self._builder.build(
-            overlay,
-            due.keys,
-            due.values,
-            due.now_ms,
-            self._ctx.clock.steady_ms(),
-            due.apart,
-            due.waiting,
-            trial,
-            choice,
-        )
-        if choice is not None and due.choice is not None:
-            due.choice.passed = choice.passed
-        return overlay, batch
+        return overlay, self._builder.build(overlay, due, self._ctx.clock.steady_ms())
 
     def _commit(
         self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, batch: Batch, due: Due, held: Holds
@@ -284,7 +270,8 @@ class Dispatcher:
         """Check the allow-list at dispatch: it may have been narrowed since the request was accepted."""
         if self._ctx.rules.permits(target):
             return None
-        return Reason.FORBIDDEN_TARGET, f"{target} is not among the targets that {self._ctx.own.requests} allows"
+        detail = f"{target} is not among the targets that {self._ctx.own.requests} allows"
+        return Refusal(Reason.FORBIDDEN_TARGET, detail)
 
 
 def _attempt(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:

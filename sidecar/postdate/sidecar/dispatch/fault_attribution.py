@@ -36,7 +36,7 @@ from typing import Final
 from postdate.kafka.classification import Blame, blame, is_final
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.dispatch.batch_content import Refusal
+from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     BACKOFF_MS_MIN,
@@ -83,6 +83,9 @@ _REASONS = {
 _OF_THE_TARGET = frozenset({Blame.UNKNOWN_TARGET, Blame.UNAUTHORIZED, Blame.UNAVAILABLE})
 
 
+_UNAVAILABLE: Final = Refusal(Reason.TARGET_UNAVAILABLE, "")
+
+
 class Finding(Enum):
     """The result of attributing an abort: GO_ON, since the fault has been attributed, or BACK_OFF and send less."""
 
@@ -112,7 +115,7 @@ class Isolated:
     tried_at: float = -inf
     retry_at: float = 0.0
     delay_ms: float = BACKOFF_MS_MIN
-    refusal: Refusal = (Reason.TARGET_UNAVAILABLE, "")
+    refusal: Refusal = _UNAVAILABLE
     refused: dict[int, Refused] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
     """The topics that OWN stands for, as far as one of them was to blame."""
@@ -340,7 +343,7 @@ class FaultAttribution:
         trial.topics |= blamed.keys()
         why = next(iter(faults.values()))
         kind = blame(why)
-        trial.refusal = (_REASONS[kind], str(why))
+        trial.refusal = Refusal(_REASONS[kind], str(why))
         if trial.name == OWN or kind in _OF_THE_TARGET:
             half = max(min(count // 2, trial.window), 1)
             trial.window = max(1, min(half, acknowledged)) if acknowledged else half
@@ -398,7 +401,7 @@ class FaultAttribution:
         isolated.window = min(isolated.window, window)
         isolated.faulted_at, isolated.waits = now, True
         if why is not None:
-            isolated.refusal = (_REASONS[blame(why)], str(why))
+            isolated.refusal = Refusal(_REASONS[blame(why)], str(why))
         return isolated
 
     def _return(self, isolated: Isolated) -> None:

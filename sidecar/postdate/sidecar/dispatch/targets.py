@@ -43,6 +43,14 @@ SIZE_UNKNOWN_BYTES = 2**31
 _WAIT_MS_MIN = 0.01
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an entry ends as a dead letter: the reason, and a sentence for a person."""
+
+    reason: Reason
+    detail: str
+
+
 @dataclass(slots=True)
 class Target:
     """The last known metadata of one target topic. `failing_since` is steady time in ms, -1.0 while it is usable."""

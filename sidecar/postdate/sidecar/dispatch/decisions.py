@@ -1,0 +1,105 @@
+"""Decides what becomes of a due message: it leaves, waits, or ends as a dead letter.
+
+A pure step: it reads what is known of the target, and changes nothing. `batch` carries the decision out. Most messages
+never come here: after one message of a target may leave, the others of the transaction leave as well, unless something
+of their own is against it (`is_special`).
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.targets import Refusal, Target
+from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
+from postdate.wheel.entry import Entry
+from postdate.wire.delivered import delivered_headers, record_size_bytes
+from postdate.wire.reasons import Reason
+
+
+class Decision(Enum):
+    """What becomes of a due message that is not refused. A refused one becomes a dead letter: see `Refusal`."""
+
+    DELIVER = auto()
+    """It leaves with this transaction."""
+    DEFER = auto()
+    """It stays where it is until its target has been looked up."""
+    PARK = auto()
+    """It is parked before any transaction: its target is held, fails or is isolated."""
+    PARK_FOR_RATE = auto()
+    """It is parked in the same write as the transaction: its target has got what its rate allows."""
+
+
+class MessageRules:
+    """The rules for the messages of one shard."""
+
+    def __init__(
+        self,
+        target_of: Callable[[str], Target | None],
+        forbidden: Callable[[str], Refusal | None],
+        faults: FaultAttribution,
+        retry_budget_ms: int,
+        held: Held,
+        origin_prefix: bytes,
+    ) -> None:
+        """`forbidden`: checks the allow-list. `origin_prefix`: that of the shard's requests."""
+        self.target_of = target_of
+        self._forbidden = forbidden
+        self._faults = faults
+        self._budget_ms = retry_budget_ms
+        self._held = held
+        self._longest_origin = origin_prefix + b"9" * 19
+
+    def decide(
+        self, entry: Entry, size_bytes: int, now_ms: int, steady_ms: float, trial: str | None
+    ) -> Decision | Refusal:
+        """Decide about a message of kind deliver. `size_bytes`: of its encoded entry. `trial`: the isolated target of
+        this transaction."""
+        refusal = self._forbidden(entry.target)
+        if refusal is not None:
+            return refusal
+        if entry.target in self._held.now.targets:
+            return Decision.PARK
+        target = self.target_of(entry.target)
+        if target is None:
+            return Decision.DEFER
+        if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
+            detail = f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
+            return Refusal(Reason.EXPIRED, detail)
+        if not target.works:
+            waited = steady_ms - target.failing_since
+            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
+                return Refusal(target.reason, target.detail)
+            return Decision.PARK
+        if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
+            return self._faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
+        if entry.partition >= target.partitions:
+            detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
+            return Refusal(Reason.BAD_PARTITION, detail)
+        if entry.key is None and target.compacted:
+            return Refusal(Reason.BAD_KEY, f"topic {entry.target} is compacted and takes no message without a key")
+        if size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max:
+            size = self.delivered_size_bytes(entry)
+            if size > target.size_bytes_max:
+                detail = f"{size} bytes are more than the {target.size_bytes_max} that {entry.target} takes"
+                return Refusal(Reason.TOO_LARGE, detail)
+        return Decision.DELIVER
+
+    def delivered_size_bytes(self, entry: Entry) -> int:
+        """The size of the delivered record, with the longest origin. O(headers)."""
+        headers = delivered_headers(entry.headers, self._longest_origin, entry.due, entry.id)
+        return record_size_bytes(entry.key, entry.value, headers)
+
+
+def is_special(entry: Entry, size_bytes: int, target: Target) -> bool:
+    """True if delivering a message depends on more than whether its target accepts messages."""
+    return (
+        entry.grace_ms >= 0
+        or entry.partition >= target.partitions
+        or (entry.key is None and target.compacted)
+        or size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target.size_bytes_max
+    )
