@@ -118,10 +118,10 @@ def _untrue(schedules: list[Sent], controls: list[Sent], answers: list[Answer], 
     wrong += [f"{key} answered {count} times" for key, count in counts.items() if count > 1]
     ended = {answer.of for answer in answers if answer.verdict in (Verdict.CANCELLED, Verdict.REPLACED)}
     ends = {
-        (seen.partition, fate[0]): seen.offset
+        (seen.partition, fate.offset): seen.offset
         for seen, record in outcome.log
         for fate in record.fates
-        if fate[2] in FINAL
+        if fate.name in FINAL
     }
     known = {sent.origin.decode() for sent in [*schedules, *controls]}
     wrong += [f"{answer} answers nobody" for answer in answers if answer.origin not in known]
@@ -148,7 +148,7 @@ def _histories(outcome: Outcome, wrong: list[str], requests: list[Sent]) -> list
     said: dict[tuple[int, int], list[str]] = defaultdict(list)
     for seen, record in outcome.log:
         for fate in record.fates:
-            said[seen.partition, fate[0]].append(f"{fate[1:]} in {seen.offset} by {record.instance}")
+            said[seen.partition, fate.offset].append(f"{fate} in {seen.offset} by {record.instance}")
     lines = []
     for sent in requests:
         if any(f"{sent.id!r}"[2:-1] + "'" in text for text in wrong):

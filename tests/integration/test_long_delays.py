@@ -67,7 +67,7 @@ class _Play:
             nonlocal taken
             for seen in reader.records[taken:]:
                 fates = decode_record(seen.value).fates
-                stored.update((seen.partition, fate[0]) for fate in fates if fate[2] == STORED)
+                stored.update((seen.partition, fate.offset) for fate in fates if fate.name == STORED)
             taken = len(reader.records)
             return len(stored) >= count
 
@@ -86,7 +86,7 @@ class _Play:
 
         def applied() -> bool:
             fates = {
-                format_origin(self.requests, seen.partition, fate[0])
+                format_origin(self.requests, seen.partition, fate.offset)
                 for seen in reader.records
                 for fate in decode_record(seen.value).fates
             }

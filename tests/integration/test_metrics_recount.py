@@ -80,7 +80,7 @@ def recounted(outcome: Outcome) -> dict[str, Counter[str]]:
     """What the topics say, in the shape of the metrics."""
     records = [record for _, record in outcome.log]
     return {
-        "postdate_fates_total": Counter(fate[2] for record in records for fate in record.fates),
+        "postdate_fates_total": Counter(fate.name for record in records for fate in record.fates),
         "postdate_dead_letters_total": outcome.reasons(),
         "postdate_transactions_total": Counter("committed" for record in records if record.kind in (FATES, BEAT)),
     }

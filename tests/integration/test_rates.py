@@ -77,7 +77,9 @@ def _send(sender: Sender, requests: str, target: str, number: int, due_ms: int) 
 
 def _count(requests: str, partition: int, record: DispatchRecord, origins: set[bytes]) -> int:
     """How many of these the record says are delivered."""
-    return sum(fate[2] == DELIVERED and format_origin(requests, partition, fate[0]) in origins for fate in record.fates)
+    return sum(
+        fate.name == DELIVERED and format_origin(requests, partition, fate.offset) in origins for fate in record.fates
+    )
 
 
 def _check_rate(stamps_ms: list[int], left: list[int], per_second: int) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Moved
 from postdate.wire.headers import ACTION, DUE, ID, PREFIX, TOPIC, Headers
 from postdate.wire.origins import parse_origin
 from support.bed import Bed
@@ -141,9 +141,9 @@ def _moved(outcome: Outcome) -> dict[bytes, int]:
     last: dict[bytes, tuple[int, int]] = {}
     for seen, record in outcome.log:
         for fate in record.fates:
-            if len(fate) == 5:
-                origin = b"%s/%d/%d" % (seen.topic.removesuffix(".dispatch-log").encode(), seen.partition, fate[0])
-                last[origin] = max(last.get(origin, (-1, -1)), (fate[4], fate[3]))
+            if isinstance(fate, Moved):
+                origin = b"%s/%d/%d" % (seen.topic.removesuffix(".dispatch-log").encode(), seen.partition, fate.offset)
+                last[origin] = max(last.get(origin, (-1, -1)), (fate.control, fate.due_ms))
     return {origin: due_ms for origin, (_, due_ms) in last.items()}
 
 

@@ -168,12 +168,12 @@ def _judge_hand_overs(outcome: Outcome, versions: dict[str, str]) -> None:
             did.add((version, f"took over from {before}"))
         owner[seen.partition] = version
         for fate in record.fates:
-            did.add((version, fate[2]))
-            origin = (seen.partition, fate[0])
-            if fate[2] == STORED:
+            did.add((version, fate.name))
+            origin = (seen.partition, fate.offset)
+            if fate.name == STORED:
                 took[origin] = version
             elif took.get(origin, version) != version:
-                did.add((version, f"{fate[2]} what the other stored"))
+                did.add((version, f"{fate.name} what the other stored"))
     for version, other in (("old", "new"), ("new", "old")):
         for deed in (f"took over from {other}", STORED, MOVED, f"{DELIVERED} what the other stored"):
             assert (version, deed) in did, f"no process of the {version} version {deed}: the run proves little"

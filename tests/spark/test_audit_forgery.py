@@ -27,7 +27,7 @@ from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import JobUsageError
 from postdate.spark.state.store import acknowledge, last_verdicts
-from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import ACTION, AT, DELAY, ID, TOPIC
 from postdate.wire.origins import parse_origin
 from support.bed import Bed, new_bed
@@ -121,7 +121,7 @@ def _forge(bed: Bed) -> Forged:
         at=last.at,
         next_request=last.next_request,
         low_water=last.low_water,
-        fates=[(offset, due_ms, "delivered")],
+        fates=[PlainFate(offset, due_ms, "delivered")],
     )
     log = f"{topic}.dispatch-log"
     imitated = _produced(producer, log, partition, None, encode_record(imitation), [])

@@ -159,7 +159,7 @@ def test_each_sound_row_is_delivered_once(
     counts = _delivered(bed, name)
     assert (len(counts), set(counts.values())) == (good + 10, {1})
     log = bed.reader(f"{bed.requests[0]}.dispatch-log")
-    fates = Counter(fate[2] for seen in log.passing(_PATIENCE_S) for fate in decode_record(seen.value).fates)
+    fates = Counter(fate.name for seen in log.passing(_PATIENCE_S) for fate in decode_record(seen.value).fates)
     log.close()
     assert fates["replaced"] >= good
 

@@ -31,7 +31,7 @@ from postdate.spark.audit.follow import FollowOptions, follow
 from postdate.spark.audit.options import AuditOptions
 from postdate.spark.audit.output import Outcome, as_json
 from postdate.spark.job.progress import Reporter
-from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DELIVERED, OWNER, DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, TOPIC
 from support.bed import Bed, new_bed
 from support.broker import RunningBroker
@@ -101,7 +101,7 @@ def _forge_loss(bed: Bed, requests: str, target: str) -> str:
     owner = DispatchRecord(seq=1, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=0)
     owner.kind = OWNER
     fates = DispatchRecord(seq=2, takeover=1, instance="a", group="g", at=due_ms, next_request=1, low_water=1)
-    fates.fates = [(0, due_ms, DELIVERED)]
+    fates.fates = [PlainFate(0, due_ms, DELIVERED)]
     for one in (owner, fates):
         producer.produce(f"{requests}.dispatch-log", encode_record(one), partition=0)
     assert producer.flush(30) == 0

@@ -42,7 +42,7 @@ from postdate.spark.repair.rows import (
     stored_offsets,
 )
 from postdate.spark.session.small_tables import small_table
-from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, PlainFate, encode_record
 from postdate.wire.headers import AT, DUE, ID, TOPIC
 from postdate.wire.murmur2 import partition_for
 from postdate.wire.origins import parse_origin
@@ -189,7 +189,7 @@ def _lost(bed: Bed) -> dict[str, int]:
         at=now_ms,
         next_request=offsets["held"],
         low_water=offsets["held"],
-        fates=[(offsets["fated"], due_ms, "delivered")],
+        fates=[PlainFate(offsets["fated"], due_ms, "delivered")],
     )
     producer = Producer({"bootstrap.servers": bed.bootstrap})
     producer.produce(f"{requests}.dispatch-log", encode_record(forged), partition=0)

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.job.sources import RECORDS
 from postdate.spark.records.fates import chain_breaks, fate_rows, log_rows
-from postdate.wire.dispatch_log import DispatchRecord, decode_record, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, PlainFate, decode_record, encode_record
 from postdate.wire.errors import FormatError
 from support.history import LOG, REQUESTS, kafka_row, log_value
 
@@ -64,7 +64,11 @@ WRITTEN = encode_record(
         at=5,
         next_request=90,
         low_water=6,
-        fates=[(7, 1_795_258_283_950, "delivered"), (0, 0, "delivered"), (89, 10**18 - 1, "delivered")],
+        fates=[
+            PlainFate(7, 1_795_258_283_950, "delivered"),
+            PlainFate(0, 0, "delivered"),
+            PlainFate(89, 10**18 - 1, "delivered"),
+        ],
     )
 )
 """A record as the sidecar writes nearly all of them."""
@@ -156,7 +160,7 @@ def test_damage_to_a_record_as_written(spark: SparkSession) -> None:
     for row in fate_rows(log).orderBy("fate.place").collect():
         offsets.setdefault(row["fate"]["log_offset"], []).append((row["offset"], row["fate"]["first_due_ms"]))
     said = {place: decode_record(value).fates for place, value in enumerate(damaged) if parses[place]}
-    assert offsets == {place: [(fate[0], fate[1]) for fate in fates] for place, fates in said.items()}
+    assert offsets == {place: [(fate.offset, fate.first_due_ms) for fate in fates] for place, fates in said.items()}
     assert 100 < len(said) < len(damaged) - 100, "some are as good as before, and most are not"
 
 

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from postdate.spark.report.job import run_report
 from postdate.spark.report.options import ReportOptions
-from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
 from postdate.wire.headers import ACTION, AT, ID, TOPIC
 from postdate.wire.stored import StoredRequest, encode_stored
 from support.bed import Bed, new_bed
@@ -60,7 +60,7 @@ class Topics:
             at=self.base_ms,
             next_request=100,
             low_water=0,
-            fates=[tuple(fate) for fate in fates],
+            fates=[Moved(*fate) if len(fate) == 5 else PlainFate(*fate) for fate in fates],
         )
         self.producer.produce(f"{self.requests}.dispatch-log", encode_record(record), partition=0)
 

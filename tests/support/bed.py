@@ -101,7 +101,7 @@ class Bed:
         def enough() -> bool:
             for seen in reader.forgotten():
                 fates = decode_record(seen.value).fates
-                ended.update((seen.topic, seen.partition, fate[0]) for fate in fates if fate[2] in FINAL)
+                ended.update((seen.topic, seen.partition, fate.offset) for fate in fates if fate.name in FINAL)
             return len(ended) >= count
 
         try:

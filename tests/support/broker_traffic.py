@@ -165,10 +165,10 @@ class Traffic:
                         continue
                     if message.topic() == log:
                         for fate in decode_record(message.value()).fates:
-                            if fate[2] in FINAL:
+                            if fate.name in FINAL:
                                 part = message.partition()
                                 assert part is not None
-                                self._ended_ms[format_origin(self._requests, part, fate[0])] = now_ms
+                                self._ended_ms[format_origin(self._requests, part, fate.offset)] = now_ms
                     else:
                         origin = dict(message.headers() or [])[ORIGIN]
                         assert isinstance(origin, bytes)

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from postdate.spark.audit.job import run_audit
 from postdate.spark.audit.options import AuditOptions
-from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, PlainFate, encode_record
 from postdate.wire.headers import AT, DUE, ID, ORIGIN, TOPIC
 from postdate.wire.murmur2 import partition_for
 from support.bed import Bed
@@ -82,10 +82,14 @@ class Forged:
         place = place_of(key) if partition is None else partition
         return self.write(self.target, place, key, b"v", own)
 
+    @staticmethod
+    def _fate(*fields: Any) -> Fate:
+        return PlainFate(*fields) if len(fields) == 3 else Moved(*fields)
+
     def commit(self, *fates: Any, next_request: int | None = None) -> int:
         """The next record of the dispatch log; a fate is an offset, delivered at the usual time, or a whole fate."""
         self.seq += 1
-        spelled = [(fate, self.due_ms, "delivered") if isinstance(fate, int) else fate for fate in fates]
+        spelled = [self._fate(*((fate, self.due_ms, "delivered") if isinstance(fate, int) else fate)) for fate in fates]
         record = DispatchRecord(
             seq=self.seq,
             takeover=1,

@@ -18,7 +18,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, Moved, PlainFate, encode_record
 from postdate.wire.headers import Headers
 from postdate.wire.stored import StoredRequest, encode_stored
 from postdate.wire.verdicts import Answer, Verdict, encode_verdict
@@ -40,8 +40,10 @@ RECORDS = [
     DispatchRecord(
         seq=2, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
         fates=[
-            (1_017, NOW_MS, "delivered"), (1_020, NOW_MS, "dead"), (1_021, NOW_MS, "cancelled"), (1_022, 1, "replaced"),
-            (990, NOW_MS, "moved", NOW_MS + 9, 1_018), (1_018, 0, "applied"), (1_030, NOW_MS + 9, "stored"),
+            PlainFate(1_017, NOW_MS, "delivered"), PlainFate(1_020, NOW_MS, "dead"),
+            PlainFate(1_021, NOW_MS, "cancelled"), PlainFate(1_022, 1, "replaced"),
+            Moved(990, NOW_MS, "moved", NOW_MS + 9, 1_018), PlainFate(1_018, 0, "applied"),
+            PlainFate(1_030, NOW_MS + 9, "stored"),
         ],
     ),
     DispatchRecord(

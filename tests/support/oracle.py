@@ -239,9 +239,9 @@ class Outcome:
         for seen, record in self.log:
             requests = seen.topic.removesuffix(".dispatch-log")
             for fate in record.fates:
-                if fate[2] in FINAL_FATES:
-                    origin = origin_of(requests, seen.partition, fate[0])
-                    found.setdefault(origin, []).append((fate[2], seen.timestamp_ms))
+                if fate.name in FINAL_FATES:
+                    origin = origin_of(requests, seen.partition, fate.offset)
+                    found.setdefault(origin, []).append((fate.name, seen.timestamp_ms))
         return found
 
     def reasons(self) -> Counter[str]:
@@ -366,10 +366,10 @@ def overtaken(outcome: Outcome) -> list[str]:
     squared).
     """
     known = {
-        origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate[0]): record.next_request
+        origin_of(seen.topic.removesuffix(".dispatch-log"), seen.partition, fate.offset): record.next_request
         for seen, record in outcome.log
         for fate in record.fates
-        if fate[2] == "delivered"
+        if fate.name == "delivered"
     }
     by_key: dict[tuple[str, int, str, int, bytes | None], list[Seen]] = {}
     for seen in outcome.delivered:

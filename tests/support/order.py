@@ -25,10 +25,10 @@ def check_order(bench: Bench, targets: tuple[str, ...]) -> None:
     moved: set[int] = set()
     for record in bench.log():
         for fate in record.fates:
-            if fate[2] == "delivered":
-                known[fate[0]] = record.next_request
-            elif fate[2] == "moved":
-                moved.add(fate[0])
+            if fate.name == "delivered":
+                known[fate.offset] = record.next_request
+            elif fate.name == "moved":
+                moved.add(fate.offset)
     for target in targets:
         order = delivered(bench, target)
         for place, earlier in enumerate(order):

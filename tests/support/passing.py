@@ -26,9 +26,9 @@ def passed_by(outcome: Outcome, due: Mapping[bytes, int]) -> Counter[int]:
     for seen, record in outcome.log:
         requests, passing = seen.topic.removesuffix(".dispatch-log"), before.setdefault(seen.partition, [])
         for fate in record.fates:
-            if fate[2] == DELIVERED:
-                due_ms = due.get(format_origin(requests, seen.partition, fate[0]))
+            if fate.name == DELIVERED:
+                due_ms = due.get(format_origin(requests, seen.partition, fate.offset))
                 if due_ms is not None:
-                    late[sum(at_ms > due_ms and known > fate[0] for at_ms, known in passing[-_LOOKS_BACK:])] += 1
+                    late[sum(at_ms > due_ms and known > fate.offset for at_ms, known in passing[-_LOOKS_BACK:])] += 1
         passing.append((seen.timestamp_ms, record.next_request))
     return late

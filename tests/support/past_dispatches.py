@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from confluent_kafka import Producer
 
 from postdate.wire.delivered import delivered_headers
-from postdate.wire.dispatch_log import OWNER, DispatchRecord, Fate, encode_record
+from postdate.wire.dispatch_log import OWNER, DispatchRecord, Fate, PlainFate, encode_record
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
@@ -87,7 +87,7 @@ def _dispatch(filling: Filling, ended: Sequence[tuple[int, int]], next_request: 
         for offset, due_ms in some:
             origin = format_origin(filling.requests, filling.partition, offset)
             _put(producer, _target(filling, offset), -1, _key(offset), delivered_headers(_DATA, origin, due_ms, b""))
-        fates: list[Fate] = [(offset, due_ms, "delivered") for offset, due_ms in some]
+        fates: list[Fate] = [PlainFate(offset, due_ms, "delivered") for offset, due_ms in some]
         record = DispatchRecord(
             seq=seq,
             takeover=1,

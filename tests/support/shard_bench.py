@@ -134,7 +134,7 @@ class Bench:
 
     def fates(self) -> list[list[tuple[int, str]]]:
         """The fates of each transaction that has any: (request offset, fate)."""
-        return [[(fate[0], fate[2]) for fate in said.fates] for said in self.log() if said.fates]
+        return [[(fate.offset, fate.name) for fate in said.fates] for said in self.log() if said.fates]
 
     def letters(self) -> list[tuple[bytes, bytes | None]]:
         """(reason, value) of each dead letter."""

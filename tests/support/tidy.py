@@ -115,6 +115,7 @@ JUDGES_MAY_IMPORT = frozenset(
         # Decoders of what Postdate writes, and the names that they use.
         "postdate.wire.dispatch_log.DispatchRecord",
         "postdate.wire.dispatch_log.Fate",
+        "postdate.wire.dispatch_log.Moved",
         "postdate.wire.dispatch_log.decode_record",
         "postdate.wire.errors.FormatError",
         "postdate.wire.topics.OwnTopics",

@@ -22,6 +22,9 @@ from postdate.wire.dispatch_log import (
     STORED,
     DispatchRecord,
     Fate,
+    FateName,
+    Moved,
+    PlainFate,
     encode_record,
 )
 from support.command_bed import AnsweredKafka, SimBed
@@ -66,7 +69,13 @@ def bed_with(*fates: list[Fate], late_ms: int = 0) -> SimBed:
 
 
 def test_a_delivery_is_told_with_its_lateness() -> None:
-    bed = bed_with([(7, 5, DELIVERED)], [(0, 5, STORED)], [(0, 5, MOVED, 9, 3)], [(0, 5, DELIVERED)], late_ms=41)
+    bed = bed_with(
+        [PlainFate(7, 5, DELIVERED)],
+        [PlainFate(0, 5, STORED)],
+        [Moved(0, 5, MOVED, 9, 3)],
+        [PlainFate(0, 5, DELIVERED)],
+        late_ms=41,
+    )
     result = bed.call(*SEND, *SOON, "--output", "json")
     sent, end = (json.loads(line) for line in result.stdout.splitlines())
     assert (result.exit_code, end["fate"], end["origin"]) == (Exit.OK, DELIVERED, sent["origin"]), result.stderr
@@ -75,14 +84,14 @@ def test_a_delivery_is_told_with_its_lateness() -> None:
 
 
 def test_a_time_that_has_passed_makes_nothing_late_from_before_the_request() -> None:
-    bed = bed_with([(0, 5, DELIVERED)], late_ms=41)
+    bed = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41)
     past = [*SEND[:-3], "--at", "2001-02-03T04:05:06Z", SEND[-1]]
     _, end = (json.loads(line) for line in bed.call(*past, *SOON, "--output", "json").stdout.splitlines())
     assert 40 <= end["late_ms"] < 10_000
 
 
 def test_the_text_is_one_line_more() -> None:
-    result = bed_with([(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
+    result = bed_with([PlainFate(0, 5, DELIVERED)], late_ms=41).call(*SEND, *SOON)
     origin, end = result.stdout.splitlines()
     assert origin == "requests/0/0"
     assert end.startswith("delivered ")
@@ -90,28 +99,28 @@ def test_the_text_is_one_line_more() -> None:
 
 
 @pytest.mark.parametrize("fate", [DEAD, CANCELLED, APPLIED])
-def test_another_end_is_a_failure(fate: str) -> None:
-    result = bed_with([(0, 5, fate)]).call(*SEND, *SOON)
+def test_another_end_is_a_failure(fate: FateName) -> None:
+    result = bed_with([PlainFate(0, 5, fate)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert f"{fate}: the message was not delivered" in result.stderr
 
 
 def test_silence_is_a_failure_that_says_where_to_look() -> None:
-    result = bed_with([(1, 5, DELIVERED)]).call(*SEND, *SOON)
+    result = bed_with([PlainFate(1, 5, DELIVERED)]).call(*SEND, *SOON)
     assert result.exit_code == Exit.FAILED
     assert "requests/0/0 has not ended within 0.3 s of its time" in result.stderr
 
 
 def test_what_was_written_before_the_request_is_not_its_end() -> None:
     bed = bed_with()
-    DispatchedKafka(bed.broker, bed.time, [[(0, 5, DELIVERED)]], 0).log_reader(
+    DispatchedKafka(bed.broker, bed.time, [[PlainFate(0, 5, DELIVERED)]], 0).log_reader(
         Partition(bed.own.dispatch_log, 0), 0, Isolation.READ_COMMITTED
     ).close()
     assert bed.call(*SEND, *SOON).exit_code == Exit.FAILED
 
 
 def test_a_record_that_cannot_be_read_is_passed_over_with_a_warning() -> None:
-    bed = bed_with([(0, 5, DELIVERED)])
+    bed = bed_with([PlainFate(0, 5, DELIVERED)])
     written = bed.kafka.log_reader
 
     def spoilt(part: Partition, offset: int, isolation: Isolation) -> LogReader:

@@ -25,7 +25,7 @@ from postdate.sidecar.counts import (
     ShardCounts,
 )
 from postdate.sidecar.states import State, Stateful, StateTimes
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Fate
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, Fate, PlainFate
 
 
 class Hand:
@@ -101,9 +101,14 @@ def test_a_transaction_is_counted_by_its_end_and_its_error_goes_on(fault: KafkaF
 def test_fates_dead_letters_and_lateness_of_a_commit() -> None:
     counts, clock = ShardCounts(), Hand()
     clock.ms = 500
-    fates: list[Fate] = [(7, 0, CANCELLED), (8, 0, APPLIED), (5, 999_900, DELIVERED), (6, 999_800, DEAD)]
+    fates: list[Fate] = [
+        PlainFate(7, 0, CANCELLED),
+        PlainFate(8, 0, APPLIED),
+        PlainFate(5, 999_900, DELIVERED),
+        PlainFate(6, 999_800, DEAD),
+    ]
     counts.committed(fates, [999_900], ["expired"], clock.broker())
-    counts.committed([(9, 1_000_400, DELIVERED)], [1_000_400], [], clock.broker())
+    counts.committed([PlainFate(9, 1_000_400, DELIVERED)], [1_000_400], [], clock.broker())
     assert {fate: count for fate, count in counts.fates.items() if count} == {
         CANCELLED: 1,
         APPLIED: 1,

@@ -22,7 +22,7 @@ from postdate.sidecar.takeover.checking import Checked
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, encode_record
+from postdate.wire.dispatch_log import DELIVERED, DispatchRecord, PlainFate, encode_record
 from postdate.wire.limits import FATES_MAX
 
 _RECORDS = 15
@@ -51,7 +51,7 @@ def _record(number: int) -> Record:
         at=1,
         next_request=first + FATES_MAX,
         low_water=0,
-        fates=[(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(FATES_MAX)],
+        fates=[PlainFate(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(FATES_MAX)],
     )
     return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(said), [])
 

@@ -21,7 +21,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate, Moved, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 
 BASE_MS = 1_000_000_000_000
@@ -78,21 +78,21 @@ def test_a_scheduled_request_is_held_under_its_due_time(index: TimerIndex) -> No
 
 def test_a_final_fate_ends_the_entry_and_frees_its_id(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"))
-    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
     assert index.id_key(b"a") is None
 
 
 def test_an_older_local_state_does_not_deliver_again_what_the_log_says_has_ended(index: TimerIndex) -> None:
     """Without the mark, the request would be ingested after recovery and delivered a second time."""
-    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 600))
     assert list(held(index)) == [1]
 
 
 def test_marks_add_up_and_a_final_one_wins(index: TimerIndex) -> None:
-    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 900, 3), (0, BASE_MS + 500, STORED))
-    recover(index, (1, BASE_MS + 500, DELIVERED), (1, BASE_MS + 500, STORED))
+    recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 900, 3), PlainFate(0, BASE_MS + 500, STORED))
+    recover(index, PlainFate(1, BASE_MS + 500, DELIVERED), PlainFate(1, BASE_MS + 500, STORED))
     feed(index, schedule(0, BASE_MS + 500), schedule(1, BASE_MS + 500))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 500)}
     key = index.find(0)
@@ -105,7 +105,7 @@ def test_marks_add_up_and_a_final_one_wins(index: TimerIndex) -> None:
 def test_a_cancel_rewrites_the_pending_entry_and_both_end_together(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="cancel", id="a"))
     assert held(index) == {0: (Kind.CANCELLED, 0, BASE_MS + 500), 1: (Kind.APPLIED, 0, 0)}
-    recover(index, (0, BASE_MS + 500, CANCELLED), (1, 0, APPLIED))
+    recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(1, 0, APPLIED))
     assert held(index) == {}
     assert index.place(0) is None
 
@@ -132,7 +132,7 @@ def test_a_cancel_of_nothing_only_applies(index: TimerIndex) -> None:
 def test_scheduling_a_pending_id_replaces_the_pending_entry(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"), schedule(1, BASE_MS + 900, id="a"))
     assert held(index) == {0: (Kind.REPLACED, 0, BASE_MS + 500), 1: (Kind.DELIVER, BASE_MS + 900, BASE_MS + 900)}
-    recover(index, (0, BASE_MS + 500, REPLACED))
+    recover(index, PlainFate(0, BASE_MS + 500, REPLACED))
     assert index.id_key(b"a") == entry_key(BASE_MS + 900, 1)
 
 
@@ -145,7 +145,7 @@ def test_a_reschedule_moves_the_entry_and_keeps_its_first_due_time(index: TimerI
 def test_a_woken_owner_that_moved_an_entry_finds_it_when_the_successor_has_delivered_it(index: TimerIndex) -> None:
     """The trace behind `places`: the fate names the first due time, the key has changed since."""
     feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="reschedule", id="a", at=BASE_MS + 9_000))
-    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert list(held(index)) == [1]
     assert index.place(0) is None
 
@@ -158,13 +158,13 @@ def test_an_earlier_reschedule_does_not_undo_a_later_one(index: TimerIndex) -> N
         request(1, action="reschedule", id="a", at=BASE_MS + 600),
         request(2, action="reschedule", id="a", at=BASE_MS + 700),
     )
-    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 600, 1), (1, 0, APPLIED))
+    recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 600, 1), PlainFate(1, 0, APPLIED))
     assert held(index)[0] == (Kind.DELIVER, BASE_MS + 700, BASE_MS + 500)
 
 
 def test_moved_by_a_control_not_ingested_yet_moves_the_entry_and_skips_the_control(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500, id="a"))
-    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 800, 1), (1, 0, APPLIED))
+    recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 800, 1), PlainFate(1, 0, APPLIED))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 800, BASE_MS + 500)}
     feed(index, request(1, action="reschedule", id="a", at=BASE_MS + 800))
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 800, BASE_MS + 500)}
@@ -186,15 +186,15 @@ def test_the_same_records_and_fates_twice_leave_the_same_state(index: TimerIndex
     once = held(index)
     assert ingest(index, RULES, 0, records) == len(records)
     assert held(index) == once
-    recover(index, (0, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
-    recover(index, (0, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
+    recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))
+    recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))
     assert list(held(index)) == [1]
 
 
 def test_a_fate_of_a_request_that_is_long_gone_changes_nothing(index: TimerIndex) -> None:
     feed(index, schedule(0, BASE_MS + 500))
-    recover(index, (0, BASE_MS + 500, DELIVERED))
-    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
     assert index.marks_end == 0
 

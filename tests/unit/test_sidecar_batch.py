@@ -31,7 +31,7 @@ from postdate.sidecar.transaction.answers import Answers
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import DELIVERED, Fate
+from postdate.wire.dispatch_log import DELIVERED, Fate, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -172,12 +172,12 @@ def test_what_a_successor_delivered_meanwhile_is_too_late(place: Place) -> None:
     """Rule 2: a woken owner ingested the cancels before it read that the messages were gone."""
     place.feed(schedule(0, SOON_MS, id="a"), schedule(1, SOON_MS))
     place.feed(request(2, action="cancel", id="a"), request(3, action="cancel", origin="requests/0/1"))
-    place.recover((0, SOON_MS, DELIVERED), (1, SOON_MS, DELIVERED))
+    place.recover(PlainFate(0, SOON_MS, DELIVERED), PlainFate(1, SOON_MS, DELIVERED))
     assert place.verdicts(SOON_MS + 1) == [("too-late", 2, 0), ("too-late", 3, 1)]
 
 
 def test_a_fate_read_before_its_request_still_makes_a_cancel_too_late(place: Place) -> None:
-    place.recover((0, SOON_MS, DELIVERED))
+    place.recover(PlainFate(0, SOON_MS, DELIVERED))
     place.feed(schedule(0, SOON_MS, id="a"), request(1, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 1) == [("too-late", 1, 0)]
 
@@ -250,7 +250,7 @@ def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: P
         without_key,
     )
     batch = place.commit(SOON_MS + 100)
-    said = [(fate[0], fate[2]) for fate in batch.fates]
+    said = [(fate.offset, fate.name) for fate in batch.fates]
     ended = ["delivered", "delivered", "dead", "dead", "delivered", "dead", "delivered", "dead"]
     assert said == list(enumerate(ended))
     assert batch.dead == ["bad-partition", "expired", "too-large", "bad-key"]
@@ -272,10 +272,10 @@ def test_a_message_that_waits_for_a_topic_of_ours_is_not_overtaken_by_one_with_i
     other_target = request(5, topic="mails", at=SOON_MS - 1)
     place.feed(first, second, elsewhere, *keyless, other_target)
     waits_for_us = Choice((OWN.verdicts,), of_own=False, left=0, acted_on={0, 3})
-    assert [fate[0] for fate in place.commit(SOON_MS, waits_for_us).fates] == [2, 4, 5]
+    assert [fate.offset for fate in place.commit(SOON_MS, waits_for_us).fates] == [2, 4, 5]
     ours_alone = Choice((OWN.verdicts,), of_own=True, left=9)
     assert place.commit(SOON_MS, ours_alone).fates == []
-    assert [fate[0] for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
+    assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
 
 
 @pytest.mark.parametrize(

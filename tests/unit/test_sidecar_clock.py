@@ -32,7 +32,11 @@ def _lateness(bench: Bench) -> list[int]:
     """Append time minus due time of each delivery, in the order of the log."""
     found: list[int] = []
     for record in bench.read(OWN.dispatch_log):
-        found += [record.timestamp_ms - fate[1] for fate in decode_record(record.value).fates if fate[2] == DELIVERED]
+        found += [
+            record.timestamp_ms - fate.first_due_ms
+            for fate in decode_record(record.value).fates
+            if fate.name == DELIVERED
+        ]
     return found
 
 

@@ -26,7 +26,19 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Fate
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    STORED,
+    Fate,
+    FateName,
+    Moved,
+    PlainFate,
+)
 from postdate.wire.requests import Headers, RequestRules
 from support.shard_bench import Bench, R
 
@@ -70,28 +82,28 @@ def held(index: TimerIndex) -> dict[int, int]:
 
 
 @pytest.mark.parametrize("name", [DELIVERED, DEAD])
-def test_a_final_fate_ends_an_entry_that_has_another_first_due_time_here(index: TimerIndex, name: str) -> None:
+def test_a_final_fate_ends_an_entry_that_has_another_first_due_time_here(index: TimerIndex, name: FateName) -> None:
     feed(index, request(0, topic="orders", level=3))
-    recover(index, (0, BASE_MS + 777, name))
+    recover(index, PlainFate(0, BASE_MS + 777, name))
     assert held(index) == {}
 
 
 def test_a_final_fate_ends_an_entry_that_was_refused_here(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500), rules=STRICT)
     assert held(index) == {0: 0}
-    recover(index, (0, BASE_MS + 500, DELIVERED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
     assert held(index) == {}
 
 
 def test_a_refusal_elsewhere_ends_an_entry_that_was_accepted_here(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
-    recover(index, (0, 0, DEAD))
+    recover(index, PlainFate(0, 0, DEAD))
     assert held(index) == {}
 
 
 def test_an_entry_stored_under_another_first_due_time_is_stored_here_too(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
-    recover(index, (0, BASE_MS + 777, STORED))
+    recover(index, PlainFate(0, BASE_MS + 777, STORED))
     key = index.find(0)
     assert key is not None
     raw = index.entry(key)
@@ -104,58 +116,58 @@ def test_a_move_by_a_control_that_was_refused_here_contradicts_the_index(index: 
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000_000_000))
     with pytest.raises(Contradicted, match="request 1 moved request 0"):
-        recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), (1, 0, APPLIED))
+        recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), PlainFate(1, 0, APPLIED))
     assert held(index) == {0: BASE_MS + 500, 1: 0}
 
 
 @pytest.mark.parametrize("name", [DEAD, APPLIED])
-def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: str) -> None:
+def test_a_move_that_the_log_does_not_hold_contradicts_the_index(index: TimerIndex, name: FateName) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
     with pytest.raises(Contradicted, match="request 1 did not move request 0"):
-        recover(index, (1, 0, name))
+        recover(index, PlainFate(1, 0, name))
 
 
 def test_a_move_that_the_log_holds_does_not(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
-    recover(index, (0, BASE_MS + 500, MOVED, BASE_MS + 9_000, 1), (1, 0, APPLIED))
+    recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 9_000, 1), PlainFate(1, 0, APPLIED))
     assert held(index) == {0: BASE_MS + 9_000}
 
 
 def test_a_reschedule_that_came_too_late_does_not(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
-    recover(index, (0, BASE_MS + 500, DELIVERED), (1, 0, APPLIED))
+    recover(index, PlainFate(0, BASE_MS + 500, DELIVERED), PlainFate(1, 0, APPLIED))
     feed(index, request(2, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000))
-    recover(index, (2, 0, APPLIED))
+    recover(index, PlainFate(2, 0, APPLIED))
     assert held(index) == {}
 
 
 def test_a_cancel_that_was_refused_elsewhere_contradicts_the_index(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500), request(1, action="cancel", origin="requests/0/0"))
     with pytest.raises(Contradicted, match="request 1 has ended and was to end request 0"):
-        recover(index, (1, 0, DEAD))
+        recover(index, PlainFate(1, 0, DEAD))
 
 
 def test_a_replacement_that_was_refused_elsewhere_contradicts_the_index(index: TimerIndex) -> None:
     feed(index, *(request(offset, topic="orders", at=BASE_MS + 500, id="a") for offset in range(2)))
     with pytest.raises(Contradicted, match="request 1 has ended and was to end request 0"):
-        recover(index, (1, 0, DEAD))
+        recover(index, PlainFate(1, 0, DEAD))
 
 
 def test_what_ended_together_contradicts_nothing(index: TimerIndex) -> None:
     feed(index, *(request(offset, topic="orders", at=BASE_MS + 500, id="a") for offset in range(2)))
-    recover(index, (0, BASE_MS + 500, REPLACED))
+    recover(index, PlainFate(0, BASE_MS + 500, REPLACED))
     feed(index, request(2, action="cancel", id="a"))
-    recover(index, (1, BASE_MS + 500, CANCELLED), (2, 0, APPLIED))
+    recover(index, PlainFate(1, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))
     assert held(index) == {}
 
 
 def test_an_index_that_only_the_disk_holds_follows_the_log(index: TimerIndex, caplog: pytest.LogCaptureFixture) -> None:
     feed(index, request(0, topic="orders", at=BASE_MS + 500))
     feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 9_000_000_000))
-    fates: tuple[Fate, ...] = (0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), (1, 0, APPLIED)
+    fates: tuple[Fate, ...] = Moved(0, BASE_MS + 500, MOVED, BASE_MS + 9_000_000_000, 1), PlainFate(1, 0, APPLIED)
     recover(index, *fates, replaceable=False)
     assert held(index) == {0: BASE_MS + 9_000_000_000}
     assert "contradicts" in caplog.text

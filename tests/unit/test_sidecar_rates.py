@@ -48,7 +48,7 @@ def left_at(bench: Bench, target: str) -> list[int]:
     """When each message of a target was committed, by the broker's clock; ascending."""
     offsets = {offset for _, offset in delivered(bench, target)}
     stamps = zip(bench.read(OWN.dispatch_log), bench.log(), strict=True)
-    return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate[0] in offsets)
+    return sorted(r.timestamp_ms for r, said in stamps for fate in said.fates if fate.offset in offsets)
 
 
 def check_rate(bench: Bench, target: str, per_second: float) -> None:

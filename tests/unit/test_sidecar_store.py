@@ -23,15 +23,7 @@ from postdate.sidecar.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Kind
-from postdate.wire.dispatch_log import (
-    APPLIED,
-    CANCELLED,
-    DEAD,
-    DELIVERED,
-    MOVED,
-    REPLACED,
-    STORED,
-)
+from postdate.wire.dispatch_log import APPLIED, CANCELLED, DEAD, DELIVERED, MOVED, REPLACED, STORED, Moved, PlainFate
 from postdate.wire.requests import RequestRules
 from support.long_delays import (
     BASE_MS,
@@ -73,13 +65,13 @@ def test_a_long_delay_is_stored_once_and_no_longer_holds_the_low_water_mark(make
     assert shard.held() == {0: (Kind.STORE, 0, False), 1: (Kind.DELIVER, BASE_MS + STORE_AFTER_MS, False)}
     assert shard.index.low_water() == 0
     batch = shard.commit()
-    assert batch.fates == [(0, FAR_MS, STORED)]
+    assert batch.fates == [PlainFate(0, FAR_MS, STORED)]
     assert shard.held()[0] == (Kind.DELIVER, FAR_MS, True)
     assert shard.index.unstored_from(0) == 0, "a block counts from the lowest offset ever put into it"
     shard.commit(BASE_MS + STORE_AFTER_MS + 1)
     assert shard.index.low_water() == shard.index.next_request == 2
     assert shard.commit(FAR_MS).fates == []
-    assert shard.commit(FAR_MS + 1).fates == [(0, FAR_MS, DELIVERED)]
+    assert shard.commit(FAR_MS + 1).fates == [PlainFate(0, FAR_MS, DELIVERED)]
     assert shard.kept() == set()
     assert shard.held() == {}
 
@@ -107,7 +99,7 @@ def test_a_cancel_of_a_stored_entry_leaves_a_tombstone_in_its_transaction(make: 
     assert shard.kept() == {0}
     shard.feed(request(1, **CANCEL))
     batch = shard.commit()
-    assert batch.fates == [(0, FAR_MS, CANCELLED), (1, 0, APPLIED)]
+    assert batch.fates == [PlainFate(0, FAR_MS, CANCELLED), PlainFate(1, 0, APPLIED)]
     assert verdicts(batch) == [("cancelled", 0), ("cancelled", 1)]
     assert shard.kept() == set()
     assert shard.held() == {}
@@ -136,14 +128,14 @@ def test_a_control_acts_on_an_entry_that_is_to_be_stored(make: Make) -> None:
     shard.feed(schedule(4, FAR_MS, id="c"), request(5, action="reschedule", id="c", at=SOON_MS))
     batch = shard.commit()
     assert batch.fates[:4] == [
-        (0, FAR_MS, CANCELLED),
-        (1, 0, APPLIED),
-        (2, FAR_MS, REPLACED),
-        (4, FAR_MS, MOVED, SOON_MS, 5),
+        PlainFate(0, FAR_MS, CANCELLED),
+        PlainFate(1, 0, APPLIED),
+        PlainFate(2, FAR_MS, REPLACED),
+        Moved(4, FAR_MS, MOVED, SOON_MS, 5),
     ]
     assert verdicts(batch) == [("cancelled", 1), ("replaced", 3), ("rescheduled", 5)]
     assert shard.store == {}
-    assert [fate[::2] for fate in shard.commit(SOON_MS + 1).fates] == [(3, DELIVERED), (4, DELIVERED)]
+    assert [(fate.offset, fate.name) for fate in shard.commit(SOON_MS + 1).fates] == [(3, DELIVERED), (4, DELIVERED)]
 
 
 def test_a_stored_entry_replaced_by_a_stored_one_hands_over_in_one_transaction(make: Make) -> None:
@@ -151,11 +143,11 @@ def test_a_stored_entry_replaced_by_a_stored_one_hands_over_in_one_transaction(m
     shard.feed(schedule(0, FAR_MS, id="a"))
     shard.commit()
     shard.feed(schedule(1, FARTHER_MS, id="a"))
-    assert shard.commit().fates == [(0, FAR_MS, REPLACED), (1, FARTHER_MS, STORED)]
+    assert shard.commit().fates == [PlainFate(0, FAR_MS, REPLACED), PlainFate(1, FARTHER_MS, STORED)]
     assert shard.kept() == {1}
     rebuilt.rebuild(shard, low=2)
     rebuilt.feed(request(2, **CANCEL))
-    assert rebuilt.commit().fates == [(1, FARTHER_MS, CANCELLED), (2, 0, APPLIED)]
+    assert rebuilt.commit().fates == [PlainFate(1, FARTHER_MS, CANCELLED), PlainFate(2, 0, APPLIED)]
 
 
 @pytest.mark.parametrize("due_ms", [BASE_MS + 100, BASE_MS + 30_000, FARTHER_MS])
@@ -166,17 +158,17 @@ def test_a_stored_entry_that_moves_is_stored_anew_with_its_control(make: Make, d
     shard.feed(request(1, **MOVE, at=FAR_MS + 1), request(2, **MOVE, at=due_ms))
     batch = shard.commit(BASE_MS)
     assert batch.fates == [
-        (0, FAR_MS, STORED),
-        (0, FAR_MS, MOVED, FAR_MS + 1, 1),
-        (1, 0, APPLIED),
-        (0, FAR_MS, MOVED, due_ms, 2),
-        (2, 0, APPLIED),
+        PlainFate(0, FAR_MS, STORED),
+        Moved(0, FAR_MS, MOVED, FAR_MS + 1, 1),
+        PlainFate(1, 0, APPLIED),
+        Moved(0, FAR_MS, MOVED, due_ms, 2),
+        PlainFate(2, 0, APPLIED),
     ]
     assert verdicts(batch) == [("rescheduled", 1), ("rescheduled", 2)]
     assert shard.held() == {0: (Kind.DELIVER, due_ms, True)}
     rebuilt.rebuild(shard, low=3)
     assert rebuilt.entries() == shard.entries()
-    assert shard.commit(due_ms + 1).fates == [(0, FAR_MS, DELIVERED)]
+    assert shard.commit(due_ms + 1).fates == [PlainFate(0, FAR_MS, DELIVERED)]
     assert shard.kept() == set()
 
 
@@ -184,7 +176,7 @@ def test_a_short_delay_that_moves_far_is_stored(make: Make) -> None:
     shard = make(mode="all")
     shard.feed(schedule(0, SOON_MS, id="a"), request(1, **MOVE, at=FAR_MS))
     batch = shard.commit()
-    assert batch.fates == [(0, SOON_MS, STORED), (0, SOON_MS, MOVED, FAR_MS, 1), (1, 0, APPLIED)]
+    assert batch.fates == [PlainFate(0, SOON_MS, STORED), Moved(0, SOON_MS, MOVED, FAR_MS, 1), PlainFate(1, 0, APPLIED)]
     assert verdicts(batch) == [("accepted", 0), ("rescheduled", 1)]
     assert shard.kept() == {0}
     assert shard.held() == {0: (Kind.DELIVER, FAR_MS, True)}
@@ -194,7 +186,7 @@ def test_a_stored_entry_that_cannot_be_delivered_leaves_a_tombstone_too(make: Ma
     shard = make()
     shard.feed(schedule(0, FAR_MS, partition=7))
     shard.commit()
-    assert shard.commit(FAR_MS + 1).fates == [(0, FAR_MS, DEAD)]
+    assert shard.commit(FAR_MS + 1).fates == [PlainFate(0, FAR_MS, DEAD)]
     assert shard.kept() == set()
 
 
@@ -202,7 +194,7 @@ def test_what_the_store_does_not_take_is_a_dead_letter(make: Make) -> None:
     shard = make()
     shard.targets[OWN.store].size_bytes_max = 800
     shard.feed(schedule(0, FAR_MS), request(1, b"v" * 800, topic="orders", at=FAR_MS))
-    assert shard.commit().fates == [(0, FAR_MS, STORED), (1, FAR_MS, DEAD)]
+    assert shard.commit().fates == [PlainFate(0, FAR_MS, STORED), PlainFate(1, FAR_MS, DEAD)]
     assert shard.kept() == {0}
     assert list(shard.held()) == [0]
 
@@ -271,7 +263,7 @@ def test_a_stored_request_that_is_refused_when_read_again_still_leaves_a_tombsto
     other.store = dict(shard.store)
     other.recover(*fates)
     other.feed(schedule(0, FAR_MS))
-    assert [fate[::2] for fate in other.commit().fates] == [(0, DEAD)]
+    assert [(fate.offset, fate.name) for fate in other.commit().fates] == [(0, DEAD)]
     assert other.kept() == set()
 
 
@@ -279,7 +271,7 @@ def test_a_move_that_was_committed_is_not_stored_again(make: Make) -> None:
     """Whoever committed it has written the STORE record beside it."""
     shard = make()
     shard.feed(schedule(0, FAR_MS, id="a"))
-    shard.recover((0, FAR_MS, STORED), (0, FAR_MS, MOVED, FARTHER_MS, 1), (1, 0, APPLIED))
+    shard.recover(PlainFate(0, FAR_MS, STORED), Moved(0, FAR_MS, MOVED, FARTHER_MS, 1), PlainFate(1, 0, APPLIED))
     assert shard.held() == {0: (Kind.DELIVER, FARTHER_MS, True)}
     shard.feed(request(1, **MOVE, at=FARTHER_MS))
     assert shard.commit().fates == []
@@ -368,7 +360,7 @@ def test_the_sweep_stores_what_is_still_pending_at_half_of_the_retention(make: M
     assert sweep.step(shard.index, BASE_MS + 1_060) == 1
     assert sweep.step(shard.index, BASE_MS + 1_060) == 0
     assert shard.index.parked_count == 0
-    assert shard.commit(BASE_MS).fates == [(3, SOON_MS, STORED)]
+    assert shard.commit(BASE_MS).fates == [PlainFate(3, SOON_MS, STORED)]
     assert shard.index.low_water() == 4
 
 

@@ -25,6 +25,9 @@ from postdate.wire.dispatch_log import (
     STORED,
     DispatchRecord,
     Fate,
+    FateName,
+    Moved,
+    PlainFate,
     decode_record,
     encode_record,
 )
@@ -69,10 +72,10 @@ def test_the_example_of_the_design_reads_back() -> None:
         low_water=990,
         kind=FATES,
         fates=[
-            (1017, 1_795_258_283_950, DELIVERED),
-            (1020, 1_795_258_283_990, DEAD),
-            (990, 1_795_258_400_000, MOVED, 1_795_262_000_000, 1018),
-            (1018, 0, APPLIED),
+            PlainFate(1017, 1_795_258_283_950, DELIVERED),
+            PlainFate(1020, 1_795_258_283_990, DEAD),
+            Moved(990, 1_795_258_400_000, MOVED, 1_795_262_000_000, 1018),
+            PlainFate(1018, 0, APPLIED),
         ],
     )
     assert encode_record(record) == EXAMPLE
@@ -80,10 +83,10 @@ def test_the_example_of_the_design_reads_back() -> None:
 
 
 @pytest.mark.parametrize("name", [DELIVERED, DEAD, CANCELLED, REPLACED, APPLIED, STORED])
-def test_every_plain_fate_reads_back(name: str) -> None:
+def test_every_plain_fate_reads_back(name: FateName) -> None:
     for good in (PLAIN, MOVING):
         changed = {**good, "fates": [*good["fates"], [LARGEST, LARGEST, name]]}
-        assert decode_record(json.dumps(changed).encode()).fates[-1] == (LARGEST, LARGEST, name)
+        assert decode_record(json.dumps(changed).encode()).fates[-1] == PlainFate(LARGEST, LARGEST, name)
     assert (name in FINAL) == (name != STORED)
     assert MOVED not in FINAL
 
@@ -196,8 +199,8 @@ def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
         assert decode_record(value) == record
         return len(value)
 
-    plain = (LARGEST, LARGEST, DELIVERED)
-    moved = (LARGEST - 1, LARGEST, MOVED, LARGEST, LARGEST)
+    plain = PlainFate(LARGEST, LARGEST, DELIVERED)
+    moved = Moved(LARGEST - 1, LARGEST, MOVED, LARGEST, LARGEST)
     assert size_bytes(plain, 101) - size_bytes(plain, 1) == 100 * FATE_BYTES_MAX
     assert size_bytes(moved, 101) - size_bytes(moved, 1) == 100 * MOVED_FATE_BYTES_MAX
     assert size_bytes(moved, FATES_MAX) < DISPATCH_RECORD_BYTES_MAX

@@ -6,9 +6,9 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
      "low_water":990,"kind":"fates","fates":[[1017,1795258283950,"delivered"],
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
-A fate is [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the control that
-moved it. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are ignored, an
-unknown `v` never: decoding is strict, since a shard that misreads its own history would deliver twice.
+A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
+control that moved it. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are
+ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
 
@@ -42,14 +42,36 @@ FATES: Final = "fates"
 OWNER: Final = "owner"
 BEAT: Final = "beat"
 
-Fate: TypeAlias = tuple[int, int, str] | tuple[int, int, str, int, int]
-"""(offset, first due_ms, name), or (offset, first due_ms, "moved", new due_ms, offset of the control)."""
+FateName: TypeAlias = Literal["delivered", "dead", "cancelled", "replaced", "applied", "stored"]
+
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
+
+
+class PlainFate(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """What became of the request at `offset`. `first_due_ms`: the first due time that the writer gave it."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: FateName
+
+
+class Moved(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True, gc=False):
+    """The request at `offset` is due at `due_ms` from now on: `control` is the offset of the request that moved it."""
+
+    offset: _Natural
+    first_due_ms: _Natural
+    name: Literal["moved"]
+    due_ms: _Natural
+    control: _Natural
+
+
+Fate: TypeAlias = PlainFate | Moved
 
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
 
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
-_PLAIN: Final = FINAL | {STORED}
+_PLAIN_FIELDS: Final = 3
 
 
 class DispatchRecord(msgspec.Struct, kw_only=True):
@@ -74,9 +96,6 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
 
 
-_Natural = Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
-
-
 class _Read(msgspec.Struct):
     """What every record of version 1 holds. Types and bounds are checked in C, while decoding."""
 
@@ -95,9 +114,7 @@ class _Read(msgspec.Struct):
 class _ReadPlain(_Read):
     """A record in which nothing moved: nearly all."""
 
-    fates: list[
-        tuple[_Natural, _Natural, Literal["delivered", "dead", "cancelled", "replaced", "applied", "stored"]]
-    ] = []
+    fates: list[PlainFate] = []
 
 
 class _ReadMixed(_Read):
@@ -172,11 +189,12 @@ def _read(value: bytes) -> _ReadPlain | _ReadMixed:
 
 
 def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
-    match fate:
-        case (int(offset), int(first_due_ms), str(name)) if name in _PLAIN:
-            return offset, first_due_ms, name
-        case (int(offset), int(first_due_ms), "moved", int(due_ms), int(control)) if offset < control:
-            return offset, first_due_ms, MOVED, due_ms, control
+    with suppress(msgspec.ValidationError):
+        if len(fate) == _PLAIN_FIELDS:
+            return msgspec.convert(fate, PlainFate)
+        moved = msgspec.convert(fate, Moved)
+        if moved.offset < moved.control:
+            return moved
     raise FormatError(f"a dispatch-log record holds a list of {len(fate)} values that is not a fate")
 
 

@@ -83,4 +83,4 @@ class EndWatch:
         except FormatError as error:
             warn(f"{self._log.topic}/{self._log.index}/{at}: {error}")
             return ""
-        return next((fate[2] for fate in fates if fate[0] == offset and fate[2] in FINAL), "")
+        return next((fate.name for fate in fates if fate.offset == offset and fate.name in FINAL), "")

@@ -15,7 +15,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final
 
 import numpy as np
@@ -41,7 +41,7 @@ SCHEDULE, CANCEL, RESCHEDULE, REFUSED = REQUEST_OUTCOMES = ("schedule", "cancel"
 
 # Fewer values than this are sorted into their classes one by one: numpy's calls cost more than they do.
 _VECTOR_MIN: Final = 200
-_FATE_NAME = itemgetter(2)
+_FATE_NAME = attrgetter("name")
 
 
 class Histogram:

@@ -18,7 +18,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from postdate.wire.dispatch_log import FINAL, MOVED, OWNER, decode_record
+from postdate.wire.dispatch_log import FINAL, MOVED, OWNER, Moved, decode_record
 from postdate.wire.headers import ACTION, AT, DEAD_REASON, DELAY, DUE, ID, KEY, ORIGIN, PREFIX, TOPIC
 from postdate.wire.headers import Headers as Headers
 from postdate.wire.origins import parse_origin
@@ -170,16 +170,16 @@ class Book:
             self.owners.append((part, record.takeover, record.instance, at_ms))
         columns = self.parts[part]
         for fate in record.fates:
-            columns.reach(fate[0])
-            if fate[2] in FINAL:
+            columns.reach(fate.offset)
+            if fate.name in FINAL:
                 of = columns.of
-                of["fate"][fate[0]] = FATES.index(fate[2])
-                of["ends"][fate[0]] = min(of["ends"][fate[0]] + 1, 255)
-                of["ended_at"][fate[0]], of["ended_in"][fate[0]] = at_ms, offset
-                of["known"][fate[0]] = record.next_request
-            elif fate[2] == MOVED and len(fate) == 5:
-                columns.of["moved"][fate[0]] = fate[3]
-                self.moves.add((part, fate[0], fate[4]))
+                of["fate"][fate.offset] = FATES.index(fate.name)
+                of["ends"][fate.offset] = min(of["ends"][fate.offset] + 1, 255)
+                of["ended_at"][fate.offset], of["ended_in"][fate.offset] = at_ms, offset
+                of["known"][fate.offset] = record.next_request
+            elif fate.name == MOVED and isinstance(fate, Moved):
+                columns.of["moved"][fate.offset] = fate.due_ms
+                self.moves.add((part, fate.offset, fate.control))
 
     def file_verdict(self, part: int, value: bytes | None) -> None:
         """A record of the topic with the answers."""

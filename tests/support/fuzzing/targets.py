@@ -32,7 +32,7 @@ from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.position import Position, decode_position, encode_position
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.dispatch_log import DispatchRecord, decode_record, encode_record
+from postdate.wire.dispatch_log import DispatchRecord, FateName, Moved, PlainFate, decode_record, encode_record
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.headers import REQUEST, Headers
 from postdate.wire.limits import INTEGER_END
@@ -47,6 +47,7 @@ _RULES = (
     RequestRules(topic="R", allow=("*",), dialects=tuple(DIALECTS), default_target="orders"),
 )
 _NOW_MS = 1_795_258_284_000
+_FATE_NAMES: tuple[FateName, ...] = ("delivered", "dead", "stored")
 _VALUES = [
     *(
         b"orders",
@@ -120,8 +121,8 @@ def _log_record(random: Random) -> bytes | None:
         seq=seq, takeover=1, instance="i", group="g", at=_NOW_MS, next_request=2_040, low_water=990, fates=[]
     )
     record.fates = [
-        *((1_000 + at, _NOW_MS + at, random.choice(("delivered", "dead", "stored"))) for at in range(seq % 7 + 1)),
-        *([(990, _NOW_MS, "moved", _NOW_MS + 9, 1_018)] if random.random() < 0.5 else []),
+        *(PlainFate(1_000 + at, _NOW_MS + at, random.choice(_FATE_NAMES)) for at in range(seq % 7 + 1)),
+        *([Moved(990, _NOW_MS, "moved", _NOW_MS + 9, 1_018)] if random.random() < 0.5 else []),
     ]
     raw = encode_record(record)
     return None if random.random() < 0.01 else mutated(random, raw, [raw])

@@ -27,7 +27,7 @@ from postdate.sidecar.transaction.transaction import Message
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
-from postdate.wire.dispatch_log import FINAL, Fate
+from postdate.wire.dispatch_log import FINAL, Fate, Moved
 from support.kafka_simulator.coordinator import Phase
 from support.kafka_simulator.producer import SimTransactionalProducer
 from support.simulation.process import ShardActor
@@ -60,19 +60,21 @@ def _fates(world: World) -> Callable[[IndexOverlay, Fate, int], None]:
     honest = apply.apply_fate
 
     def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
-        key = overlay.find(fate[0], fate[1])
+        key = overlay.find(fate.offset, fate.first_due_ms)
         if key is not None:
-            if fate[2] in FINAL:
+            if fate.name in FINAL:
                 world.reached["recovery: ends an entry"] += 1
-                world.reached["recovery: finds an entry that was moved"] += key != entry_key(fate[1], fate[0])
-            elif len(fate) == 5:
-                read = fate[4] < next_request
+                world.reached["recovery: finds an entry that was moved"] += key != entry_key(
+                    fate.first_due_ms, fate.offset
+                )
+            elif isinstance(fate, Moved):
+                read = fate.control < next_request
                 entry = overlay.entry(key)
                 world.reached[f"recovery: moved by a control that was {'read' if read else 'not read'}"] += 1
-                world.reached["recovery: moved again since"] += read and entry.due != fate[3]
+                world.reached["recovery: moved again since"] += read and entry.due != fate.due_ms
             else:
                 world.reached["recovery: stored by another"] += 1
-        elif fate[0] < next_request:
+        elif fate.offset < next_request:
             world.reached["recovery: known already"] += 1
         honest(overlay, fate, next_request)
 

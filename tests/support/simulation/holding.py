@@ -197,7 +197,7 @@ class Holding:
                     each = decode_record(record.value)
                 except FormatError:
                     continue
-                said.append((each.takeover, each.kind, [fate[0] for fate in each.fates if fate[2] == DELIVERED]))
+                said.append((each.takeover, each.kind, [fate.offset for fate in each.fates if fate.name == DELIVERED]))
         return said
 
     def _deliveries(self, window: _Window, traffic: Traffic) -> list[tuple[int, list[int]]]:

@@ -130,12 +130,12 @@ class Invariants:
         for record in (*old, *log.committed()):
             if record.offset < before:
                 for fate in self._fates(part, record):
-                    if fate[2] in FINAL_FATES:
-                        said.final.add(fate[0])
-                    elif fate[2] == "moved":
-                        said.moved[fate[0]] = fate[3]  # type: ignore[misc]  # a fate of five
+                    if fate.name in FINAL_FATES:
+                        said.final.add(fate.offset)
+                    elif fate.name == "moved":
+                        said.moved[fate.offset] = fate.due_ms
                     else:
-                        said.stored.add(fate[0])
+                        said.stored.add(fate.offset)
         return said
 
     def _fates(self, part: int, record: Record) -> list[Fate]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.states import State
-from postdate.wire.dispatch_log import DispatchRecord, Fate, decode_record
+from postdate.wire.dispatch_log import DispatchRecord, Fate, Moved, decode_record
 from postdate.wire.errors import FormatError
 from support.expected import FINAL_FATES, dead_letter_complaints, delivery_headers, origin_of, partition_of
 from support.simulation.readings import Readings, accepted_headers
@@ -48,7 +48,7 @@ class Outcome:
     delivered: dict[Origin, list[Arrival]] = field(default_factory=lambda: defaultdict(list))
     dead: dict[Origin, list[Record]] = field(default_factory=lambda: defaultdict(list))
     fates: dict[Origin, list[tuple[Fate, int]]] = field(default_factory=lambda: defaultdict(list))
-    moved: dict[Origin, list[Fate]] = field(default_factory=lambda: defaultdict(list))
+    moved: dict[Origin, list[Moved]] = field(default_factory=lambda: defaultdict(list))
     wrong: list[str] = field(default_factory=list)
     reached: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
@@ -57,15 +57,15 @@ class Outcome:
 
     def final(self, origin: Origin) -> str:
         """The name of the final fate; empty where there is none yet."""
-        return self.fates[origin][0][0][2] if self.fates.get(origin) else ""
+        return self.fates[origin][0][0].name if self.fates.get(origin) else ""
 
     def due_ms(self, asked: Asked) -> int:
         """The due time as it is now: that of the last control that moved it, or the first. Where the levels differ, the
         first is that of whoever ended it."""
         origin = (asked.part.index, asked.offset)
-        last = max(self.moved.get(origin, []), key=lambda fate: fate[4] if len(fate) == 5 else -1, default=None)
-        if last is not None and len(last) == 5:
-            return last[3]
+        last = max(self.moved.get(origin, []), key=lambda fate: fate.control, default=None)
+        if last is not None:
+            return last.due_ms
         if asked.level and self.delivered.get(origin):
             return int(last_header(self.delivered[origin][0].record, "postdate-due"))
         return asked.due_ms
@@ -110,16 +110,16 @@ def _read_log(outcome: Outcome, index: int, records: list[Record]) -> None:
         outcome.reached[f"record {said.kind}"] += 1
         outcome.reached["a record of 9,990 fates or more"] += len(said.fates) >= 9_990
         for fate in said.fates:
-            origin = (index, fate[0])
-            if fate[2] in FINAL_FATES:
+            origin = (index, fate.offset)
+            if fate.name in FINAL_FATES:
                 outcome.fates[origin].append((fate, record.timestamp_ms))
                 outcome.ended_by[origin] = said
-                outcome.reached[f"fate {fate[2]}"] += 1
+                outcome.reached[f"fate {fate.name}"] += 1
             else:
-                outcome.reached[f"fate {fate[2]}"] += 1
+                outcome.reached[f"fate {fate.name}"] += 1
                 if outcome.fates.get(origin):
-                    outcome.wrong.append(f"O2: {origin} is {fate[2]} after it has ended")
-                if fate[2] == "moved":
+                    outcome.wrong.append(f"O2: {origin} is {fate.name} after it has ended")
+                if fate.name == "moved":
                     outcome.moved[origin].append(fate)
                 else:
                     outcome.stored.add(origin)
@@ -183,9 +183,9 @@ class Allowed:
     def grace_ms(self) -> int:
         """The shortest grace that it may have: its own, or that of a control that moved it."""
         moved_by = {
-            fate[4]
+            fate.control
             for fate in self._outcome.moved.get((self._asked.part.index, self._asked.offset), [])
-            if len(fate) == 5
+            if isinstance(fate, Moved)
         }
         others = (self._traffic.asked.get((self._asked.part.index, offset)) for offset in moved_by)
         graces = [other.grace_ms for other in others if other is not None and other.grace_ms >= 0]
@@ -231,10 +231,10 @@ def _complaints(outcome: Outcome, allowed: Allowed, origin: Origin, asked: Asked
         wrong.append(f"{'O2' if fates else 'O9'}: {len(fates)} final fates")
         return wrong
     (fate, ended_ms) = fates[0]
-    if (fate[2] == "delivered") != bool(delivered) or (fate[2] == "dead") != bool(dead):
-        wrong.append(f"O3: fate {fate[2]} with {len(delivered)} records and {len(dead)} dead letters")
-    if fate[2] not in allowed.fates():
-        wrong.append(f"O2: it ended as {fate[2]}")
+    if (fate.name == "delivered") != bool(delivered) or (fate.name == "dead") != bool(dead):
+        wrong.append(f"O3: fate {fate.name} with {len(delivered)} records and {len(dead)} dead letters")
+    if fate.name not in allowed.fates():
+        wrong.append(f"O2: it ended as {fate.name}")
     for arrival in delivered:
         wrong += _differences(outcome, allowed, asked, arrival, ended_ms)
     for record in dead:

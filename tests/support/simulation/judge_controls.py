@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from postdate.wire.dispatch_log import Moved
 from postdate.wire.verdicts import Verdict, decode_verdict
 from support.simulation.judge import Origin, Outcome, committed, named_origin
 from support.simulation.readings import Readings
@@ -75,7 +76,9 @@ def _enders(traffic: Traffic, readings: Readings, asked: Asked) -> list[Asked]:
 
 def judge_verdicts(outcome: Outcome, traffic: Traffic, broker: SimBroker, partitions: int) -> None:
     """Verdicts are true, and there is exactly one for each: what a control did, and how every request has ended."""
-    movers = {(origin, fate[4]) for origin, moves in outcome.moved.items() for fate in moves if len(fate) == 5}
+    movers = {
+        (origin, fate.control) for origin, moves in outcome.moved.items() for fate in moves if isinstance(fate, Moved)
+    }
     to_controls: Counter[Origin] = Counter()
     of_controls: Counter[tuple[str, Origin]] = Counter()
     of_itself: Counter[tuple[str, Origin]] = Counter()

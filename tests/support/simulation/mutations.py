@@ -32,7 +32,7 @@ from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
-from postdate.wire.dispatch_log import FATES, MOVED
+from postdate.wire.dispatch_log import FATES, MOVED, Moved
 from postdate.wire.requests import Action, Request
 from postdate.wire.verdicts import Verdict
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -216,7 +216,7 @@ def _decided_early(_: World) -> AbstractContextManager[object]:
     def decide(self: BatchBuilder, batch: Batch, overlay: IndexOverlay, entry: Entry, offset: int) -> None:
         gone = entry.acts_on >= 0 and overlay.find(entry.acts_on) is None
         if gone and entry.new_due >= 0:
-            batch.fates.append((entry.acts_on, 0, MOVED, entry.new_due, offset))
+            batch.fates.append(Moved(entry.acts_on, 0, MOVED, entry.new_due, offset))
         honest(self, batch, overlay, entry, offset)
 
     return patch.object(BatchBuilder, "_apply", decide)

@@ -23,7 +23,7 @@ from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
-from postdate.wire.dispatch_log import Fate
+from postdate.wire.dispatch_log import Fate, Moved
 from support.simulation.storing import STORE
 from support.simulation.world import World
 
@@ -51,7 +51,7 @@ def _marks_overwritten(_: World) -> AbstractContextManager[object]:
     honest = apply._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
-        overlay.changes.marks[fate[0]] = None
+        overlay.changes.marks[fate.offset] = None
         honest(overlay, fate)
 
     return patch.object(apply, "_mark", mark)
@@ -61,7 +61,7 @@ def _unmarked(name: str) -> Mutation:
     honest = apply._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
-        if fate[2] != name:
+        if fate.name != name:
             honest(overlay, fate)
 
     return lambda _: patch.object(apply, "_mark", mark)
@@ -124,7 +124,7 @@ def _moved_not_rewritten(_: World) -> AbstractContextManager[object]:
     """A stored entry that is moved keeps its record (M8)."""
 
     def moved(batch: Batch, message: Any) -> bool:
-        return any(len(fate) == 5 and b"%d" % fate[0] == message[3] for fate in batch.fates)
+        return any(isinstance(fate, Moved) and b"%d" % fate.offset == message[3] for fate in batch.fates)
 
     return _without(lambda batch, message: message[4] is not None and moved(batch, message))
 

@@ -41,6 +41,9 @@ from postdate.wire.dispatch_log import (
     REPLACED,
     SENT,
     STORED,
+    FateName,
+    Moved,
+    PlainFate,
 )
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import restore_headers
@@ -121,7 +124,8 @@ class BatchBuilder:
                     batch.cut()
                     continue
             else:
-                batch.fates.append((offset, entry.first_due, CANCELLED if entry.kind == Kind.CANCELLED else REPLACED))
+                name: FateName = CANCELLED if entry.kind == Kind.CANCELLED else REPLACED
+                batch.fates.append(PlainFate(offset, entry.first_due, name))
                 batch.messages += self._answers.to_ended(entry, offset)
                 overlay.note_end(offset, entry.id, sent=False)  # now: a later control in this transaction asks for it
             was_parked = len(key) > ENTRY_KEY_SIZE_BYTES
@@ -140,7 +144,7 @@ class BatchBuilder:
         if entry.stored:
             batch.kept.add(key)
             batch.messages.append(self._store.tombstone(offset))
-        fate = batch.fates[-1][2]
+        fate = batch.fates[-1].name
         if fate != APPLIED:  # the id of a control is that of another
             batch.linked.append((key, entry, fate))
 
@@ -185,7 +189,7 @@ class BatchBuilder:
         origin = self._origin_prefix + b"%d" % offset
         headers = delivered_headers(entry.headers, origin, entry.due, entry.id)
         batch.messages.append((offset, entry.target, entry.partition, entry.key, entry.value, headers))
-        batch.fates.append((offset, entry.first_due, DELIVERED))
+        batch.fates.append(PlainFate(offset, entry.first_due, DELIVERED))
         if self._rates is not None and self._rates.limits(entry.target):
             batch.rated[entry.target] = batch.rated.get(entry.target, 0) + 1
         due_ms, accepted_ms = entry.due, entry.accepted_ms
@@ -210,7 +214,7 @@ class BatchBuilder:
             if record_size_bytes(key, value, headers) > size_max:
                 headers = dead_letter_headers([], reason, f"headers and {without}", origin)
         batch.messages.append((offset, self._own.dead_letters, self._partition, key, value, headers))
-        batch.fates.append((offset, entry.first_due, DEAD))
+        batch.fates.append(PlainFate(offset, entry.first_due, DEAD))
         batch.dead.append(reason)
         if entry.kind == Kind.DEAD:
             batch.messages += self._answers.to_refused(entry, offset)
@@ -228,7 +232,7 @@ class BatchBuilder:
             self._dead_letter(batch, entry, offset, Refusal(Reason.TOO_LARGE, detail))
             return False
         batch.messages.append(record)
-        batch.fates.append((offset, entry.first_due, STORED))
+        batch.fates.append(PlainFate(offset, entry.first_due, STORED))
         if self._answers.all and not entry.stored:
             batch.messages.append(self._answers.message(Verdict.ACCEPTED, offset, entry.id))
         return True
@@ -250,12 +254,12 @@ class BatchBuilder:
         if key is not None:
             other = overlay.entry(key)
             if other.kind in PENDING:
-                batch.fates.append((entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
+                batch.fates.append(Moved(entry.acts_on, other.first_due, MOVED, entry.new_due, offset))
             if other.kind == Kind.DELIVER and other.stored and entry.acts_on not in batch.rewritten:
                 # A successor stored it before it read the control, which had moved it here already.
                 batch.rewritten.add(entry.acts_on)
                 batch.messages.append(self._store.rewritten(other, entry.acts_on))
-        batch.fates.append((offset, 0, APPLIED))
+        batch.fates.append(PlainFate(offset, 0, APPLIED))
         batch.messages += self._answers.to_control(overlay, entry, offset)
 
 

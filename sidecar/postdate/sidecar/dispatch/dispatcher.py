@@ -185,7 +185,7 @@ class Dispatcher:
         self._write(index, ownership, overlay, offset)
         self._retry_delay_ms = 0.0
         self._faults.committed(_attempt(ownership, batch, due), ownership.first_wait_ms, ownership.log_waited_ms)
-        self._faults.ended([fate[0] for fate in batch.fates] if self._faults.condemned else ())
+        self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())
         return True
 
     def _write(self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:

@@ -18,7 +18,7 @@ from postdate.sidecar.http import limits
 from postdate.sidecar.http.pending import AskedShard, as_json, find_offset
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.wire.dispatch_log import FINAL, MOVED, decode_record
+from postdate.wire.dispatch_log import FINAL, Moved, decode_record
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.requests import Action, Request, parse_request
 from postdate.wire.topics import OwnTopics
@@ -149,9 +149,9 @@ def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, 
     except FormatError:
         return
     for fate in said.fates:
-        if fate[0] == offset:
-            event: dict[str, Any] = {"fate": fate[2], "at_ms": record.timestamp_ms, "instance": said.instance}
+        if fate.offset == offset:
+            event: dict[str, Any] = {"fate": fate.name, "at_ms": record.timestamp_ms, "instance": said.instance}
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
-            if fate[2] == MOVED and len(fate) == 5:
-                event |= {"due_ms": fate[3], "by": f"{part.topic}/{part.index}/{fate[4]}"}
+            if isinstance(fate, Moved):
+                event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}
             yield event

@@ -27,7 +27,7 @@ from postdate.wheel.entry import (
     pack_control,
 )
 from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, entry_key, split_key
-from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate
+from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate, Moved
 from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
@@ -255,9 +255,8 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
     A pending entry is changed or ended. A request at or above R gets a mark (rule 5). Any other request has already
     ended. Raises Contradicted if the log decided a control differently than ingest did here: the index must be rebuilt.
     """
-    offset = fate[0]
-    if offset < next_request:
-        key = overlay.find(offset, fate[1])
+    if fate.offset < next_request:
+        key = overlay.find(fate.offset, fate.first_due_ms)
         if key is not None:
             _change_entry(overlay, key, fate, next_request)
     else:
@@ -265,34 +264,35 @@ def apply_fate(overlay: IndexOverlay, fate: Fate, next_request: int) -> None:
 
 
 def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: int) -> None:
-    offset, name = fate[0], fate[2]
-    old = overlay.entry(key)
-    if len(fate) == 5:
-        if fate[4] >= next_request or not _has_moved(overlay, offset, fate[3], fate[4]):
-            _move(overlay, key, old, msgspec.structs.replace(old, due=fate[3]))
-    elif name in FINAL:
+    offset, old = fate.offset, overlay.entry(key)
+    if isinstance(fate, Moved):
+        if fate.control >= next_request or not _has_moved(overlay, fate):
+            _move(overlay, key, old, msgspec.structs.replace(old, due=fate.due_ms))
+    elif fate.name in FINAL:
         if old.kind == Kind.APPLIED:
             _check_moved(overlay, offset, old)
         overlay.remove(key, old.stored)
         overlay.changes.places[offset] = None
         overlay.drop_id(old.id, offset)
-        if name != APPLIED:
-            overlay.note_end(offset, old.id, name in SENT)
+        if fate.name != APPLIED:
+            overlay.note_end(offset, old.id, fate.name in SENT)
     else:
         mark_stored(overlay, key, old)
 
 
-def _has_moved(overlay: IndexOverlay, offset: int, due_ms: int, control: int) -> bool:
-    """True if ingest of `control` moved entry `offset` to the same time as the log (rule 3), or if the entry has ended
+def _has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
+    """True if ingest of the control moved the entry to the same time as the log (rule 3), or if the control has ended
     since."""
-    key = overlay.find(control, CONTROL_DUE)
+    key = overlay.find(fate.control, CONTROL_DUE)
     if key is None:
         return True
     entry = overlay.entry(key)
-    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (offset, due_ms):
-        overlay.confirmed_moves.add(control)
+    if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, fate.due_ms):
+        overlay.confirmed_moves.add(fate.control)
         return True
-    overlay.contradicted(f"request {control} moved request {offset} to {due_ms}, but was judged otherwise here")
+    overlay.contradicted(
+        f"request {fate.control} moved request {fate.offset} to {fate.due_ms}, but was judged otherwise here"
+    )
     return False
 
 
@@ -328,14 +328,14 @@ def check_causes(overlay: IndexOverlay) -> None:
 
 
 def _mark(overlay: IndexOverlay, fate: Fate) -> None:
-    offset, name = fate[0], fate[2]
-    was = overlay.mark(offset) or Mark(final=False, stored=False, due=-1)
+    was = overlay.mark(fate.offset) or Mark(final=False, stored=False, due=-1)
     if was.final:
         return
-    if name in FINAL:
-        new = Mark(final=True, stored=False, due=-1, sent=name in SENT and fate[1] != CONTROL_DUE)
-    elif len(fate) == 5:
-        new = Mark(final=False, stored=was.stored, due=fate[3])
+    if isinstance(fate, Moved):
+        new = Mark(final=False, stored=was.stored, due=fate.due_ms)
+    elif fate.name in FINAL:
+        sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE
+        new = Mark(final=True, stored=False, due=-1, sent=sent)
     else:
         new = Mark(final=False, stored=True, due=was.due)
-    overlay.changes.marks[offset] = new
+    overlay.changes.marks[fate.offset] = new

@@ -68,10 +68,10 @@ class Journal:
     def lateness(self, is_meant: Callable[[int], bool] = lambda due_ms: True) -> Lateness:
         """Of the fates whose due time is meant: the broker's time of the transaction's record minus due."""
         late = [
-            record.timestamp_ms - fate[1]
+            record.timestamp_ms - fate.first_due_ms
             for record in self._records
             for fate in decode_record(record.value or b"").fates
-            if fate[2] == self._fate and is_meant(fate[1])
+            if fate.name == self._fate and is_meant(fate.first_due_ms)
         ]
         return np.array(late, dtype=np.float64)
 
