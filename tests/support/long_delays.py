@@ -28,7 +28,7 @@ from postdate.wheel.database import FAMILIES
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import parked_key, split_key
+from postdate.wheel.keys import split_key
 from postdate.wheel.options import IndexOptions
 from postdate.wire.dispatch_log import Fate
 from postdate.wire.requests import Headers, RequestRules
@@ -64,8 +64,8 @@ class Shard:
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""
         overlay = IndexOverlay(self.index)
-        overlay.changes.next_request, overlay.changes.next_dispatch, overlay.changes.seq = next_request, 0, 0
-        self.index.write(overlay.changes)
+        overlay.advance(next_request=next_request, next_dispatch=0, seq=0)
+        overlay.write()
 
     def feed(self, *records: Record) -> None:
         """Ingests all of these."""
@@ -77,7 +77,7 @@ class Shard:
         overlay = IndexOverlay(self.index, BASE_MS)
         for fate in fates:
             apply_fate(overlay, fate, read_up_to(self.index))
-        self.index.write(overlay.changes)
+        overlay.write()
 
     def commit(self, now_ms: int = SOON_MS, locally: bool = True) -> Batch:
         """The transaction with all that is due before `now_ms`, on Kafka, and where `locally`, in the index as well."""
@@ -92,7 +92,7 @@ class Shard:
                 self.store[key] = Record(self.written, BASE_MS, False, key, value, headers)
         if locally:
             finish(overlay, batch)
-            self.index.write(overlay.changes)
+            overlay.write()
         return batch
 
     def park(self, offset: int) -> None:
@@ -102,10 +102,8 @@ class Shard:
         assert key is not None
         entry = overlay.entry(key)
         overlay.remove(key, entry.stored)
-        parked = parked_key(entry.target, entry.due, offset)
-        overlay.changes.insert_parked(parked, encode_entry(entry), stored=entry.stored)
-        overlay.changes.places[offset] = parked
-        self.index.write(overlay.changes)
+        overlay.park(offset, entry.due, entry.target, encode_entry(entry), entry.stored)
+        overlay.write()
 
     def kept(self) -> set[int]:
         """The requests that STORE keeps, tombstones left out."""

@@ -32,8 +32,8 @@ CANCELLABLE = [example for example in EXAMPLES if example.cancel is not None]
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "r", "l", 0), IndexOptions(), BASE_MS)
     overlay = IndexOverlay(timer_index)
-    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
-    timer_index.write(overlay.changes)
+    overlay.advance(next_request=0, next_dispatch=0, seq=0)
+    overlay.write()
     yield timer_index
     timer_index.close()
 

@@ -33,8 +33,8 @@ IDENTITY = Identity("cluster", "requests-id", "log-id", 0)
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", IDENTITY, IndexOptions(), BASE_MS)
     overlay = IndexOverlay(timer_index)
-    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
-    timer_index.write(overlay.changes)
+    overlay.advance(next_request=0, next_dispatch=0, seq=0)
+    overlay.write()
     yield timer_index
     timer_index.close()
 
@@ -56,7 +56,7 @@ def recover(index: TimerIndex, *fates: Fate) -> None:
     overlay = IndexOverlay(index)
     for fate in fates:
         apply_fate(overlay, fate, read_up_to(index))
-    index.write(overlay.changes)
+    overlay.write()
 
 
 def held(index: TimerIndex) -> dict[int, tuple[Kind, int, int]]:

@@ -50,8 +50,8 @@ class Place:
         options = IndexOptions(ended_window_ms=WINDOW_MS)
         self.index = TimerIndex.open(directory, Identity("cluster", "r", "l", 0), options, BASE_MS)
         overlay = IndexOverlay(self.index)
-        overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
-        self.index.write(overlay.changes)
+        overlay.advance(next_request=0, next_dispatch=0, seq=0)
+        overlay.write()
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
@@ -66,7 +66,7 @@ class Place:
         overlay = IndexOverlay(self.index, self.now_ms)
         for fate in fates:
             apply_fate(overlay, fate, read_up_to(self.index))
-        self.index.write(overlay.changes)
+        overlay.write()
 
     def commit(self, now_ms: int, choice: Choice | None = None) -> Batch:
         """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed."""
@@ -76,7 +76,7 @@ class Place:
         batch = self._builder.build(overlay, due, 0.0)
         assert not batch.unknown
         finish(overlay, batch)
-        self.index.write(overlay.changes)
+        overlay.write()
         return batch
 
     def verdicts(self, now_ms: int) -> list[tuple[str, int, int | None]]:

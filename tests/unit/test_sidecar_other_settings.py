@@ -52,8 +52,8 @@ MINUTE_MS, HOUR_MS = 60_000, 3_600_000
 def index(tmp_path: Path) -> Iterator[TimerIndex]:
     timer_index = TimerIndex.open(tmp_path / "0", Identity("cluster", "requests", "log", 0), IndexOptions(), BASE_MS)
     overlay = IndexOverlay(timer_index)
-    overlay.changes.next_request = overlay.changes.next_dispatch = overlay.changes.seq = 0
-    timer_index.write(overlay.changes)
+    overlay.advance(next_request=0, next_dispatch=0, seq=0)
+    overlay.write()
     yield timer_index
     timer_index.close()
 
@@ -71,7 +71,7 @@ def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:
     overlay = IndexOverlay(index, replaceable=replaceable)
     for fate in fates:
         apply_fate(overlay, fate, read_up_to(index))
-    index.write(overlay.changes)
+    overlay.write()
     check_causes(IndexOverlay(index, replaceable=replaceable))
 
 

@@ -82,7 +82,7 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
         _: Holds,
     ) -> bool:
         finish(overlay, batch)
-        index.write(overlay.changes)
+        overlay.write()
         try:
             offset = ownership.run(
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms

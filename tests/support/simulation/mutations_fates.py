@@ -51,7 +51,7 @@ def _marks_overwritten(_: World) -> AbstractContextManager[object]:
     honest = apply._mark
 
     def mark(overlay: IndexOverlay, fate: Fate) -> None:
-        overlay.changes.marks[fate.offset] = None
+        overlay.set_mark(fate.offset, None)
         honest(overlay, fate)
 
     return patch.object(apply, "_mark", mark)
@@ -74,7 +74,7 @@ def _marked_is_skipped(_: World) -> AbstractContextManager[object]:
     def request(overlay: IndexOverlay, record: Record, read: Any) -> int:
         mark = overlay.mark(record.offset)
         if mark is not None and mark.stored:
-            overlay.changes.marks[record.offset] = None
+            overlay.set_mark(record.offset, None)
             return NO_FIRST_DUE
         return int(honest(overlay, record, read))
 
@@ -176,7 +176,7 @@ def _id_taken_away(_: World) -> AbstractContextManager[object]:
 
     def drop(self: IndexOverlay, caller_id: bytes, offset: int) -> None:
         if caller_id:
-            self.changes.ids[caller_id] = None
+            self._changes.ids[caller_id] = None
 
     return patch.object(IndexOverlay, "drop_id", drop)
 

@@ -65,8 +65,8 @@ def _fates_by_first_due(_: World) -> AbstractContextManager[object]:
     def find(self: IndexOverlay, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
         if hint_due_ms is None:
             return honest(self, offset, hint_due_ms, at)
-        places = self.changes.places
-        place = places[offset] if offset in places else self.index.place(offset)
+        places = self._changes.places
+        place = places[offset] if offset in places else self._index.place(offset)
         if place is not None:
             return place
         key = entry_key(hint_due_ms, offset)

@@ -30,7 +30,7 @@ from postdate.sidecar.limits import (
 from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
-from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_key, split_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -274,18 +274,17 @@ def finish(overlay: IndexOverlay, batch: Batch) -> None:
     """
     for keys, sizes in zip(batch.runs, batch.sizes, strict=True):
         if keys:
-            overlay.changes.delete_span(keys[0], keys[-1], keys, sizes, batch.kept)
+            overlay.remove_run(keys, sizes, batch.kept)
     for key, size_bytes in batch.unparked:
-        overlay.changes.delete_parked(key, size_bytes, stored=key in batch.kept)
+        overlay.remove_parked(key, size_bytes, stored=key in batch.kept)
     for key, raw, entry in batch.over:
         due_ms, offset = split_key(key)
-        overlay.changes.places[offset] = place = parked_key(entry.target, due_ms, offset)
-        overlay.changes.insert_parked(place, raw, stored=entry.stored)
+        overlay.park(offset, due_ms, entry.target, raw, entry.stored)
     for key, entry in batch.stored:
         mark_stored(overlay, key, entry)
     for key, entry, fate in batch.linked:
         offset = split_key(key)[1]
-        overlay.changes.places[offset] = None
+        overlay.drop_place(offset)
         if fate in SENT:  # what a control has ended has no id since, and its end was noted when the batch was built
             overlay.drop_id(entry.id, offset)
             overlay.note_end(offset, entry.id, sent=True)

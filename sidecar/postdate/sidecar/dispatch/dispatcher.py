@@ -100,7 +100,7 @@ class Dispatcher:
             return 0, due.trial is not None
         if not batch.fates:
             finish(overlay, batch)
-            index.write(overlay.changes)
+            overlay.write()
         elif not self._commit(index, ownership, overlay, batch, due, held):
             return 0, True
         elif due.trial is None:
@@ -190,8 +190,8 @@ class Dispatcher:
 
     def _write(self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
         """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
-        overlay.changes.seq, overlay.changes.next_dispatch = ownership.seq, log_offset + 1
-        index.write(overlay.changes)
+        overlay.advance(seq=ownership.seq, next_dispatch=log_offset + 1)
+        overlay.write()
         failpoints.reached("dispatch.written")
 
     # ---- aborts ----------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.limits import TARGET_FRESH_MS_MAX, UNPARK_ENTRIES_MAX
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import parked_key, parked_prefix, split_key, split_parked_key
+from postdate.wheel.keys import parked_prefix, split_key, split_parked_key
 
 
 class Parking:
@@ -38,7 +38,7 @@ class Parking:
         overlay = IndexOverlay(index)
         for key, entry in batch.park:
             _rekey(overlay, key, entry, parked=True)
-        index.write(overlay.changes)
+        overlay.write()
         names = {entry.target for _, entry in batch.park}
         self._faults.parked(names)
         if self._rates is not None:
@@ -88,7 +88,7 @@ class Parking:
         for key, raw in zip(keys, values, strict=True):
             _rekey(overlay, key, decode_entry(raw), parked=False)
         if keys:
-            index.write(overlay.changes)
+            overlay.write()
         return bool(keys)
 
 
@@ -96,11 +96,9 @@ def _rekey(overlay: IndexOverlay, key: bytes, entry: Entry, parked: bool) -> Non
     due_ms, offset = split_key(key)
     overlay.remove(key, entry.stored)
     if parked:
-        new_key = parked_key(entry.target, due_ms, offset)
-        overlay.changes.insert_parked(new_key, encode_entry(entry), stored=entry.stored)
-        overlay.changes.places[offset] = new_key
+        overlay.park(offset, due_ms, entry.target, encode_entry(entry), entry.stored)
     else:
-        overlay.changes.places[offset] = None
+        overlay.drop_place(offset)
         overlay.put(offset, due_ms, entry)
 
 

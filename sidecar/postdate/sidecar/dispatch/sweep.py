@@ -57,6 +57,6 @@ class Sweep:
                 found += 1
             looked = offset + 1
         if found:
-            index.write(overlay.changes)
+            overlay.write()
         self._next = looked
         return found

@@ -26,7 +26,7 @@ from postdate.wheel.entry import (
     encode_accepted,
     pack_control,
 )
-from postdate.wheel.keys import CONTROL_DUE, FIRST_KEY, entry_key, split_key
+from postdate.wheel.keys import CONTROL_DUE, split_key
 from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate, Moved
 from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
@@ -43,7 +43,7 @@ def apply_request(overlay: IndexOverlay, record: Record, request: Request | Requ
     offset = record.offset
     mark = overlay.mark(offset)
     if mark is not None:
-        overlay.changes.marks[offset] = None
+        overlay.set_mark(offset, None)
         if mark.final:
             if isinstance(request, Request):
                 _catch_up(overlay, offset, request, mark)
@@ -117,7 +117,7 @@ def _schedule(overlay: IndexOverlay, record: Record, request: Request, mark: Mar
             request.control,
             record.timestamp_ms,
         )
-        overlay.changes.insert(entry_key(first_due, offset), raw)
+        overlay.put_accepted(offset, first_due, raw)
         return first_due
     kind, ended_by = Kind.DELIVER, -1
     due, stored = first_due, False
@@ -272,7 +272,7 @@ def _change_entry(overlay: IndexOverlay, key: bytes, fate: Fate, next_request: i
         if old.kind == Kind.APPLIED:
             _check_moved(overlay, offset, old)
         overlay.remove(key, old.stored)
-        overlay.changes.places[offset] = None
+        overlay.drop_place(offset)
         overlay.drop_id(old.id, offset)
         if fate.name != APPLIED:
             overlay.note_end(offset, old.id, fate.name in SENT)
@@ -288,7 +288,7 @@ def _has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
         return True
     entry = overlay.entry(key)
     if entry.kind == Kind.APPLIED and (entry.acts_on, entry.new_due) == (fate.offset, fate.due_ms):
-        overlay.confirmed_moves.add(fate.control)
+        overlay.confirm_move(fate.control)
         return True
     overlay.contradicted(
         f"request {fate.control} moved request {fate.offset} to {fate.due_ms}, but was judged otherwise here"
@@ -299,7 +299,7 @@ def _has_moved(overlay: IndexOverlay, fate: Moved) -> bool:
 def _check_moved(overlay: IndexOverlay, control: int, entry: Entry) -> None:
     """A control ends, and its ingest moved an entry here. If that entry is still pending, the log must contain the
     move."""
-    if entry.new_due < 0 or entry.acts_on < 0 or control in overlay.confirmed_moves:
+    if entry.new_due < 0 or entry.acts_on < 0 or overlay.is_move_confirmed(control):
         return
     if overlay.find(entry.acts_on) is not None:
         overlay.contradicted(f"request {control} did not move request {entry.acts_on}, but was judged otherwise here")
@@ -312,16 +312,13 @@ def check_causes(overlay: IndexOverlay) -> None:
     later than its replacement (rules 1 and 4). So while either is pending, its cause is pending too. Raises
     Contradicted. O(entries under key 0), at most `CONTROL_ENTRIES_MAX`.
     """
-    if not overlay.index.control_count:
+    if not overlay.control_count:
         return
-    found = overlay.index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
-    causes: list[tuple[int, int]] = []
-    while (key := found.key()) is not None:
-        value = found.value()
-        if decode_head(value).kind in _ENDED_BY_ANOTHER:
-            causes.append((split_key(key)[1], decode_entry(value).acts_on))
-        found.next()
-    found.finish()
+    causes = [
+        (offset, decode_entry(raw).acts_on)
+        for offset, raw in overlay.controls()
+        if decode_head(raw).kind in _ENDED_BY_ANOTHER
+    ]
     for offset, cause in causes:
         if overlay.find(cause) is None:
             overlay.contradicted(f"request {cause} has ended and was to end request {offset}, by its reading here")
@@ -338,4 +335,4 @@ def _mark(overlay: IndexOverlay, fate: Fate) -> None:
         new = Mark(final=True, stored=False, due=-1, sent=sent)
     else:
         new = Mark(final=False, stored=True, due=was.due)
-    overlay.changes.marks[fate.offset] = new
+    overlay.set_mark(fate.offset, new)

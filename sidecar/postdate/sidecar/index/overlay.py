@@ -3,8 +3,7 @@
 `apply` reads and changes only an `IndexOverlay`. So live ingest, recovery and the write after an own commit see the
 same state, and each of their steps becomes durable as a whole or not at all.
 
-Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`TimerIndex.write`) and
-dropped.
+Thread rule: belongs to the thread that owns the timer index. An overlay is written once (`write`) and dropped.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from __future__ import annotations
 import logging
 import struct
 from bisect import bisect_right
+from collections.abc import Collection, Iterator
 from operator import itemgetter
 
 from postdate.sidecar.errors import Contradicted
@@ -19,7 +19,7 @@ from postdate.wheel.changes import Changes
 from postdate.wheel.endings import Ending, control_end_key, decode_ending, encode_ending
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, entry_key, split_key
+from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
 
 log = logging.getLogger(__name__)
@@ -52,16 +52,15 @@ class IndexOverlay:
         delays are stored; 0: none is. `control_count` and `control_bytes` describe key 0 after these changes.
         `replaceable`: the topics hold everything that a rebuild of the index needs.
         """
-        self.index = index
+        self._index = index
         self._replaceable = replaceable
         self.at_ms = at_ms
         self.horizon_ms = horizon_ms
         self.store_after_ms = store_after_ms
         self.control_count, self.control_bytes = index.control_count, index.control_bytes
-        self.changes: Changes = index.changes()
+        self._changes: Changes = index.changes()
         self._marks_end = index.marks_end
-        self.confirmed_moves: set[int] = set()
-        """Offsets of controls that ingest carried out, and whose `moved` has been applied to this overlay."""
+        self._confirmed_moves: set[int] = set()
         # What was asked last, and what the index said: an entry, or an id, is mostly asked for again at once.
         self._entry: tuple[bytes, bytes | None] = (b"", None)
         self._id: tuple[bytes, bytes | None] = (b"", None)
@@ -72,21 +71,21 @@ class IndexOverlay:
 
     def mark(self, offset: int) -> Mark | None:
         """The fates already read for a request that is not ingested yet; O(1) if there are no marks."""
-        marks = self.changes.marks
+        marks = self._changes.marks
         if marks and offset in marks:
             return marks[offset]
-        return self.index.mark(offset) if offset < self._marks_end else None
+        return self._index.mark(offset) if offset < self._marks_end else None
 
     def raw(self, key: bytes) -> bytes | None:
         """The encoded entry under a present key, in `entries` or, for a longer key, in `parked`."""
         if len(key) > ENTRY_KEY_SIZE_BYTES:
-            overlay = self.changes.parked
-            return overlay[key] if key in overlay else self.index.parked(key)
-        entries = self.changes.entries
+            overlay = self._changes.parked
+            return overlay[key] if key in overlay else self._index.parked(key)
+        entries = self._changes.entries
         if key in entries:
             return entries[key]
         if self._entry[0] != key:
-            self._entry = key, self.index.entry(key)
+            self._entry = key, self._index.entry(key)
         return self._entry[1]
 
     def find(self, offset: int, hint_due_ms: int | None = None, at: bytes | None = None) -> bytes | None:
@@ -98,8 +97,8 @@ class IndexOverlay:
         """
         if at is not None and self.raw(at) is not None:
             return at
-        places = self.changes.places
-        place = places[offset] if offset in places else self.index.place(offset)
+        places = self._changes.places
+        place = places[offset] if offset in places else self._index.place(offset)
         if place is not None:
             return place
         if hint_due_ms is not None and self.raw(key := entry_key(hint_due_ms, offset)) is not None:
@@ -114,17 +113,17 @@ class IndexOverlay:
         """The key under which the caller's id is pending, as (due, offset), or None."""
         if not caller_id:
             return None
-        ids = self.changes.ids
+        ids = self._changes.ids
         if caller_id in ids:
             return ids[caller_id]
         if self._id[0] != caller_id:
-            self._id = caller_id, self.index.id_key(caller_id)
+            self._id = caller_id, self._index.id_key(caller_id)
         return self._id[1]
 
     def ending(self, caller_id: bytes) -> Ending | None:
         """How the last request of an id ended, if that was within the window; otherwise None."""
-        for key in self.index.endings.keys(caller_id, self.at_ms):
-            raw = self.changes.ended[key] if key in self.changes.ended else self.index.ended(key)
+        for key in self._index.endings.keys(caller_id, self.at_ms):
+            raw = self._changes.ended[key] if key in self._changes.ended else self._index.ended(key)
             if raw is not None:
                 return decode_ending(raw)
         return None
@@ -135,7 +134,7 @@ class IndexOverlay:
         if first_due is None or first_due == CONTROL_DUE:
             return False
         key = control_end_key(offset)
-        return key not in self.changes.ended and self.index.ended(key) is None
+        return key not in self._changes.ended and self._index.ended(key) is None
 
     def entry(self, key: bytes) -> Entry:
         """The entry under a present key. REQUIRES: the key is present."""
@@ -143,31 +142,91 @@ class IndexOverlay:
         assert raw is not None, "a place, an id or a scan names an entry that is not there"
         return decode_entry(raw)
 
+    def is_move_confirmed(self, control: int) -> bool:
+        """True if `confirm_move` was called for this control."""
+        return control in self._confirmed_moves
+
+    def controls(self) -> Iterator[tuple[int, bytes]]:
+        """Offset and encoded entry of all that lies under key 0 in the index, ascending. REQUIRES: no changes so far,
+        and no write before the end. O(found)."""
+        rows = self._index.walk(FIRST_KEY, entry_key(CONTROL_DUE + 1, 0))
+        try:
+            while (key := rows.key()) is not None and (raw := rows.value()) is not None:
+                yield split_key(key)[1], raw
+                rows.next()
+        finally:
+            rows.finish()
+
     # ---- changes ---------------------------------------------------------------------------------------------------
+
+    def advance(
+        self,
+        *,
+        next_request: int | None = None,
+        next_dispatch: int | None = None,
+        seq: int | None = None,
+        takeover: int | None = None,
+    ) -> None:
+        """Set R, D, and the seq and takeover of the last dispatch-log record; None: as it is."""
+        changes = self._changes
+        changes.next_request = changes.next_request if next_request is None else next_request
+        changes.next_dispatch = changes.next_dispatch if next_dispatch is None else next_dispatch
+        changes.seq = changes.seq if seq is None else seq
+        changes.takeover = changes.takeover if takeover is None else takeover
+
+    def set_mark(self, offset: int, mark: Mark | None) -> None:
+        """Set or remove the mark of a request that is not ingested yet."""
+        self._changes.marks[offset] = mark
+
+    def put_accepted(self, offset: int, due_ms: int, raw: bytes) -> None:
+        """Add an encoded message under its first due time: no id, not stored. O(1)."""
+        self._changes.entries[entry_key(due_ms, offset)] = raw
 
     def put(self, offset: int, key_due_ms: int, entry: Entry) -> bytes:
         """Add an entry under (key_due_ms, offset). Its place is recorded if that is not its first due time, or if it is
         stored."""
         key, raw = entry_key(key_due_ms, offset), encode_entry(entry)
-        self.changes.insert(key, raw, stored=entry.stored)
+        self._changes.insert(key, raw, stored=entry.stored)
         if key_due_ms != entry.first_due or entry.stored:  # first due times are not kept below the low-water mark
-            self.changes.places[offset] = key
+            self._changes.places[offset] = key
         if key_due_ms == CONTROL_DUE:
             self.control_count += 1
             self.control_bytes += len(raw)
         return key
+
+    def park(self, offset: int, due_ms: int, target: str, raw: bytes, stored: bool) -> None:
+        """Add an encoded entry to the parked ones of its target, as its place. O(1)."""
+        self._changes.places[offset] = key = parked_key(target, due_ms, offset)
+        self._changes.insert_parked(key, raw, stored=stored)
 
     def remove(self, key: bytes, stored: bool) -> None:
         """Remove an entry, parked or not. The caller must remove its place and id."""
         raw = self.raw(key)
         assert raw is not None, "only a present entry can be removed"
         if len(key) > ENTRY_KEY_SIZE_BYTES:
-            self.changes.delete_parked(key, len(raw), stored=stored)
+            self._changes.delete_parked(key, len(raw), stored=stored)
         else:
-            self.changes.delete(key, len(raw), stored=stored)
+            self._changes.delete(key, len(raw), stored=stored)
             if split_key(key)[0] == CONTROL_DUE:
                 self.control_count -= 1
                 self.control_bytes -= len(raw)
+
+    def remove_run(self, keys: list[bytes], sizes_bytes: list[int], stored: Collection[bytes]) -> None:
+        """Remove entries without counting `control_count`: the last step before the write. The caller must remove their
+        places and ids.
+
+        `keys`: all present keys from the first to the last, ascending; `sizes_bytes`: of their values; `stored`: those
+        whose truth is STORE.
+        """
+        self._changes.delete_span(keys[0], keys[-1], keys, sizes_bytes, stored)
+
+    def remove_parked(self, key: bytes, size_bytes: int, stored: bool) -> None:
+        """Remove a parked entry; `size_bytes`: of its value. The caller must remove its place and id."""
+        self._changes.delete_parked(key, size_bytes, stored=stored)
+
+    def drop_place(self, offset: int) -> None:
+        """Remove the place of a request, if it has one."""
+        self._changes.places[offset] = None
 
     def is_long(self, delay_ms: int) -> bool:
         """True if an entry with this delay is stored."""
@@ -176,14 +235,18 @@ class IndexOverlay:
     def claim_id(self, entry: Entry, offset: int) -> None:
         """Let the id of a pending entry, if any, refer to it. REQUIRES: no later request has taken the id over."""
         if entry.id:
-            self.changes.ids[entry.id] = entry_key(entry.due, offset)
+            self._changes.ids[entry.id] = entry_key(entry.due, offset)
 
     def move(self, key: bytes, offset: int, old: Entry, new: Entry) -> bytes:
         """Replace the entry under `key` by `new`, under the key that follows from `new`. Returns that key."""
         self.remove(key, old.stored)
-        self.changes.places[offset] = None
+        self.drop_place(offset)
         due = new.due if new.kind == Kind.DELIVER else CONTROL_DUE
         return self.put(offset, due, new)
+
+    def confirm_move(self, control: int) -> None:
+        """Note that ingest carried out a control, and that its `moved` has been applied to this overlay."""
+        self._confirmed_moves.add(control)
 
     def contradicted(self, why: str) -> None:
         """The log decided a control differently than ingest here. Raises Contradicted: rebuild the index.
@@ -198,15 +261,19 @@ class IndexOverlay:
         """Free an id if it still refers to `offset`; a later request may have taken it over."""
         key = self.pending_id(caller_id)
         if key is not None and split_key(key)[1] == offset:
-            self.changes.ids[caller_id] = None
+            self._changes.ids[caller_id] = None
 
     def note_end(self, offset: int, caller_id: bytes, sent: bool) -> None:
         """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
-        if not sent and offset >= self.index.first_dues_from:  # else `was_sent` knows nothing of it any more
-            self.changes.ended[control_end_key(offset)] = b""
-        key = self.index.endings.key(caller_id, self.at_ms) if caller_id else None
+        if not sent and offset >= self._index.first_dues_from:  # else `was_sent` knows nothing of it any more
+            self._changes.ended[control_end_key(offset)] = b""
+        key = self._index.endings.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
-            self.changes.ended[key] = encode_ending(Ending(offset, sent))
+            self._changes.ended[key] = encode_ending(Ending(offset, sent))
+
+    def write(self) -> None:
+        """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""
+        self._index.write(self._changes)
 
     # ---- first due times of the requests of this batch ---------------------------------------------------------------
 
@@ -228,12 +295,12 @@ class IndexOverlay:
     def note_first_dues(self) -> None:
         """Add the first due times of this batch to its changes."""
         for base, row in self._first_dues:
-            self.changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
+            self._changes.firsts.append((base, struct.pack(f"<{len(row)}Q", *row)))
 
     def _first_due(self, offset: int) -> int | None:
         at = bisect_right(self._first_dues, offset, key=itemgetter(0)) - 1
         if at < 0:
-            return self.index.first_due(offset)
+            return self._index.first_due(offset)
         base, row = self._first_dues[at]
         first_due = row[offset - base] if offset - base < len(row) else NO_FIRST_DUE
         return None if first_due == NO_FIRST_DUE else first_due

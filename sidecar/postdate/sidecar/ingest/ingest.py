@@ -70,8 +70,8 @@ def ingest(
         used += 1
     failpoints.reached("ingest.parsed")
     overlay.note_first_dues()
-    overlay.changes.next_request = expected
-    index.write(overlay.changes)
+    overlay.advance(next_request=expected)
+    overlay.write()
     if counts is not None:
         counts.read(used - passed_over, others)
     failpoints.reached("ingest.written")
@@ -92,6 +92,6 @@ def pass_markers(ctx: ShardContext, index: TimerIndex) -> int:
         reader.close()
     if nothing and position > offset:
         overlay = IndexOverlay(index)
-        overlay.changes.next_request = position
-        index.write(overlay.changes)
+        overlay.advance(next_request=position)
+        overlay.write()
     return read_up_to(index)

@@ -72,9 +72,8 @@ def start_empty(ctx: ShardContext, index: TimerIndex, start: Start, acceptance: 
     """Fill an empty index from STORE with requests below `start.low`, then set its R and D."""
     stored = rebuild(ctx, index, start.low, acceptance=acceptance) if start.low else 0
     overlay = IndexOverlay(index)
-    overlay.changes.next_request, overlay.changes.next_dispatch = start.low, start.position
-    overlay.changes.takeover, overlay.changes.seq = start.takeover, start.seq
-    index.write(overlay.changes)
+    overlay.advance(next_request=start.low, next_dispatch=start.position, seq=start.seq, takeover=start.takeover)
+    overlay.write()
     if start.takeover:
         where = f"{stored} stored requests, request {start.low} and dispatch-log offset {start.position}"
         log.info("shard %s: rebuilding from %s", ctx.name, where)

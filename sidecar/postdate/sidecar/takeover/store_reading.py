@@ -104,7 +104,7 @@ def take_stored(index: TimerIndex, store: Partition, records: list[Record], low:
             raise not_ours(store, record, error) from error
     for offset, entry in last.items():
         _put(overlay, offset, entry)
-    index.write(overlay.changes)
+    overlay.write()
 
 
 def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
@@ -113,7 +113,7 @@ def _put(overlay: IndexOverlay, offset: int, entry: Entry | None) -> None:
     if key is not None:
         old = overlay.entry(key)
         overlay.remove(key, old.stored)
-        overlay.changes.places[offset] = None
+        overlay.drop_place(offset)
         overlay.drop_id(old.id, offset)
     if entry is not None:
         overlay.put(offset, entry.due, entry)

@@ -219,9 +219,9 @@ def _give_up(ctx: ShardContext, bounded: Bounded, index: TimerIndex, start: int)
     overlay = IndexOverlay(index)
     for offset in range(read, min(start, index.marks_end)):
         if index.mark(offset) is not None:
-            overlay.changes.marks[offset] = None
-    overlay.changes.next_request = start
-    index.write(overlay.changes)
+            overlay.set_mark(offset, None)
+    overlay.advance(next_request=start)
+    overlay.write()
 
 
 def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
@@ -244,10 +244,8 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
     position = min(max(position, start), end)  # D may lie on a marker that was deleted
     read_log(ctx, ctx.log, position, end, take)
     overlay = IndexOverlay(index)
-    overlay.changes.next_dispatch = end
-    if index.seq == SEQ_UNKNOWN:
-        overlay.changes.seq = checked.last_seq
-    index.write(overlay.changes)
+    overlay.advance(next_dispatch=end, seq=checked.last_seq if index.seq == SEQ_UNKNOWN else None)
+    overlay.write()
 
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
@@ -289,9 +287,8 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
         for fate in said.fates:
             apply_fate(overlay, fate, read_up_to(index))
         _pass_over(ctx, index, said)
-    overlay.changes.seq, overlay.changes.takeover = seq, takeover
-    overlay.changes.next_dispatch = piece[-1][0].offset + 1
-    index.write(overlay.changes)
+    overlay.advance(next_dispatch=piece[-1][0].offset + 1, seq=seq, takeover=takeover)
+    overlay.write()
     failpoints.reached("takeover.record-applied")
 
 
@@ -308,9 +305,10 @@ def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> No
         for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):
             if ctx.stopping():
                 raise Stopped("told to let go while passing over requests")
-            changes = index.changes()
-            changes.marks = dict.fromkeys(range(start, min(start + RECOVERY_FATES_MAX, end)), ended)
-            index.write(changes)
+            overlay = IndexOverlay(index)
+            for offset in range(start, min(start + RECOVERY_FATES_MAX, end)):
+                overlay.set_mark(offset, ended)
+            overlay.write()
 
 
 def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owned_seq: int) -> ShardOwnership:
@@ -331,9 +329,8 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
     offset = ownership.run([], [], OWNER, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
     overlay = IndexOverlay(index)
-    overlay.changes.seq, overlay.changes.takeover = ownership.seq, ownership.takeover
-    overlay.changes.next_dispatch = offset + 1
-    index.write(overlay.changes)
+    overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
+    overlay.write()
     failpoints.reached("takeover.owned")
     return ownership
 
