@@ -58,7 +58,7 @@ class Shard:
         self.written = 0
         answers = Answers(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        rules = MessageRules(self.targets.get, lambda _: None, faults, 30_000, Held(), b"requests/0/")
+        rules = MessageRules(self.targets.get, self.rules, faults, 30_000, Held(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def begin(self, next_request: int = 0) -> None:

@@ -56,7 +56,7 @@ class Place:
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = Answers(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        rules = MessageRules(self.targets.get, lambda _: None, faults, 30_000, Held(), b"requests/0/")
+        rules = MessageRules(self.targets.get, RULES, faults, 30_000, Held(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
 from postdate.kafka.interface import OnDelivery, Partition
 from postdate.sidecar.clock import BrokerClock
-from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.aborts import Aborts
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import transaction
@@ -154,7 +154,7 @@ def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over
 
     aborted: list[object] = []
     monkeypatch.setattr(coordinator, "end", end)
-    monkeypatch.setattr(Dispatcher, "_aborted", lambda self, *args: aborted.append(args))
+    monkeypatch.setattr(Aborts, "aborted", lambda self, *args: aborted.append(args))
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 1)
     bench.until(shard, lambda: shard.takeovers == 2 and shard.state is State.RUNNING)

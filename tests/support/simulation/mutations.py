@@ -88,9 +88,9 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
                 batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
             )
         except AbortRequired as fault:
-            self._aborted(ownership, batch, due, fault)
+            self._aborts.aborted(ownership, batch, due, fault)
             return False
-        self._write(index, ownership, IndexOverlay(index), offset)
+        self._write(ownership, IndexOverlay(index), offset)
         return True
 
     return patch.object(Dispatcher, "_commit", commit)

@@ -131,14 +131,12 @@ def _looking_at_takeovers(world: World) -> Iterator[None]:
         yield
 
 
-def _looking_at_commits(world: World) -> Callable[[Dispatcher, TimerIndex, ShardOwnership, IndexOverlay, int], None]:
+def _looking_at_commits(world: World) -> Callable[[Dispatcher, ShardOwnership, IndexOverlay, int], None]:
     honest = Dispatcher._write
 
-    def write(
-        self: Dispatcher, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int
-    ) -> None:
-        honest(self, index, ownership, overlay, log_offset)
-        world.look(self._ctx.partition, index, "committed")
+    def write(self: Dispatcher, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
+        honest(self, ownership, overlay, log_offset)
+        world.look(self._ctx.partition, overlay._index, "committed")
 
     return write
 

@@ -19,6 +19,7 @@ from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.reasons import Reason
+from postdate.wire.requests import RequestRules
 
 
 class Decision(Enum):
@@ -40,15 +41,15 @@ class MessageRules:
     def __init__(
         self,
         target_of: Callable[[str], Target | None],
-        forbidden: Callable[[str], Refusal | None],
+        rules: RequestRules,
         faults: FaultAttribution,
         retry_budget_ms: int,
         held: Held,
         origin_prefix: bytes,
     ) -> None:
-        """`forbidden`: checks the allow-list. `origin_prefix`: that of the shard's requests."""
+        """`rules`: of the shard's request topic. `origin_prefix`: that of the shard's requests."""
         self.target_of = target_of
-        self._forbidden = forbidden
+        self._rules = rules
         self._faults = faults
         self._budget_ms = retry_budget_ms
         self._held = held
@@ -59,9 +60,9 @@ class MessageRules:
     ) -> Decision | Refusal:
         """Decide about a message of kind deliver. `size_bytes`: of its encoded entry. `trial`: the isolated target of
         this transaction."""
-        refusal = self._forbidden(entry.target)
-        if refusal is not None:
-            return refusal
+        if not self._rules.permits(entry.target):  # the allow-list may be narrower than when the request was accepted
+            detail = f"{entry.target} is not among the targets that {self._rules.topic} allows"
+            return Refusal(Reason.FORBIDDEN_TARGET, detail)
         if entry.target in self._held.now.targets:
             return Decision.PARK
         target = self.target_of(entry.target)

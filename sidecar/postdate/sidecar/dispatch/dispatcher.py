@@ -1,8 +1,8 @@
 """Dispatch: turns due entries of the timer index into committed transactions, one at a time.
 
-Steps 1 to 3 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `fault_attribution` finds
-the cause of an abort, and `parking` moves waiting entries aside. Steps 4 and 5 (unknown outcome, fenced) are exceptions
-that `dispatch` raises: the shard drops the ownership and takes over again.
+Steps 1 and 2 of docs/protocol.md, "Running". `due_reader` reads the entries that may leave, `batch` builds their
+transaction, `aborts` deals with one that failed (step 3), and `parking` moves waiting entries aside. Steps 4 and 5
+(unknown outcome, fenced) are exceptions that `dispatch` raises: the shard drops the ownership and takes over again.
 
 Thread rule: the shard's thread.
 """
@@ -10,34 +10,29 @@ Thread rule: the shard's thread.
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Callable
 from math import inf
 
-from postdate.kafka.classification import Blame, blame
-from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.kafka.errors import AbortRequired, KafkaFault
 from postdate.sidecar import failpoints
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.aborts import Aborts, attempt_of
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution
 from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates
-from postdate.sidecar.dispatch.targets import Refusal, Targets
+from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
 from postdate.sidecar.transaction.answers import Answers
-from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
+from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.index import TimerIndex
-from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import BEAT, FATES
-from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +54,11 @@ class Dispatcher:
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())
         self._parking = Parking(ctx, targets, self._faults, self._rates)
         origin_prefix = f"{ctx.own.requests}/{ctx.partition}/".encode()
-        message_rules = MessageRules(targets.get, self._forbidden, self._faults, budget_ms, ctx.held, origin_prefix)
+        message_rules = MessageRules(targets.get, ctx.rules, self._faults, budget_ms, ctx.held, origin_prefix)
         self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, self._faults, answers, self._rates)
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
-        self._retry_at = 0.0
-        self._retry_delay_ms = 0.0
+        self._aborts = Aborts(ctx, targets, self._faults, self._limit)
 
     def dispatch(self, index: TimerIndex, ownership: ShardOwnership, before_ms: int) -> tuple[int, bool]:
         """Run one transaction with entries due before `before_ms`. Returns (fates committed, whether more may be due).
@@ -73,7 +67,7 @@ class Dispatcher:
         later.
         """
         steady, held = self._ctx.clock.steady_ms(), self._ctx.held.now
-        if steady < self._retry_at:
+        if self._aborts.is_pausing:
             return 0, False
         self._targets.poll()
         if self._rates is not None:
@@ -126,16 +120,16 @@ class Dispatcher:
     def beat(self, index: TimerIndex, ownership: ShardOwnership) -> bool:
         """Commit a record without fates: it keeps the log from becoming empty and samples the broker's clock. False if
         it was aborted, or must wait after another abort. Raises as `dispatch`."""
-        if self._ctx.clock.steady_ms() < self._retry_at:
+        if self._aborts.is_pausing:
             return False
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
                 offset = ownership.run([], [], BEAT, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
         except AbortRequired as fault:
-            self._back_off(fault)
+            self._aborts.back_off(fault)
             return False
-        self._write(index, ownership, IndexOverlay(index), offset)
-        self._retry_delay_ms = 0.0
+        self._write(ownership, IndexOverlay(index), offset)
+        self._aborts.committed()
         return True
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
@@ -164,16 +158,18 @@ class Dispatcher:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for its turn, or if the shard is being released."""
         low_water = ownership.low_water_of(index)
-        said = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
+        content = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         try:
             with self._ctx.turns.turn(len(batch.fates)):
                 if self._ctx.held.now is not held or self._ctx.stopping():
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
-                    offset = ownership.run(*said, report_all=report_all, must_give_up=self._missing_target(batch))
+                    offset = ownership.run(
+                        *content, report_all=report_all, must_give_up=self._aborts.missing_target(batch)
+                    )
         except AbortRequired as fault:
-            self._aborted(ownership, batch, due, fault)
+            self._aborts.aborted(ownership, batch, due, fault)
             return False
         except KafkaFault:
             self._targets.look_again(batch.targets)  # a deleted one can end the producer, and would end the next one
@@ -182,80 +178,21 @@ class Dispatcher:
             raise
         self._ctx.counts.committed(batch.fates, batch.dues_ms, batch.dead, ownership.broker_clock)
         finish(overlay, batch)
-        self._write(index, ownership, overlay, offset)
-        self._retry_delay_ms = 0.0
-        self._faults.committed(_attempt(ownership, batch, due), ownership.first_wait_ms, ownership.log_waited_ms)
+        self._write(ownership, overlay, offset)
+        self._aborts.committed()
+        self._faults.committed(attempt_of(ownership, batch, due), ownership.first_wait_ms, ownership.log_waited_ms)
         self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())
         return True
 
-    def _write(self, index: TimerIndex, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
+    def _write(self, ownership: ShardOwnership, overlay: IndexOverlay, log_offset: int) -> None:
         """Step 2 of Running: after the known commit, update the local state in one WriteBatch."""
         overlay.advance(seq=ownership.seq, next_dispatch=log_offset + 1)
         overlay.write()
         failpoints.reached("dispatch.written")
 
-    # ---- aborts ----------------------------------------------------------------------------------------------------
-
-    def _missing_target(self, batch: Batch) -> Callable[[], bool]:
-        """A function that returns True once a target of the transaction is gone; its first call requests their
-        metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
-        is_asked = False
-
-        def is_missing() -> bool:
-            nonlocal is_asked
-            if not is_asked:
-                self._targets.look_again(batch.targets)
-                is_asked = True
-            self._targets.poll()
-            return any((target := self._targets.get(name)) is not None and not target.works for name in batch.targets)
-
-        return is_missing
-
-    def _aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
-        """Step 3. Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
-        if isinstance(fault, GivenUp):  # its target counts as failing from now on
-            log.info("shard %s: %s", self._ctx.name, fault)
-            return
-        attempt = _attempt(ownership, batch, due)
-        attempt.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
-        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
-        self._limit_own(attempt, batch)
-        if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
-            log.log(
-                logging.INFO if due.trial is None else logging.DEBUG,
-                "shard %s: a transaction was aborted: %s",
-                self._ctx.name,
-                fault,
-            )
-            return
-        self._targets.look_again(batch.targets)
-        if due.trial is None:
-            self._limit.failed()
-        self._back_off(fault)
-
-    def _limit_own(self, attempt: Attempt, batch: Batch) -> None:
-        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
-        transaction: size limits apply to batches."""
-        for _, topic, _, key, value, headers in batch.messages if attempt.outcomes else ():
-            if topic not in self._ctx.own.names() or attempt.counts[topic] > 1:
-                continue
-            outcome = attempt.outcomes.get(topic)
-            if outcome is not None and any(blame(why) is Blame.TOO_LARGE for why in outcome.faults.values()):
-                self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
-
-    def _back_off(self, fault: KafkaFault) -> None:
-        log.warning(
-            "shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._retry_delay_ms, fault
-        )
-        self._retry_at = self._ctx.clock.steady_ms() + self._retry_delay_ms
-        self._retry_delay_ms = min(max(self._retry_delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
-
     def retry_at(self) -> float | None:
         """The steady time in ms of the next retry; None if no retry is pending."""
-        steady = self._ctx.clock.steady_ms()
-        if self._retry_at > steady:
-            return self._retry_at
-        return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
+        return self._aborts.retry_at()
 
     def parked_in_ms(self) -> float:
         """Milliseconds until a parked entry may leave, by the rate of its target or in a trial; infinite if none
@@ -265,18 +202,3 @@ class Dispatcher:
         rated_at = self._rates.next_at() if self._rates is not None else None
         at = min(inf if rated_at is None else rated_at, self._faults.next_at())
         return max(at - self._ctx.clock.steady_ms(), 0.0)
-
-    def _forbidden(self, target: str) -> Refusal | None:
-        """Check the allow-list at dispatch: it may have been narrowed since the request was accepted."""
-        if self._ctx.rules.permits(target):
-            return None
-        detail = f"{target} is not among the targets that {self._ctx.own.requests} allows"
-        return Refusal(Reason.FORBIDDEN_TARGET, detail)
-
-
-def _attempt(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
-    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
-    trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
-    counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
-    size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]
-    return Attempt(trial, size, counts, outcomes, took_ms, due_ms={} if trial is None else due.due_ms())

@@ -1,0 +1,116 @@
+"""What the abort of a transaction leads to: who is to blame, when the shard tries again, and with how many entries.
+
+Step 3 of docs/protocol.md, "Running". `fault_attribution` decides which target or entry an abort is attributed to; this
+module gives it what is known of the transaction, and backs off if the fault is attributed to nobody.
+
+Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+from postdate.kafka.classification import Blame, blame
+from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected
+from postdate.sidecar.context.shard_context import ShardContext
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.batch_limit import BatchLimit
+from postdate.sidecar.dispatch.due_reader import Due
+from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
+from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
+from postdate.wire.delivered import record_size_bytes
+
+log = logging.getLogger(__name__)
+
+
+class Aborts:
+    """The aborts of one shard, and the pause after them."""
+
+    def __init__(self, ctx: ShardContext, targets: Targets, faults: FaultAttribution, limit: BatchLimit) -> None:
+        self._ctx = ctx
+        self._targets = targets
+        self._faults = faults
+        self._limit = limit
+        self._retry_at = 0.0
+        self._delay_ms = 0.0
+
+    @property
+    def is_pausing(self) -> bool:
+        """True until the pause after an abort is over."""
+        return self._ctx.clock.steady_ms() < self._retry_at
+
+    def retry_at(self) -> float | None:
+        """The steady time in ms of the next retry; None if no retry is pending."""
+        steady = self._ctx.clock.steady_ms()
+        if self._retry_at > steady:
+            return self._retry_at
+        return steady + OWN_RETRY_MS if self._faults.get(OWN) is not None else None
+
+    def committed(self) -> None:
+        """A transaction was committed: the next abort is retried at once."""
+        self._delay_ms = 0.0
+
+    def aborted(self, ownership: ShardOwnership, batch: Batch, due: Due, fault: AbortRequired) -> None:
+        """Attribute the abort to a target, an entry, or neither; then wait, and retry with less."""
+        if isinstance(fault, GivenUp):  # its target counts as failing from now on
+            log.info("shard %s: %s", self._ctx.name, fault)
+            return
+        attempt = attempt_of(ownership, batch, due)
+        attempt.took_ms = self._ctx.clock.steady_ms() - ownership.began_at
+        attempt.is_refused, attempt.log_failed = isinstance(fault, RecordRejected), ownership.log_failed
+        self._limit_own(attempt, batch)
+        if self._faults.aborted(attempt, due.now_ms) is Finding.GO_ON:
+            log.log(
+                logging.INFO if due.trial is None else logging.DEBUG,
+                "shard %s: a transaction was aborted: %s",
+                self._ctx.name,
+                fault,
+            )
+            return
+        self._targets.look_again(batch.targets)
+        if due.trial is None:
+            self._limit.failed()
+        self.back_off(fault)
+
+    def back_off(self, fault: KafkaFault) -> None:
+        """Pause before the next transaction; each abort in a row doubles the pause."""
+        log.warning("shard %s: a transaction was aborted, next try in %d ms: %s", self._ctx.name, self._delay_ms, fault)
+        self._retry_at = self._ctx.clock.steady_ms() + self._delay_ms
+        self._delay_ms = min(max(self._delay_ms * 2, BACKOFF_MS_MIN), BACKOFF_MS_MAX)
+
+    def missing_target(self, batch: Batch) -> Callable[[], bool]:
+        """A function that returns True once a target of the transaction is gone; its first call requests their
+        metadata. Without it, the transaction, and every message in it, would wait until message.timeout.ms."""
+        is_asked = False
+
+        def is_missing() -> bool:
+            nonlocal is_asked
+            if not is_asked:
+                self._targets.look_again(batch.targets)
+                is_asked = True
+            self._targets.poll()
+            return any((target := self._targets.get(name)) is not None and not target.works for name in batch.targets)
+
+        return is_missing
+
+    def _limit_own(self, attempt: Attempt, batch: Batch) -> None:
+        """Record the size at which one of our own topics refused a record, if it was the topic's only record in the
+        transaction: size limits apply to batches."""
+        for _, topic, _, key, value, headers in batch.messages if attempt.outcomes else ():
+            if topic not in self._ctx.own.names() or attempt.counts[topic] > 1:
+                continue
+            outcome = attempt.outcomes.get(topic)
+            if outcome is not None and any(blame(why) is Blame.TOO_LARGE for why in outcome.faults.values()):
+                self._targets.limit(topic, record_size_bytes(key, value, headers) - 1)
+
+
+def attempt_of(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
+    """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
+    trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
+    counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
+    size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]
+    return Attempt(trial, size, counts, outcomes, took_ms, due_ms={} if trial is None else due.due_ms())
