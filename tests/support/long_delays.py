@@ -21,7 +21,7 @@ from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.sidecar.transaction.answers import Answers
 from postdate.wheel.database import FAMILIES
@@ -69,7 +69,7 @@ class Shard:
 
     def feed(self, *records: Record) -> None:
         """Ingests all of these."""
-        used = ingest(self.index, self.rules, 0, list(records), None, BASE_MS, STORE_AFTER_MS)
+        used = ingest(self.index, Intake(self.rules, 0, store_after_ms=STORE_AFTER_MS), list(records), BASE_MS)
         assert used == len(records)
 
     def recover(self, *fates: Fate) -> None:

@@ -17,6 +17,22 @@ MODULE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
 """A function fits a screen, with a little slack for a docstring."""
 
+FUNCTION_ARGUMENTS_MAX = 6
+"""Above it a call does not show which argument is which; what belongs together becomes a type."""
+
+MANY_ARGUMENTS = {
+    "encode_accepted": "one call for each request: an object to carry the fields would be made for each",
+    "_parse_control": "the parser passes on what it has taken apart",
+    "schedule": "the client's function: all but the first two are named options",
+    "send_and_tell": "of the command line",
+    "fixed_ranges": "of Spark",
+    "judge": "of Spark",
+    "repair_rows": "of Spark",
+    "send_at_rate": "of Spark",
+    "summarise": "of Spark",
+}
+"""Functions that take more all the same, and why. Remove a name here once its function takes no more than six."""
+
 FORBIDDEN_NAMES = frozenset({"utils", "util", "common", "helpers", "helper", "manager", "core", "misc", "wheel"})
 """Module names that say nothing; and `wheel`, which beside an importable root would shadow PyPA's package."""
 
@@ -219,6 +235,30 @@ def size_complaints(place: str, text: str) -> Iterator[str]:
             length = node.end_lineno - node.lineno + 1
             if length > FUNCTION_LINES_MAX:
                 yield f"{place}:{node.lineno}: {node.name} has {length} lines, at most {FUNCTION_LINES_MAX}"
+
+
+def argument_complaints(place: str, text: str) -> Iterator[str]:
+    """A function takes few arguments. The parameters of a command are its options."""
+    for name, line, count in _argument_counts(text):
+        if count > FUNCTION_ARGUMENTS_MAX and name not in MANY_ARGUMENTS:
+            yield f"{place}:{line}: {name} takes {count} arguments"
+
+
+def many_arguments(text: str) -> set[str]:
+    """Returns the functions of a module that take more than FUNCTION_ARGUMENTS_MAX arguments."""
+    return {name for name, _, count in _argument_counts(text) if count > FUNCTION_ARGUMENTS_MAX}
+
+
+def _argument_counts(text: str) -> Iterator[tuple[str, int, int]]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not any(map(_is_command, node.decorator_list)):
+            given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+            yield node.name, node.lineno, sum(each.arg not in ("self", "cls") for each in given)
+
+
+def _is_command(decorator: ast.expr) -> bool:
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr == "command"
 
 
 def name_complaints(place: str, _text: str) -> Iterator[str]:

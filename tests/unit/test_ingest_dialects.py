@@ -12,7 +12,7 @@ import pytest
 
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Entry, Kind, control_of, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -55,7 +55,7 @@ def entries(index: TimerIndex) -> list[Entry]:
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=[example.name for example in EXAMPLES])
 def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example: Example) -> None:
-    assert ingest(index, RULES, 0, [scheduled(0, example)]) == 1
+    assert ingest(index, Intake(RULES, 0), [scheduled(0, example)]) == 1
     (entry,) = entries(index)
     due_ms = example.due_ms if example.due_ms >= 0 else BASE_MS + example.delay_ms
     assert (entry.kind, entry.due, entry.target, entry.id) == (Kind.DELIVER, due_ms, example.target, example.id)
@@ -69,16 +69,16 @@ def test_an_example_is_held_with_all_it_was_sent_with(index: TimerIndex, example
 def test_its_cancel_ends_it(index: TimerIndex, example: Example, batches: int) -> None:
     records = [scheduled(0, example), cancelled(1, example)]
     for batch in [records] if batches == 1 else [records[:1], records[1:]]:
-        assert ingest(index, RULES, 0, batch) == len(batch)
+        assert ingest(index, Intake(RULES, 0), batch) == len(batch)
     assert [(entry.kind, entry.acts_on) for entry in entries(index)] == [(Kind.CANCELLED, 1), (Kind.APPLIED, 0)]
 
 
 @pytest.mark.parametrize("example", CANCELLABLE, ids=[example.name for example in CANCELLABLE])
 def test_scheduled_again_it_is_replaced(index: TimerIndex, example: Example) -> None:
-    assert ingest(index, RULES, 0, [scheduled(0, example), scheduled(1, example)]) == 2
+    assert ingest(index, Intake(RULES, 0), [scheduled(0, example), scheduled(1, example)]) == 2
     assert sorted((entry.kind, entry.acts_on) for entry in entries(index)) == [(Kind.DELIVER, -1), (Kind.REPLACED, 1)]
 
 
 def test_a_tombstone_that_finds_nothing_does_nothing(index: TimerIndex) -> None:
-    assert ingest(index, RULES, 0, [Record(0, BASE_MS, True, b"nobody", None, [])]) == 1
+    assert ingest(index, Intake(RULES, 0), [Record(0, BASE_MS, True, b"nobody", None, [])]) == 1
     assert [(entry.kind, entry.acts_on) for entry in entries(index)] == [(Kind.APPLIED, -1)]

@@ -372,7 +372,7 @@ def halted(bench: Bench, place: str) -> Shard:
 def fail_in_the_shard(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Shard:
     """A shard that fails again and again, each time with a record in the texts of exceptions, until it halts."""
 
-    def ingest(_index: object, _rules: object, _partition: int, records: list[Any], *_: object) -> int:
+    def ingest(_index: object, _intake: object, records: list[Any], *_: object) -> int:
         try:
             raise KeyError(records[0].value)
         except KeyError:

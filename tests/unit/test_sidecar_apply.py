@@ -15,7 +15,7 @@ import pytest
 from postdate.kafka.interface import Record
 from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
@@ -49,7 +49,7 @@ def schedule(offset: int, due_ms: int, **headers: str | int) -> Record:
 
 
 def feed(index: TimerIndex, *records: Record) -> None:
-    assert ingest(index, RULES, 0, list(records)) == len(records)
+    assert ingest(index, Intake(RULES, 0), list(records)) == len(records)
 
 
 def recover(index: TimerIndex, *fates: Fate) -> None:
@@ -184,7 +184,7 @@ def test_the_same_records_and_fates_twice_leave_the_same_state(index: TimerIndex
     records = [schedule(0, BASE_MS + 500, id="a"), schedule(1, BASE_MS + 600), request(2, action="cancel", id="a")]
     feed(index, *records)
     once = held(index)
-    assert ingest(index, RULES, 0, records) == len(records)
+    assert ingest(index, Intake(RULES, 0), records) == len(records)
     assert held(index) == once
     recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))
     recover(index, PlainFate(0, BASE_MS + 500, CANCELLED), PlainFate(2, 0, APPLIED))

@@ -25,7 +25,7 @@ from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.targets import Target
 from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.answers import Answers
 from postdate.wheel.identity import Identity
@@ -60,7 +60,7 @@ class Place:
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
-        assert ingest(self.index, RULES, 0, list(records), quota, self.now_ms) == len(records)
+        assert ingest(self.index, Intake(RULES, 0, quota), list(records), self.now_ms) == len(records)
 
     def recover(self, *fates: Fate) -> None:
         overlay = IndexOverlay(self.index, self.now_ms)

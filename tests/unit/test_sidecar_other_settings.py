@@ -19,7 +19,7 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.errors import Contradicted
 from postdate.sidecar.index.apply import apply_fate, check_causes
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.states import State
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.identity import Identity
@@ -64,7 +64,7 @@ def request(offset: int, **headers: str | int) -> Record:
 
 
 def feed(index: TimerIndex, *records: Record, rules: RequestRules = RULES) -> None:
-    assert ingest(index, rules, 0, list(records)) == len(records)
+    assert ingest(index, Intake(rules, 0), list(records)) == len(records)
 
 
 def recover(index: TimerIndex, *fates: Fate, replaceable: bool = True) -> None:

@@ -18,7 +18,7 @@ from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.context.long_delays import LongDelays
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
@@ -338,12 +338,12 @@ def test_ingest_stops_while_what_is_to_be_stored_fills_a_transaction(make: Make)
     shard = make()
     value = bytes(1024 * 1024)
     records = [request(offset, value, topic="orders", at=FAR_MS) for offset in range(40)]
-    used = ingest(shard.index, shard.rules, 0, records, None, BASE_MS, STORE_AFTER_MS)
+    used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), records, BASE_MS)
     assert used == 16
     assert CONTROL_SIZE_BYTES_MAX <= shard.index.control_bytes < CONTROL_SIZE_BYTES_MAX + len(value)
     shard.commit()
     moves = [request(40 + n, action="reschedule", origin=f"requests/0/{n % 16}", at=FARTHER_MS) for n in range(64)]
-    used = ingest(shard.index, shard.rules, 0, moves, None, BASE_MS, STORE_AFTER_MS)
+    used = ingest(shard.index, Intake(shard.rules, 0, store_after_ms=STORE_AFTER_MS), moves, BASE_MS)
     assert used == 16, "what moves is written again, so it counts again"
 
 

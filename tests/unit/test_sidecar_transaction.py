@@ -20,7 +20,7 @@ from postdate.sidecar.dispatch.aborts import Aborts
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from postdate.sidecar.transaction import transaction
-from postdate.sidecar.transaction.transaction import Message, ShardOwnership
+from postdate.sidecar.transaction.transaction import Content, Message, ShardOwnership
 from postdate.wire.dispatch_log import BEAT
 from support.kafka_simulator.answers import abort_required
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -93,12 +93,12 @@ def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
     monkeypatch.setattr(SimTransactionalProducer, "settle", lambda self: False)
     if fails:
         with pytest.raises(AbortRequired):
-            ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
+            ownership.run(Content(BEAT), 0, 0)
     else:
-        ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
+        ownership.run(Content(BEAT), 0, 0)
     assert not ownership.reusable
     with pytest.raises(AssertionError, match="settled"):
-        ownership.run([], [], BEAT, 0, 0, due_max_ms=0)
+        ownership.run(Content(BEAT), 0, 0)
     shard.close()
 
 
@@ -125,7 +125,7 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
     messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(topics)]
     with pytest.raises(AbortRequired):
-        ownership.run(messages, [], BEAT, 0, 0, due_max_ms=0, report_all=True)
+        ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
     assert ownership.reusable is again
     shard.close()
 

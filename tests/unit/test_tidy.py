@@ -43,6 +43,7 @@ def complaints(rule: Rule, paths: list[Path]) -> list[str]:
         pytest.param(tidy.import_complaints, CODE, id="imports"),
         pytest.param(tidy.judge_complaints, TESTS, id="judges"),
         pytest.param(tidy.size_complaints, CODE + TESTS + BENCHMARKS, id="sizes"),
+        pytest.param(tidy.argument_complaints, CODE, id="arguments"),
         pytest.param(tidy.name_complaints, CODE + TESTS + BENCHMARKS, id="names"),
         pytest.param(tidy.unfinished_complaints, CODE + TESTS + BENCHMARKS + DOCS + OTHERS, id="unfinished"),
         pytest.param(tidy.except_complaints, CODE + TESTS + BENCHMARKS, id="excepts"),
@@ -110,6 +111,7 @@ SPARK = "connectors/postdate/spark"
         ),
         pytest.param(tidy.size_complaints, SIDECAR, "x = 1\n" * 601, id="long-module"),
         pytest.param(tidy.size_complaints, SIDECAR, "def f():\n" + "    x = 1\n" * 70, id="long-function"),
+        pytest.param(tidy.argument_complaints, SIDECAR, "def f(self, a, b, c, d, *, e, f, g): ...", id="arguments"),
         pytest.param(tidy.name_complaints, "sidecar/postdate/sidecar/utils.py", "", id="empty-name"),
         pytest.param(tidy.name_complaints, "wheel/postdate/wheel/wheel.py", "", id="shadowing-name"),
         pytest.param(tidy.unfinished_complaints, SIDECAR, "# TO" + "DO: later", id="later"),
@@ -131,6 +133,12 @@ def test_what_is_allowed_is_not_reported() -> None:
     assert list(tidy.import_complaints("sidecar/postdate/cli/x.py", lazy + "from postdate.wheel import index\n")) == []
     handled = "try:\n    f()\nexcept Exception as error:\n    report(error)\n"
     assert list(tidy.except_complaints(SIDECAR, handled)) == []
+
+
+def test_every_exception_to_the_number_of_arguments_is_needed() -> None:
+    assert {*tidy.MANY_ARGUMENTS} == set().union(
+        *(tidy.many_arguments(path.read_text(encoding="utf-8")) for path in CODE)
+    )
 
 
 def test_every_judge_that_the_rule_names_is_there() -> None:

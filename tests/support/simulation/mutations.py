@@ -28,7 +28,7 @@ from postdate.sidecar.ingest import ingest
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.bound_check import BoundCheck
-from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
@@ -84,9 +84,8 @@ def _delete_before_commit(_: World) -> AbstractContextManager[object]:
         finish(overlay, batch)
         overlay.write()
         try:
-            offset = ownership.run(
-                batch.messages, batch.fates, FATES, read_up_to(index), index.low_water(), batch.due_max_ms
-            )
+            content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms)
+            offset = ownership.run(content, read_up_to(index), index.low_water())
         except AbortRequired as fault:
             self._aborts.aborted(ownership, batch, due, fault)
             return False

@@ -30,7 +30,7 @@ from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.transaction.answers import Answers
-from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES
 
@@ -124,7 +124,7 @@ class Dispatcher:
             return False
         try:
             with self._ctx.counts.transaction(self._ctx.clock):
-                offset = ownership.run([], [], BEAT, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
+                offset = ownership.run(Content(BEAT), read_up_to(index), ownership.low_water_of(index))
         except AbortRequired as fault:
             self._aborts.back_off(fault)
             return False
@@ -157,8 +157,8 @@ class Dispatcher:
     ) -> bool:
         """Run the transaction of a batch; False if nothing was committed. Nothing is sent if the holds have changed
         from `held` while the batch waited for its turn, or if the shard is being released."""
+        content = Content(FATES, batch.messages, batch.fates, batch.due_max_ms)
         low_water = ownership.low_water_of(index)
-        content = (batch.messages, batch.fates, FATES, read_up_to(index), low_water, batch.due_max_ms)
         report_all = self._faults.must_report(due.trial, len(batch.fates))
         try:
             with self._ctx.turns.turn(len(batch.fates)):
@@ -166,7 +166,11 @@ class Dispatcher:
                     return False
                 with self._ctx.counts.transaction(self._ctx.clock):
                     offset = ownership.run(
-                        *content, report_all=report_all, must_give_up=self._aborts.missing_target(batch)
+                        content,
+                        read_up_to(index),
+                        low_water,
+                        report_all,
+                        self._aborts.missing_target(batch),
                     )
         except AbortRequired as fault:
             self._aborts.aborted(ownership, batch, due, fault)

@@ -42,7 +42,7 @@ def wall_ms() -> int:
 def signed(token: str, method: str, address: str, target: str, body: bytes) -> str:
     """The Authorization header of a request. `address`: HOST:PORT that is asked; `target`: the path and the query."""
     time_ms, nonce = str(wall_ms()), secrets.token_hex(16)
-    return f"{SCHEME} {time_ms}:{nonce}:{_signature(token.encode(), method, address, target, time_ms, nonce, body)}"
+    return f"{SCHEME} {time_ms}:{nonce}:{_signature(token.encode(), body, method, address, target, time_ms, nonce)}"
 
 
 def is_signed(header: str) -> bool:
@@ -64,7 +64,7 @@ class Signatures:
         if found is None:
             raise BadSignature(f"the signature has not the form {SCHEME} TIME:NONCE:SIGNATURE")
         time_ms, nonce, given = found.groups()
-        if not hmac.compare_digest(given, _signature(token, method, self._own_address, target, time_ms, nonce, body)):
+        if not hmac.compare_digest(given, _signature(token, body, method, self._own_address, target, time_ms, nonce)):
             raise BadSignature(f"the signature was not made with the token of {self._own_address} for this request")
         now_ms = self._now_ms()
         if abs(now_ms - int(time_ms)) > SIGNATURE_MS_MAX:
@@ -82,6 +82,7 @@ class Signatures:
         self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may lie as far ahead as behind
 
 
-def _signature(token: bytes, method: str, address: str, target: str, time_ms: str, nonce: str, body: bytes) -> str:
-    lines = ("postdate-http-1", method, address, target, time_ms, nonce, hashlib.sha256(body).hexdigest())
+def _signature(token: bytes, body: bytes, *fields: str) -> str:
+    """`fields`: method, address, target, time in ms, nonce."""
+    lines = ("postdate-http-1", *fields, hashlib.sha256(body).hexdigest())
     return hmac.new(token, "\n".join(lines).encode("utf-8", "surrogateescape"), hashlib.sha256).hexdigest()

@@ -6,6 +6,8 @@ put.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar import failpoints
 from postdate.sidecar.context.shard_context import ShardContext
@@ -21,25 +23,33 @@ from postdate.wire.requests import Action, Request, RequestRules, parse_request
 _CONTROLS: dict[int, str] = {Action.CANCEL: CANCEL, Action.RESCHEDULE: RESCHEDULE}
 
 
+@dataclass(frozen=True, slots=True)
+class Intake:
+    """What decides about the requests of one shard. `store_after_ms`: a request that is due later than this after its
+    record's timestamp is stored; 0: none is. `counts`: the counters to update."""
+
+    rules: RequestRules
+    partition: int
+    quota: Quota | None = None
+    store_after_ms: int = 0
+    counts: ShardCounts | None = None
+
+
 def ingest(
     index: TimerIndex,
-    rules: RequestRules,
-    partition: int,
+    intake: Intake,
     records: list[Record],
-    quota: Quota | None = None,
     at_ms: int = 0,
-    store_after_ms: int = 0,
-    counts: ShardCounts | None = None,
     controls_max: int = CONTROL_ENTRIES_MAX,
 ) -> int:
     """Apply a batch of requests and make it durable with R; returns how many of `records` were used.
 
     Fewer than all are used if entries under key 0 pile up (rule 1: they must all fit into one transaction). The caller
     offers the rest again after a dispatch. `controls_max`: the most entries that may wait there. Records below R are
-    skipped. `at_ms`: the present, epoch ms. `store_after_ms`: a request that is due later than this after its record's
-    timestamp is stored; 0: none is. `counts`: the counters to update.
+    skipped. `at_ms`: the present, epoch ms.
     """
-    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, store_after_ms)
+    rules, partition, quota, counts = intake.rules, intake.partition, intake.quota, intake.counts
+    overlay = IndexOverlay(index, at_ms, rules.horizon_ms, intake.store_after_ms)
     if quota is not None:
         quota.begin(index)
     expected = read_up_to(index)

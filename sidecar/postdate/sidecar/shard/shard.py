@@ -25,7 +25,7 @@ from postdate.sidecar.dispatch.dispatcher import Dispatcher
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.overlay import read_up_to
-from postdate.sidecar.ingest.ingest import ingest
+from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.limits import (
     BACKOFF_MS_MAX,
@@ -74,6 +74,7 @@ class Shard(Stateful):
         self._dispatcher = Dispatcher(ctx, Targets(ctx.admin, ctx.clock))
         quota = Quota(ctx.topic)
         self._quota = quota if quota.limits else None
+        self._intake = Intake(ctx.rules, ctx.partition, self._quota, ctx.long_delays.store_after_ms, ctx.counts)
         self._gate = Gate(ctx.topic.cancel_gate)
         self._housekeeping = Housekeeping(ctx, inbox, self._gate, self._dispatcher)
         self._backoff_ms: float = BACKOFF_MS_MIN
@@ -199,9 +200,7 @@ class Shard(Stateful):
         ctx = self.ctx
         records = [] if ctx.held.now.intake else self.inbox.take()
         if records:
-            at_ms, after_ms = ctx.clock.wall_ms(), ctx.long_delays.store_after_ms
-            most = self._dispatcher.controls_max
-            used = ingest(index, ctx.rules, ctx.partition, records, self._quota, at_ms, after_ms, ctx.counts, most)
+            used = ingest(index, self._intake, records, ctx.clock.wall_ms(), self._dispatcher.controls_max)
             if used:
                 self._gate.read(records[used - 1].timestamp_ms)
                 self._broker_clock.hear(records[used - 1])

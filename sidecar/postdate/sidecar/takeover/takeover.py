@@ -37,7 +37,7 @@ from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, fi
 from postdate.sidecar.takeover.opening import discard, keep, open_index
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound
-from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.sidecar.transaction.transaction import Content, ShardOwnership
 from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import OWNER, DispatchRecord
@@ -327,7 +327,7 @@ def own(ctx: ShardContext, recovered: Recovered, broker_clock: BrokerClock, owne
     if stands:
         return ownership
     ownership.accepted = [(loss.reason.value, loss.topic, loss.first, loss.end) for loss in accepted]
-    offset = ownership.run([], [], OWNER, read_up_to(index), ownership.low_water_of(index), due_max_ms=0)
+    offset = ownership.run(Content(OWNER), read_up_to(index), ownership.low_water_of(index))
     overlay = IndexOverlay(index)
     overlay.advance(next_dispatch=offset + 1, seq=ownership.seq, takeover=ownership.takeover)
     overlay.write()
@@ -350,7 +350,7 @@ def leave_mark(ctx: ShardContext, index: TimerIndex, standing: bool) -> None:
     try:
         ownership = _ownership(ctx, fenced.producer, index, BrokerClock(ctx.clock), takeover=index.takeover + 1)
         ownership.verify, ownership.before_commit = None if standing else partial(_verify_truncated, index), None
-        ownership.run([], [], OWNER, read_up_to(index), index.low_water(), due_max_ms=0)
+        ownership.run(Content(OWNER), read_up_to(index), index.low_water())
     finally:
         fenced.producer.destroy()
 

@@ -34,6 +34,17 @@ NOBODY = -1
 Message = tuple[int, str, int, bytes | None, bytes | None, Headers]
 
 
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What one transaction writes: the kind of its dispatch-log record, the messages and their fates, and the latest
+    due time (or end of grace) among them."""
+
+    kind: str
+    messages: list[Message] = field(default_factory=list)
+    fates: list[Fate] = field(default_factory=list)
+    due_max_ms: int = 0
+
+
 @dataclass(slots=True)
 class TopicOutcome:
     """The delivery reports of one transaction for one topic: the number of acknowledged records, the times (ms) of
@@ -100,21 +111,18 @@ class ShardOwnership:
 
     def run(
         self,
-        messages: list[Message],
-        fates: list[Fate],
-        kind: str,
+        content: Content,
         next_request: int,
         low_water: int,
-        due_max_ms: int,
         report_all: bool = False,
         must_give_up: Callable[[], bool] | None = None,
     ) -> int:
-        """Commit `messages` together with one dispatch-log record; returns the record's offset.
+        """Commit messages together with one dispatch-log record; returns the record's offset.
 
-        `due_max_ms` is the latest due time among the messages: if the broker stamps the record before it, the
-        transaction is aborted (invariant I6). `report_all`: each message gets its own entry in `outcomes`.
-        `must_give_up` is called while records stay unacknowledged for long; if it returns True, the transaction is
-        aborted immediately.
+        If the broker stamps that record before `content.due_max_ms`, the transaction is aborted (invariant I6).
+        `next_request`, `low_water`: R and L for the record. `report_all`: each message gets its own entry in
+        `outcomes`. `must_give_up` is called while records stay unacknowledged for long; if it returns True, the
+        transaction is aborted immediately.
 
         Requires `reusable`. The end of the transaction is settled before this returns or raises; after that, `reusable`
         is True only if the next transaction may begin on this producer.
@@ -132,7 +140,7 @@ class ShardOwnership:
         began = self.began_at = self.clock.steady_ms()
         self.first_wait_ms = self.log_waited_ms = 0.0
         try:
-            self._produce(messages, report_all)
+            self._produce(content.messages, report_all)
             record = DispatchRecord(
                 v=1,
                 seq=self.seq + 1,
@@ -142,8 +150,8 @@ class ShardOwnership:
                 at=self.clock.wall_ms(),
                 next_request=max(next_request, low_water),  # an older disk is still catching up with L
                 low_water=low_water,
-                kind=kind,
-                fates=fates,
+                kind=content.kind,
+                fates=content.fates,
                 accepted=self.accepted or UNSET,
             )
             self.producer.produce(self.log.topic, encode_record(record), None, [], self.log.index, self._log_delivered)
@@ -152,14 +160,14 @@ class ShardOwnership:
             left = self._flush(must_give_up)
             self.acknowledged_ms = self.clock.steady_ms() - began
             failpoints.reached("dispatch.flushed")
-            self._check(left, due_max_ms)
+            self._check(left, content.due_max_ms)
             self._prepare()
             self.producer.commit()
             self.took_ms = self.clock.steady_ms() - began
         except (AbortRequired, Unreachable) as fault:
             self.is_refuted = isinstance(fault, UnverifiedBound)
             self.producer.abort()
-            self._settle(is_sound=not (self.is_refuted or self._has_gap(messages)))
+            self._settle(is_sound=not (self.is_refuted or self._has_gap(content.messages)))
             if isinstance(fault, AbortRequired):
                 raise
             raise AbortRequired(str(fault), fault.code) from fault
