@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from postdate.cli import letters
 from postdate.cli import postdate as program
-from postdate.sidecar import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.headers import ORIGIN, Headers
 from support.bed import Bed
@@ -125,7 +125,7 @@ def test_an_open_transaction_behind_hides_nothing(bed: Bed, requests: str, monke
 
     def play(slower: int) -> None:
         """The command runs in this process, and gives up soon."""
-        monkeypatch.setattr(limits, "COMMAND_TIMEOUT_S", 4.0 * slower)
+        monkeypatch.setattr(letters, "COMMAND_TIMEOUT_S", 4.0 * slower)
         refused = CliRunner().invoke(program, command)
         assert (refused.exit_code, refused.stdout) == (Exit.FAILED, "")
         expect("gives nothing behind offset" in refused.stderr, refused.stderr)

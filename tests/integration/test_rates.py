@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 
-from postdate.sidecar.limits import RATE_SAVED_S
+from postdate.sidecar.dispatch.limits import RATE_SAVED_S
 from postdate.wire.dispatch_log import DELIVERED, DispatchRecord
 from postdate.wire.headers import AT, TOPIC, Headers
 from postdate.wire.origins import format_origin

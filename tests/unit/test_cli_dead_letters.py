@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from postdate.cli import dead_letters
+from postdate.cli import dead_letters, limits
 from postdate.kafka.interface import Headers, Isolation, LogReader, Partition
-from postdate.sidecar import limits
 from postdate.sidecar.errors import Exit
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers
 from postdate.wire.headers import AT, DELAY, GRACE, ID, KEY, ORIGIN, TOPIC

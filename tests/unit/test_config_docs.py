@@ -118,3 +118,10 @@ def test_user_and_password_in_a_url_are_not_shown() -> None:
     with pytest.raises(ConfigError) as caught:
         load(Flags(), {"POSTDATE_HTTP_ADVERTISE": url})
     assert "swordfish" not in str(caught.value)
+
+
+def test_the_bounds_of_every_package_are_shown() -> None:
+    """Except those of developers' tools, and of Spark, which runs elsewhere."""
+    shown = {module.__file__ for module in BOUNDED.values()}
+    modules = {str(path) for path in Path(__file__).parents[2].glob("*/postdate/**/limits.py")}
+    assert shown == {path for path in modules if "/tools/" not in path and "/spark/" not in path}

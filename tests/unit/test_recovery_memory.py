@@ -15,8 +15,8 @@ from typing import Any
 from unittest.mock import patch
 
 from postdate.kafka.interface import Partition, Record
-from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.operation.losses import AcceptedLosses
+from postdate.sidecar.shard.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import Checked
 from postdate.wheel.identity import Identity

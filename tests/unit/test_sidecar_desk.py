@@ -23,10 +23,10 @@ from postdate.kafka.interface import Isolation, NewTopic, Partition
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.errors import HaltReason, Loss
-from postdate.sidecar.limits import RECLAIM_QUIET_MS
 from postdate.sidecar.operation.halts import ADVICE
 from postdate.sidecar.operation.instructions import Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status, write_status
+from postdate.sidecar.shard.limits import RECLAIM_QUIET_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State

@@ -9,15 +9,11 @@ import pytest
 from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import RecordRejected
+from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.control_pieces import first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding, Isolated
+from postdate.sidecar.dispatch.limits import AFTER_FAULT_ENTRIES_MAX, PROBATION_MS, REPORTED_ENTRIES_MAX
 from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.limits import (
-    AFTER_FAULT_ENTRIES_MAX,
-    LARGE_TRANSACTION_FATES,
-    PROBATION_MS,
-    REPORTED_ENTRIES_MAX,
-)
 from postdate.sidecar.transaction.transaction import TopicOutcome
 from postdate.wire.reasons import Reason
 

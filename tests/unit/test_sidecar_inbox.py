@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from postdate.kafka.interface import Headers, Record
-from postdate.sidecar.limits import INBOX_SIZE_BYTES_MAX
 from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.limits import INBOX_SIZE_BYTES_MAX
 
 _WAIT_S = 0.3
 

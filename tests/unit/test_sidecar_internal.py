@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.ingest.ingest import ingest as honest_ingest
-from postdate.sidecar.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard import shard as shard_module
 from postdate.sidecar.shard.internal_failures import InternalFailures
+from postdate.sidecar.shard.limits import INTERNAL_ATTEMPTS_MAX, INTERNAL_CALM_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.states import State
 from support.shard_bench import Bench

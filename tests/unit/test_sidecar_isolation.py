@@ -18,7 +18,7 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.limits import TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
+from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from support.kafka_simulator.admin import SimAdmin

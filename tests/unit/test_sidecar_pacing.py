@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 import pytest
 
-from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
-from postdate.sidecar.limits import (
+from postdate.sidecar.context.limits import (
     LARGE_TRANSACTION_FATES,
     MADE_TO_WAIT_MS,
     PACE_MS_MAX,
@@ -21,6 +20,7 @@ from postdate.sidecar.limits import (
     WINDOW_MAX,
     WINDOW_MIN,
 )
+from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from support.timeouts import WAIT_TIMEOUT_S
 
 _QUICK_MS = 4.0

@@ -18,7 +18,7 @@ from postdate.kafka.interface import NewTopic
 from postdate.sidecar.config.rate_rules import RateRules, shadowed
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.holds import NOTHING, Holds
-from postdate.sidecar.limits import RATE_SAVED_S
+from postdate.sidecar.dispatch.limits import RATE_SAVED_S
 from postdate.sidecar.shard.shard import Shard
 from postdate.wheel import changes
 from postdate.wheel.timer_log import TimerLog

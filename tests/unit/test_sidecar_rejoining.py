@@ -17,9 +17,9 @@ from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.errors import ClientFailed, Exit
 from postdate.sidecar.group import poller as poller_module
+from postdate.sidecar.group.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_STABLE_S
 from postdate.sidecar.group.poller import Poller
 from postdate.sidecar.group.rejoining import Rejoining
-from postdate.sidecar.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_STABLE_S
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import State

@@ -15,10 +15,11 @@ from typing import cast
 
 import pytest
 
-from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, LAG_AGE_MS_MAX, REST_INTERVAL_MS, STATUS_AGE_MS_MAX
 from postdate.sidecar.operation.instructions import RESUME, Instruction, instruct
+from postdate.sidecar.operation.limits import LAG_AGE_MS_MAX, STATUS_AGE_MS_MAX
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.limits import CONFIRM_INTERVAL_MS, REST_INTERVAL_MS
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, TakeoverSlots

@@ -15,11 +15,11 @@ import pytest
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.config.settings import RequestTopicConfig
-from postdate.sidecar.context.long_delays import LongDelays
+from postdate.sidecar.context.shard_context import LongDelays
 from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.ingest.ingest import Intake, ingest
-from postdate.sidecar.limits import CONTROL_SIZE_BYTES_MAX
+from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.sidecar.takeover.store_reading import take_stored
 from postdate.wheel import limits
 from postdate.wheel.entry import Kind

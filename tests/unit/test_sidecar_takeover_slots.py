@@ -20,8 +20,8 @@ from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.sidecar.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.shard import shard_thread, takeover_slots
+from postdate.sidecar.shard.limits import TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.shard.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 from postdate.sidecar.states import State

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import click
 
+from postdate.cli import limits
 from postdate.cli.commands import fail, warn
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
-from postdate.sidecar import limits
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import click
 
+from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
 from postdate.cli.drafts import now_ms, the_request_topic, time_headers, time_options
 from postdate.cli.letter_output import (
@@ -26,7 +27,6 @@ from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
 from postdate.cli.options import Loader, configured, output_option
 from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
 from postdate.kafka.interface import Admin, Kafka, Partition
-from postdate.sidecar import limits
 from postdate.sidecar.cluster.producing import LiveTopic, RequestRecord, look_up
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from postdate.cli.commands import warn
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, Record
-from postdate.sidecar import limits
+from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.errors import TransientError
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import DEAD_DETAIL, DEAD_REASON, ID, KEY, ORIGIN, TOPIC, Headers
@@ -175,7 +175,7 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool 
     if start >= end:
         return
     reader = kafka.log_reader(part, start, Isolation.READ_COMMITTED)
-    deadline = time.monotonic() + limits.COMMAND_TIMEOUT_S
+    deadline = time.monotonic() + COMMAND_TIMEOUT_S
     try:
         with _progress(shown) as progress:
             task = progress.add_task(f"{part.topic}/{part.index}", total=end - start)
@@ -184,7 +184,7 @@ def records_of(kafka: Kafka, part: Partition, start: int, end: int, shown: bool 
                     if record.offset < end:
                         yield record
                 if reader.position() > at:
-                    deadline = time.monotonic() + limits.COMMAND_TIMEOUT_S
+                    deadline = time.monotonic() + COMMAND_TIMEOUT_S
                     progress.update(task, completed=min(reader.position(), end) - start)
                 elif time.monotonic() >= deadline:
                     raise TransientError(

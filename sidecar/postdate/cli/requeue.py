@@ -13,11 +13,12 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from postdate.cli import limits
 from postdate.cli.drafts import now_ms
 from postdate.cli.letters import Letter, records_of
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
-from postdate.sidecar import limits
+from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord
 from postdate.wire.delivered import VALUE_LEFT_OUT
 from postdate.wire.errors import RequestRefused
@@ -177,7 +178,7 @@ def _produce(producer: PlainProducer, part: Partition, draft: RequestRecord) -> 
 
 
 def _settled(producer: PlainProducer, requests: str, batch: list[tuple[Letter, Receipt]]) -> Iterator[Outcome]:
-    producer.flush(limits.COMMAND_TIMEOUT_S)
+    producer.flush(COMMAND_TIMEOUT_S)
     for letter, receipt in batch:
         if isinstance(receipt.fault, RecordRejected):
             yield Outcome(letter, Status.CANNOT, why=str(receipt.fault))

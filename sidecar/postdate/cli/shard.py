@@ -16,9 +16,9 @@ import click
 import msgspec
 
 from postdate.cli.commands import listed, say
+from postdate.cli.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.errors import IRREPLACEABLE, ConfigError, Loss, PostdateError
-from postdate.sidecar.limits import DISK_FULL_SIZE_BYTES, PICK_UP_S_MAX, STATUS_SILENT_MS_MAX
 from postdate.sidecar.operation.halts import ADVICE, DISK_FULL
 from postdate.sidecar.operation.instructions import REBUILD, RESUME, Instruction, instruct
 from postdate.sidecar.states import State

@@ -20,8 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from postdate.cli.commands import listed
+from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
-from postdate.sidecar.limits import STATUS_SILENT_MS_MAX
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError

@@ -17,8 +17,8 @@ from postdate.kafka.errors import Retriable, SettingRefused
 from postdate.kafka.interface import Admin, NewTopic, TopicInfo
 from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster import topics as rules
+from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.errors import Exit, PostdateError
-from postdate.sidecar.limits import COMMAND_TIMEOUT_S
 from postdate.wire.topics import OwnTopics
 
 # How soon a broker that does not know a new topic is asked again: what it lacks arrives within a fraction of a second.

@@ -33,7 +33,7 @@ from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.changes import Changes
 from postdate.wheel.database import Database, Range, create_directory
 from postdate.wheel.endings import EndingWindow, control_end_key, generation_key
-from postdate.wheel.entry import Mark, decode_entry, decode_mark
+from postdate.wheel.entry import Mark, decode_entry, decode_mark, encode_mark
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wheel.keys import (
@@ -47,7 +47,6 @@ from postdate.wheel.keys import (
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.position import POSITION_NAME, Position, decode_position, encode_position
 from postdate.wheel.tally import Tally, tally
-from postdate.wheel.write_batch import fill
 
 NO_FIRST_DUE = 2**64 - 1
 _IDENTITY = b"identity"
@@ -246,7 +245,7 @@ class TimerLog:
         blocks = self._blocks.changed(counted)
         position = self._next_position(changes, counted)
         batch = WriteBatch(raw_mode=True)
-        fill(batch, self._db, changes)
+        _fill(batch, self._db, changes)
         put, delete, family = batch.put, batch.delete, self._db.handle("blocks")
         for number, block in blocks.items():
             if block.pending:
@@ -392,3 +391,42 @@ class TimerLog:
     def close(self) -> None:
         """Release the directory; the second call does nothing."""
         self._db.close()
+
+
+def _fill(batch: WriteBatch, db: Database, changes: Changes) -> None:
+    """Add the changes to a batch: what ends first, then what is there afterwards, since a batch keeps its order.
+
+    Only what the timer log holds is deleted: an entry that came and went within the changes leaves no tombstone. A span
+    of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.
+    """
+    put, delete = batch.put, batch.delete
+    entries = db.handle("entries")
+    for span in changes.spans:
+        batch.delete_range(span.keys[0], span.keys[-1] + _AFTER, entries)
+    overlay = changes.entries
+    for key in changes.drops:
+        if overlay[key] is None:
+            delete(key, entries)
+    for key, value in overlay.items():
+        if value is not None:
+            put(key, value, entries)
+    parked = db.handle("parked")
+    for key in changes.parked_drops:
+        if changes.parked[key] is None:
+            delete(key, parked)
+    for key, value in changes.parked.items():
+        if value is not None:
+            put(key, value, parked)
+    places = {number_key(offset): place for offset, place in changes.places.items()}
+    marks = {number_key(o): None if mark is None else encode_mark(mark) for o, mark in changes.marks.items()}
+    for name, rows in (("ids", changes.ids), ("ended", changes.ended), ("places", places), ("ahead", marks)):
+        family = db.handle(name)
+        for key, value in rows.items():
+            if value is None:
+                delete(key, family)
+            else:
+                put(key, value, family)
+    firsts = db.handle("firsts")
+    for offset, packed in changes.firsts:
+        if packed:
+            put(number_key(offset), packed, firsts)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, Kafka, Partition
-from postdate.sidecar import limits
+from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import Headers

@@ -18,7 +18,7 @@ from postdate.kafka.interface import Admin, Kafka, Operation
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.topics import Rule, Violation
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.limits import FENCE_TIMEOUT_S
+from postdate.sidecar.takeover.limits import FENCE_TIMEOUT_S
 from postdate.wire.topics import OwnTopics
 
 TOPIC, GROUP, TRANSACTIONAL_ID = "topic", "group", "transactional-id"

@@ -13,8 +13,10 @@ from enum import StrEnum
 
 from postdate.kafka.errors import NotAuthorized
 from postdate.kafka.interface import Admin, NewTopic, TopicInfo
-from postdate.sidecar import limits
+from postdate.sidecar.cluster import limits
+from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.config.settings import TopicsConfig
+from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES
 from postdate.wire.topics import OwnTopics
 
 RETENTION_MS = "retention.ms"
@@ -107,13 +109,13 @@ def least_fate_retention_ms(requests: TopicInfo) -> int:
     retention_ms = _number(requests, RETENTION_MS)
     if retention_ms == UNLIMITED:
         return UNLIMITED
-    return retention_ms + _number(requests, SEGMENT_MS) + limits.DISPATCH_LOG_RETENTION_MARGIN_MS
+    return retention_ms + _number(requests, SEGMENT_MS) + DISPATCH_LOG_RETENTION_MARGIN_MS
 
 
 def least_message_bytes(requests: TopicInfo) -> int:
     """The least `max.message.bytes` of the own topics: the largest request plus the added headers, and the client's
     batch size, since the limit of a topic applies to batches."""
-    return max(_number(requests, MESSAGE_BYTES), limits.CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
+    return max(_number(requests, MESSAGE_BYTES), CLIENT_BATCH_BYTES) + limits.OWN_TOPIC_MESSAGE_MARGIN_BYTES
 
 
 def violations(own: OwnTopics, admin: Admin, bootstrap_servers: str = "HOST:PORT") -> list[Violation]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from postdate.kafka.errors import SettingRefused
 from postdate.kafka.settings import refuse
-from postdate.sidecar import limits
+from postdate.sidecar.config import limits
 from postdate.sidecar.config.rate_rules import RateRules
 from postdate.sidecar.config.schema import REQUEST_TOPICS, leaves, sections, topic_leaves
 from postdate.sidecar.config.settings import (

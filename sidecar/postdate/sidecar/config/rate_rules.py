@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from fnmatch import translate
 
-from postdate.sidecar.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
+from postdate.sidecar.config.limits import RATE_MAX, RATE_MIN, RATE_RULES_MAX
 
 _NUMBER = re.compile(r"\d+(\.\d+)?", re.ASCII)
 # What a topic name may hold, and what a pattern says beside it.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from postdate.sidecar import limits
+from postdate.sidecar.config import limits
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.limits import HORIZON_MS_DEFAULT
 from postdate.wire.rules import DEFAULT_LEVELS_MS

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from postdate.kafka.secrets import SecretFile
-from postdate.sidecar import limits
+from postdate.sidecar.config import limits
 from postdate.sidecar.config.schema import (
     ENVIRONMENT_PREFIX,
     REQUEST_TOPICS,

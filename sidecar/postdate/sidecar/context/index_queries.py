@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from postdate.sidecar.limits import FIGURES_INTERVAL_MS
+from postdate.sidecar.context.limits import FIGURES_INTERVAL_MS
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.errors import WheelError
 from postdate.wheel.index import TimerIndex

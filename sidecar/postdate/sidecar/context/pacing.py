@@ -27,7 +27,7 @@ from contextlib import contextmanager
 from math import inf
 from typing import Final
 
-from postdate.sidecar.limits import (
+from postdate.sidecar.context.limits import (
     LARGE_TRANSACTION_FATES,
     LARGE_TRANSACTIONS_AT_ONCE,
     MADE_TO_WAIT_MS,

@@ -12,12 +12,27 @@ from postdate.sidecar.clock import Clock
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
-from postdate.sidecar.context.long_delays import LongDelays
+from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore
 from postdate.sidecar.counts import ShardCounts
-from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX
 from postdate.wire.requests import RequestRules
 from postdate.wire.topics import OwnTopics
+
+
+@dataclass(frozen=True, slots=True)
+class LongDelays:
+    """When an entry is stored: a delay beyond `store_after_ms`, a request older than `sweep_age_ms`; 0: never."""
+
+    store_after_ms: int
+    sweep_age_ms: int
+
+    @classmethod
+    def of(cls, topic: RequestTopicConfig, retention_ms: int) -> LongDelays:
+        """The rule for a request topic that keeps its requests for `retention_ms` (-1: for ever)."""
+        after_ms = topic.store_after_ms
+        if not after_ms or retention_ms < 0:
+            return cls(after_ms, 0)
+        return cls(min(after_ms, max(retention_ms // 4, 1)), retention_ms // 2)
 
 
 @dataclass(frozen=True, slots=True)

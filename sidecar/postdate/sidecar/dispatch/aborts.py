@@ -19,8 +19,9 @@ from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import OWN, Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.limits import OWN_RETRY_MS
 from postdate.sidecar.dispatch.targets import Targets
-from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN, OWN_RETRY_MS
+from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.transaction.transaction import GivenUp, ShardOwnership
 from postdate.wire.delivered import record_size_bytes
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from postdate.sidecar.limits import (
+from postdate.sidecar.dispatch.limits import (
     BACKLOG_TRANSACTIONS,
     HEAVY_SHARE,
     HEAVY_TAKEN_MIN,

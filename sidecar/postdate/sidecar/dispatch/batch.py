@@ -19,14 +19,11 @@ from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES, TARGET_PARTITIONS_PER_TRANSACTION_MAX
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.limits import (
-    CLIENT_BATCH_BYTES,
-    TARGET_PARTITIONS_PER_TRANSACTION_MAX,
-)
 from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.store import StoreRecords
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry

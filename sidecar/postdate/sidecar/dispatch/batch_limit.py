@@ -13,14 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from postdate.sidecar.limits import (
-    BATCH_SHARE_MIN,
-    CONTROL_ENTRIES_MAX,
-    HELD_BACK_AIM_MS,
-    HELD_BACK_MS_MAX,
-    LARGE_TRANSACTION_FATES,
-    SLOW_BATCH_SHARE_MIN,
-)
+from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
+from postdate.sidecar.dispatch.limits import BATCH_SHARE_MIN, HELD_BACK_AIM_MS, HELD_BACK_MS_MAX, SLOW_BATCH_SHARE_MIN
+from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX
 
 _GROWS = 1.25
 FIRST_SHARE: Final = 0.2

@@ -14,8 +14,8 @@ from enum import Enum, auto
 
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
+from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
 from postdate.sidecar.dispatch.targets import Refusal, Target
-from postdate.sidecar.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.reasons import Reason

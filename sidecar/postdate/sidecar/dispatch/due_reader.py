@@ -20,14 +20,10 @@ from postdate.sidecar.dispatch.batch_content import Choice
 from postdate.sidecar.dispatch.batch_limit import BatchLimit
 from postdate.sidecar.dispatch.control_pieces import acted_on, first_piece
 from postdate.sidecar.dispatch.fault_attribution import OWN, FaultAttribution, Isolated
+from postdate.sidecar.dispatch.limits import RATE_RETRY_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
-from postdate.sidecar.limits import (
-    CONTROL_SIZE_BYTES_MAX,
-    RATE_RETRY_MS,
-    TEND_INTERVAL_MS,
-    TRIAL_LOOKED_AHEAD_MAX,
-)
+from postdate.sidecar.ingest.limits import CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import decode_head
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, LAST_KEY, split_key

@@ -36,26 +36,24 @@ from typing import Final
 from postdate.kafka.classification import Blame, blame, is_final
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.dispatch.targets import Refusal
-from postdate.sidecar.limits import (
+from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
+from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
-    BACKOFF_MS_MIN,
     HELD_BACK_AIM_MS,
     HELD_BACK_MS_MAX,
     ISOLATED_MAX,
-    LARGE_TRANSACTION_FATES,
     PROBATION_MS,
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
     REFUSED_RETRY_MS_MIN,
     REPORTED_ENTRIES_MAX,
-    SLOW_IN_A_ROW,
-    SLOW_RECORD_MS,
-    SLOW_WAIT_MS,
     TARGET_PROBE_MS_MAX,
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
+from postdate.sidecar.dispatch.targets import Refusal
+from postdate.sidecar.limits import BACKOFF_MS_MIN
+from postdate.sidecar.transaction.limits import SLOW_IN_A_ROW, SLOW_RECORD_MS, SLOW_WAIT_MS
 from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
 from postdate.wire.reasons import Reason
 

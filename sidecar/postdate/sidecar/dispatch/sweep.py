@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
+from postdate.sidecar.dispatch.limits import SWEEP_OFFSETS_MAX
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, SWEEP_OFFSETS_MAX
+from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX
 from postdate.wheel.entry import Kind
 from postdate.wheel.index import TimerIndex
 

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
 
+from postdate.sidecar.config.limits import RATE_MAX
 from postdate.sidecar.config.rate_rules import RateRules
-from postdate.sidecar.limits import (
-    RATE_MAX,
+from postdate.sidecar.dispatch.limits import (
     RATE_RETRY_MS,
     RATE_SAVED_S,
     RATE_SLICE_S,

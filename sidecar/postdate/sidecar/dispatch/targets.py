@@ -22,14 +22,14 @@ from itertools import islice
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, LookedUp, TopicInfo
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.limits import (
-    BACKOFF_MS_MIN,
+from postdate.sidecar.dispatch.limits import (
     TARGET_LOOK_AGE_MS_MAX,
     TARGET_LOOK_WAIT_MS,
     TARGET_PROBE_MS_MAX,
     TARGET_PROBE_MS_MIN,
     TARGETS_KNOWN_MAX,
 )
+from postdate.sidecar.limits import BACKOFF_MS_MIN
 from postdate.wire.reasons import Reason
 
 log = logging.getLogger(__name__)

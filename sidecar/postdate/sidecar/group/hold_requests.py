@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.sidecar.context.holds import Holds
-from postdate.sidecar.limits import HOLD_NOTE_CHARS_MAX, HOLD_REQUESTS_MAX
+from postdate.sidecar.group.limits import HOLD_NOTE_CHARS_MAX, HOLD_REQUESTS_MAX
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 

@@ -20,14 +20,14 @@ from postdate.kafka.errors import KafkaFault, SettingRefused
 from postdate.kafka.interface import GroupConsumer, Partition
 from postdate.kafka.statistics import BrokerStatistics
 from postdate.sidecar.group.hold_requests import HoldRequests
-from postdate.sidecar.group.rejoining import Rejoining
-from postdate.sidecar.limits import (
+from postdate.sidecar.group.limits import (
     CONFIRM_TIMEOUT_S,
     GROUP_COMMIT_INTERVAL_S,
     POLL_RECORDS_MAX,
     POLL_TIMEOUT_S,
     REVOKE_WAIT_MS_MAX,
 )
+from postdate.sidecar.group.rejoining import Rejoining
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 

@@ -13,7 +13,7 @@ import logging
 
 from postdate.kafka.errors import Fenced, KafkaFault
 from postdate.sidecar.errors import ClientFailed
-from postdate.sidecar.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_PAUSE_S_MIN, CLIENT_STABLE_S
+from postdate.sidecar.group.limits import CLIENT_FAILURES_MAX, CLIENT_PAUSE_S_MAX, CLIENT_PAUSE_S_MIN, CLIENT_STABLE_S
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.counts import CANCEL, REFUSED, RESCHEDULE, ShardCounts
 from postdate.sidecar.index.apply import apply_request
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
+from postdate.sidecar.ingest.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
 from postdate.sidecar.ingest.quota import Quota
-from postdate.sidecar.limits import CONTROL_ENTRIES_MAX, CONTROL_SIZE_BYTES_MAX, MARKERS_READ_S
 from postdate.wheel.index import TimerIndex
 from postdate.wire.errors import RequestRefused
 from postdate.wire.requests import Action, Request, RequestRules, parse_request

@@ -18,7 +18,8 @@ from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Isolation
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import IRREPLACEABLE, Halted, HaltReason, Loss
-from postdate.sidecar.limits import (
+from postdate.sidecar.operation.instructions import take_instruction
+from postdate.sidecar.operation.limits import (
     INSTRUCTION_INTERVAL_MS,
     LAG_AGE_MS_MAX,
     LAG_PATIENCE_S,
@@ -26,7 +27,6 @@ from postdate.sidecar.limits import (
     STATUS_AGE_MS_MAX,
     STATUS_INTERVAL_MS,
 )
-from postdate.sidecar.operation.instructions import take_instruction
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.operation.shard_status import ShardStatus, read_status, write_status
 from postdate.sidecar.states import State

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from postdate.sidecar.errors import HaltReason, Loss
-from postdate.sidecar.limits import SHARD_FILE_SIZE_BYTES_MAX
+from postdate.sidecar.operation.limits import SHARD_FILE_SIZE_BYTES_MAX
 from postdate.sidecar.states import State
 
 STATUS_NAME: Final = "status.json"

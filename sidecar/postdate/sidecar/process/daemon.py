@@ -24,6 +24,7 @@ from postdate.sidecar.cluster.cluster import kafka_of
 from postdate.sidecar.cluster.rights import violations
 from postdate.sidecar.config.rate_rules import shadowed
 from postdate.sidecar.config.settings import Config
+from postdate.sidecar.context.limits import BEAT_INTERVAL_MS_MAX
 from postdate.sidecar.context.pacing import LargeTransactionSemaphore, TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.counts import ShardCounts
@@ -34,9 +35,9 @@ from postdate.sidecar.http.advertised import advertised_address
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.ingest.request_rules import rules_of
-from postdate.sidecar.limits import BEAT_INTERVAL_MS_MAX, GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.logs import configure_logging
 from postdate.sidecar.privacy import forbid_core_dumps, prepare_data_directory
+from postdate.sidecar.process.limits import GC_THRESHOLDS, OPEN_FILES_PER_SHARD, TOPIC_CHECK_INTERVAL_MS
 from postdate.sidecar.process.starting import wait_for_kafka
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wire.topics import OwnTopics

@@ -22,7 +22,7 @@ from postdate.kafka.interface import Admin, Kafka
 from postdate.sidecar.cluster.connection_errors import LISTEN_AFTER_S
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.group.poller import Poller
-from postdate.sidecar.limits import START_PAUSE_S_MAX, START_PAUSE_S_MIN
+from postdate.sidecar.process.limits import START_PAUSE_S_MAX, START_PAUSE_S_MIN
 
 log = logging.getLogger(__name__)
 

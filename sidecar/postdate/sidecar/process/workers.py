@@ -19,16 +19,16 @@ from types import FrameType
 
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import Exit
-from postdate.sidecar.limits import (
+from postdate.sidecar.logs import configure_logging
+from postdate.sidecar.privacy import forbid_core_dumps
+from postdate.sidecar.process.daemon import announce
+from postdate.sidecar.process.limits import (
     WORKER_POLL_S,
     WORKER_RESTART_S_MAX,
     WORKER_RESTART_S_MIN,
     WORKER_STABLE_S,
     WORKER_STOP_S,
 )
-from postdate.sidecar.logs import configure_logging
-from postdate.sidecar.privacy import forbid_core_dumps
-from postdate.sidecar.process.daemon import announce
 
 log = logging.getLogger(__name__)
 

@@ -18,9 +18,13 @@ from collections.abc import Callable
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import pass_markers
-from postdate.sidecar.limits import (
+from postdate.sidecar.ingest.limits import SETTLE_MS
+from postdate.sidecar.shard.gate import Gate
+from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.limits import (
     CONFIRM_INTERVAL_MS,
     DUTY_DELAY_MS_MAX,
     GATE_LOOK_INTERVAL_MS,
@@ -29,11 +33,7 @@ from postdate.sidecar.limits import (
     RECLAIM_QUIET_MS,
     REST_INTERVAL_MS,
     REST_LOOKS,
-    SETTLE_MS,
-    TEND_INTERVAL_MS,
 )
-from postdate.sidecar.shard.gate import Gate
-from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.takeover.takeover import end_of_requests
 from postdate.wheel.index import TimerIndex
 

@@ -17,7 +17,7 @@ from typing import Final
 import msgspec
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
+from postdate.sidecar.shard.limits import INBOX_RECORDS_MAX, INBOX_SIZE_BYTES_MAX
 
 # What a header takes beside its name and value: a tuple and the heads of two objects.
 _HEADER_SIZE_BYTES: Final = 100

@@ -8,7 +8,7 @@ Thread rule: belongs to the shard's thread.
 
 from __future__ import annotations
 
-from postdate.sidecar.limits import (
+from postdate.sidecar.shard.limits import (
     INTERNAL_ATTEMPTS_MAX,
     INTERNAL_BACKOFF_MS_MAX,
     INTERNAL_BACKOFF_MS_MIN,

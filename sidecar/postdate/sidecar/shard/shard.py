@@ -26,28 +26,25 @@ from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.errors import Halted, HaltReason
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
+from postdate.sidecar.ingest.limits import SETTLE_MS
 from postdate.sidecar.ingest.quota import Quota
-from postdate.sidecar.limits import (
-    BACKOFF_MS_MAX,
-    BACKOFF_MS_MIN,
-    FENCED_RECHECK_MS,
-    INSTRUCTION_INTERVAL_MS,
-    SETTLE_MS,
-)
+from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.logs import place_of
 from postdate.sidecar.operation.desk import Desk
 from postdate.sidecar.operation.halts import DISK_FULL
 from postdate.sidecar.operation.instructions import RESUME
+from postdate.sidecar.operation.limits import INSTRUCTION_INTERVAL_MS
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.shard.housekeeping import Housekeeping, reached
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.internal_failures import InternalFailures
+from postdate.sidecar.shard.limits import FENCED_RECHECK_MS
 from postdate.sidecar.states import DELIVERING, State, Stateful
 from postdate.sidecar.takeover.after_fence import AfterFence
 from postdate.sidecar.takeover.attempt import Attempt
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.takeover.dispatch_tail import Stopped
-from postdate.sidecar.takeover.index_release import close_index, put_aside
+from postdate.sidecar.takeover.opening import close_index, put_aside
 from postdate.sidecar.transaction.transaction import ShardOwnership
 from postdate.wheel.errors import Corrupt, DiskFull, WheelError, release_frames
 from postdate.wheel.index import TimerIndex

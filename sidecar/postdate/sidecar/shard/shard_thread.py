@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from postdate.sidecar.context.pacing import TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.limits import CONFIRM_INTERVAL_MS, TAKEOVER_IDLE_S, TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.operation.instructions import is_instructed
 from postdate.sidecar.shard.inbox import Inbox
+from postdate.sidecar.shard.limits import CONFIRM_INTERVAL_MS, TAKEOVER_IDLE_S, TAKEOVERS_AT_ONCE_MAX
 from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.takeover_slots import Slot, SlottedKafka, TakeoverSlots
 from postdate.sidecar.states import DELIVERING, State

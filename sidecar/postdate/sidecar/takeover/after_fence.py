@@ -13,8 +13,8 @@ Thread rule: `reassure` from the poll thread, everything else from the shard's.
 from __future__ import annotations
 
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.limits import FENCED_PATIENCE_MS
 from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover.limits import FENCED_PATIENCE_MS
 
 
 class AfterFence:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from postdate.kafka.errors import Retriable
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import EVIDENT, Halted, HaltReason
-from postdate.sidecar.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
+from postdate.sidecar.takeover.limits import HALT_CONFIRM_MS, HALT_FINDINGS_MIN
 
 
 class Confirmation:

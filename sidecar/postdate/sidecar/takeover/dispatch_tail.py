@@ -12,14 +12,14 @@ from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Isolation, Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Fenced, Halted, HaltReason, Loss
-from postdate.sidecar.limits import (
+from postdate.sidecar.operation.losses import AcceptedLosses
+from postdate.sidecar.takeover.limits import (
     LOG_READ_S_MAX,
     LOG_READ_S_MIN,
     READ_RECORDS_MAX,
     RECOVERY_STALL_MS_MAX,
     TAIL_OFFSETS,
 )
-from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.wire.dispatch_log import DispatchRecord, decode_record
 from postdate.wire.errors import FormatError, NewerFormat
 

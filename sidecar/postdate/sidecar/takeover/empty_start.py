@@ -13,10 +13,10 @@ import logging
 from dataclasses import dataclass
 
 from postdate.kafka.interface import Isolation, Record
+from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason, Loss
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import decode, first_record, last_committed
 from postdate.sidecar.takeover.store_reading import rebuild

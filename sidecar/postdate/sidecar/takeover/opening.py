@@ -1,4 +1,4 @@
-"""Step 1 of a takeover (docs/protocol.md): opens the timer index of a shard, whatever its directory contains.
+"""Opens the timer index of a shard, whatever its directory contains, and releases it: takeover 1 of docs/protocol.md.
 
 An unusable index is moved aside for the operator, and an empty one is opened: all of it can be rebuilt from Kafka. Only
 a re-created topic halts the shard, since then Kafka has lost pending messages.
@@ -22,10 +22,15 @@ from postdate.kafka.errors import NotAuthorized, SettingRefused
 from postdate.kafka.interface import TopicInfo
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.limits import ASIDE_DIRECTORIES_MAX, BESIDE_DIRECTORIES_MAX, LOCK_POLL_MS, LOCK_WAIT_MS_MAX
 from postdate.sidecar.operation.instructions import INSTRUCTION_NAME
 from postdate.sidecar.operation.shard_status import BESIDE, STATUS_NAME
-from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked
+from postdate.sidecar.takeover.limits import (
+    ASIDE_DIRECTORIES_MAX,
+    BESIDE_DIRECTORIES_MAX,
+    LOCK_POLL_MS,
+    LOCK_WAIT_MS_MAX,
+)
+from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch, Locked, WheelError, release_frames
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex, move_aside
 from postdate.wheel.options import IndexOptions
@@ -181,3 +186,18 @@ def _by_age(paths: list[Path]) -> list[Path]:
         except FileNotFoundError:
             continue
     return [path for _, path in sorted(aged)]
+
+
+def close_index(shard: str, index: TimerIndex, clean: bool = True) -> None:
+    """Close the index. A failure is only logged: the index is released anyway, and checked when it is opened again."""
+    try:
+        index.close(clean)
+    except WheelError as fault:
+        release_frames(fault)
+        log.error("shard %s: the timer index was not closed well: %s", shard, fault)
+
+
+def put_aside(shard: str, directory: Path, why: str) -> None:
+    """Keep the directory of a closed index for the operator; the next takeover rebuilds the index from the topics."""
+    if directory.exists():
+        log.warning("shard %s: kept as %s, rebuilding", shard, keep(directory, why))

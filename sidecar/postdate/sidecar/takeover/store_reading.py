@@ -12,9 +12,10 @@ from postdate.kafka.errors import KafkaFault, RecordRejected, Retriable
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.limits import FLUSH_TIMEOUT_S, STORE_RECORDS_MAX
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover.dispatch_tail import not_ours, read_log
+from postdate.sidecar.takeover.limits import STORE_RECORDS_MAX
+from postdate.sidecar.transaction.limits import FLUSH_TIMEOUT_S
 from postdate.sidecar.transaction.store import entry_of
 from postdate.wheel.entry import Entry
 from postdate.wheel.index import TimerIndex

@@ -22,18 +22,18 @@ from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Contradicted, Halted, HaltReason, Loss
 from postdate.sidecar.index.apply import apply_fate, check_causes
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.limits import (
+from postdate.sidecar.operation.losses import AcceptedLosses
+from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
+from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, read_log
+from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
+from postdate.sidecar.takeover.limits import (
     FENCE_TIMEOUT_S,
     PRODUCER_MESSAGE_BYTES_MAX,
     RECOVERY_FATES_MAX,
     RECOVERY_MEMTABLES_BYTES_MAX,
     RECOVERY_RECORDS_MAX,
 )
-from postdate.sidecar.operation.losses import AcceptedLosses
-from postdate.sidecar.takeover.broken_log import SeqBroken, start_behind
-from postdate.sidecar.takeover.checking import Checked
-from postdate.sidecar.takeover.dispatch_tail import Stopped, decode, last_committed, read_log
-from postdate.sidecar.takeover.empty_start import SEQ_UNKNOWN, Bounds, Start, find_start, oldest_record, start_empty
 from postdate.sidecar.takeover.opening import discard, keep, open_index
 from postdate.sidecar.takeover.store_reading import rebuild
 from postdate.sidecar.transaction.bound_check import BoundCheck, UnverifiedBound

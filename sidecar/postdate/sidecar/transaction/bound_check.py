@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from postdate.kafka.errors import AbortRequired, KafkaFault
 from postdate.kafka.interface import Isolation, Kafka, Partition
 from postdate.sidecar.clock import Clock
-from postdate.sidecar.limits import BOUND_CHECK_MS_MAX
+from postdate.sidecar.transaction.limits import BOUND_CHECK_MS_MAX
 
 
 class UnverifiedBound(AbortRequired):

@@ -20,8 +20,14 @@ from postdate.kafka.errors import AbortRequired, KafkaFault, RecordRejected, Unr
 from postdate.kafka.interface import OnDelivery, Partition, TransactionalProducer
 from postdate.sidecar import failpoints
 from postdate.sidecar.clock import BrokerClock, Clock
-from postdate.sidecar.limits import FLUSH_LOOK_S, FLUSH_SLICE_S, FLUSH_TIMEOUT_S, GAP_TOPICS_MIN, SLOW_RECORD_MS
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
+from postdate.sidecar.transaction.limits import (
+    FLUSH_LOOK_S,
+    FLUSH_SLICE_S,
+    FLUSH_TIMEOUT_S,
+    GAP_TOPICS_MIN,
+    SLOW_RECORD_MS,
+)
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import Accepted, DispatchRecord, Fate, encode_record
 from postdate.wire.requests import Headers

@@ -24,9 +24,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Kafka, NewTopic
 from postdate.sidecar.cluster.cluster import admin_of
+from postdate.sidecar.dispatch.limits import HELD_BACK_MS_MAX
 from postdate.sidecar.errors import PostdateError
 from postdate.sidecar.http.metrics import TRANSACTION_SECONDS
-from postdate.sidecar.limits import HELD_BACK_MS_MAX
 from postdate.sidecar.process.children import Child
 from postdate.tools.bench.limits import (
     BROKER_SETTINGS,

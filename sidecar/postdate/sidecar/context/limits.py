@@ -1,0 +1,43 @@
+"""Bounds of pacing, beats and figures, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# An idle shard writes at least this often, so that the dispatch log never runs empty by retention.
+BEAT_INTERVAL_MS_MAX: Final = 21_600_000
+
+# From this many fates on, a transaction is dominated by its messages, and a pause behind it only costs throughput.
+LARGE_TRANSACTION_FATES: Final = 1_000
+
+# Large transactions of a process that are open at once; they share one core. Measured with four shards: the same
+# throughput as without the limit, and transactions that are open for half as long. A transaction that takes longer than
+# the time-out waits for brokers rather than for the core, so the others proceed without a turn.
+LARGE_TRANSACTIONS_AT_ONCE: Final = 1
+TURN_TIMEOUT_S: Final = 0.05
+
+# If the records of a transaction are acknowledged later than this, it had to wait for the markers of the one before:
+# the client library then waits a fixed 20 ms, in addition to the 3 to 6 ms of a fast transaction.
+MADE_TO_WAIT_MS: Final = 24.0
+
+# The pause between small transactions: one that had to wait increases it a lot, each other one decreases it a little,
+# which keeps about one in a hundred waiting. The minimum is what the broker needs at best. The maximum is a quarter of
+# the client's fixed wait: on a busy machine transactions are slow for other reasons, and a longer pause does not help.
+PACE_UP_MS: Final = 1.0
+PACE_DOWN_MS: Final = 0.01
+PACE_MS_MIN: Final = 1.0
+PACE_MS_MAX: Final = 5.0
+
+# Small transactions of one process in progress, on average. The minimum does not limit a process with a few shards; at
+# the maximum, with some ms each, the budget of transactions per second is the limit. WINDOW_PROBE_MS is how often the
+# duration of the fastest transaction is measured again, with the minimum window.
+WINDOW_MIN: Final = 8.0
+WINDOW_MAX: Final = 64.0
+WINDOW_PROBE_MS: Final = 60_000.0
+
+# A transaction that took longer waited for an unavailable broker, not for other transactions, and must not slow down
+# the next ones. So the minimum window lets 80 begin in a second.
+WINDOW_TOOK_MS_MAX: Final = 100.0
+
+# How often a shard publishes figures about its index: scrapes of metrics are less frequent.
+FIGURES_INTERVAL_MS: Final = 1_000

@@ -1,0 +1,104 @@
+"""Bounds of dispatch, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A transaction must add each of its partitions before it writes to it; with more, the coordinator responds slowly.
+TARGET_PARTITIONS_PER_TRANSACTION_MAX: Final = 1_000
+
+# Targets a shard remembers: a few hundred bytes each; a request topic with more live targets looks some up again.
+TARGETS_KNOWN_MAX: Final = 10_000
+
+# The metadata of a working target is refreshed this often, to detect a deleted topic or a new size limit.
+TARGET_LOOK_AGE_MS_MAX: Final = 30_000
+
+# A message waits this long for the first look-up of its target, which takes some milliseconds. After that it is parked,
+# and the shard continues with other messages.
+TARGET_LOOK_WAIT_MS: Final = 100.0
+
+# An entry becomes a dead letter for a missing target only if the metadata is at most this old: two intervals of `tend`.
+TARGET_FRESH_MS_MAX: Final = 1_000
+
+# A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
+TARGET_PROBE_MS_MIN: Final = 500
+TARGET_PROBE_MS_MAX: Final = 10_000
+
+# A full transaction that took longer makes the next ones smaller, since all `read_committed` readers wait for it.
+HELD_BACK_MS_MAX: Final = 100.0
+HELD_BACK_AIM_MS: Final = 40.0
+
+# The least share of the configured size to which a transaction shrinks: because it was slow, and because it could not
+# be committed at all. Below 1,000 messages it is hardly faster, and takes no turns (LARGE_TRANSACTION_FATES).
+SLOW_BATCH_SHARE_MIN: Final = 0.1
+BATCH_SHARE_MIN: Final = 1 / 65_536
+
+# A backlog of more full transactions than this gets a second cursor. The entries and bytes that it visits in one step,
+# some 100 ms, and the number of waiting targets that it remembers, a set of names.
+BACKLOG_TRANSACTIONS: Final = 2
+LOOK_AHEAD_ENTRIES_MAX: Final = 150_000
+LOOK_AHEAD_SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
+LOOK_AHEAD_TARGETS_MAX: Final = 10_000
+
+# A target with this share of a full transaction counts as part of the backlog, and the second cursor skips it.
+HEAVY_SHARE: Final = 1 / 8
+
+# If the second cursor took fewer messages than this, the share of a target in them is not significant.
+HEAVY_TAKEN_MIN: Final = 20
+
+# Refused entries of a target that are retried alone: each costs a transaction, and is skipped in every trial.
+REFUSED_MAX: Final = 1_000
+
+# Entries of a transaction in which every message has its own delivery report, to find the refused one.
+REPORTED_ENTRIES_MAX: Final = 1_000
+
+# Entries of the transaction after one that a target's fault aborted, or that waited for a topic for SLOW_WAIT_MS. Other
+# targets may be slow as well, and a small transaction waits for fewer of their messages.
+AFTER_FAULT_ENTRIES_MAX: Final = 20
+
+# Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
+ISOLATED_MAX: Final = 1_000
+
+# The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
+TRIAL_REST: Final = 3.0
+
+# ... and at least this: the broker still writes the markers of the trial, and the next transaction would wait for them.
+TRIAL_REST_MS_MIN: Final = 20.0
+
+# Due entries that a trial looks through for one of its target that is not parked yet, to keep the order.
+TRIAL_LOOKED_AHEAD_MAX: Final = 100
+
+# A refused entry is tried again alone after this, doubling up to the maximum, until its retry budget is used up.
+REFUSED_RETRY_MS_MIN: Final = 1_000.0
+REFUSED_RETRY_MS_MAX: Final = 15_000.0
+
+# A target stays isolated for this long after its last fault. Otherwise one that refuses a record in a hundred, or is
+# slow from time to time, would abort or delay the transactions of all others again and again.
+PROBATION_MS: Final = 30_000.0
+
+# How soon entries under key 0 are retried while they wait for Postdate's own topics to recover.
+OWN_RETRY_MS: Final = 10.0
+
+# Parked entries moved back in one local write: some milliseconds, so that dispatch is never held up.
+UNPARK_ENTRIES_MAX: Final = 5_000
+
+# Messages of a target at its rate limit are sent in slices of this length, in at most 20 transactions per second. The
+# bucket holds twice that, so that a shard that is a little late does not fall behind the rate.
+RATE_SLICE_S: Final = 0.05
+RATE_SAVED_S: Final = 0.1
+
+# How soon a target is checked again if its messages may not leave for another reason.
+RATE_RETRY_MS: Final = 50.0
+
+# The client library packs records of one partition into batches of up to this size, and a topic's limit is on batches.
+CLIENT_BATCH_BYTES: Final = 1_000_000
+
+# The headers that Postdate adds to a delivered record: names, an origin with the longest topic name, a due time, an id.
+DELIVERED_HEADERS_SIZE_BYTES_MAX: Final = 1_024
+
+# Failing targets and parked entries are checked this often; each check is a few point reads.
+TEND_INTERVAL_MS: Final = 500
+
+# Requests whose age is checked in one sweep, by some point reads each: some 20 ms twice a second, and only while old
+# requests are pending and not stored.
+SWEEP_OFFSETS_MAX: Final = 2_000

@@ -1,0 +1,35 @@
+"""Bounds of the membership in the consumer group, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# All running commits together, when partitions are revoked: well inside the session time-out of 15 s.
+REVOKE_WAIT_MS_MAX: Final = 5_000
+
+# The holds of a shard are in the metadata of a group offset, for which brokers allow 4,096 bytes by default.
+HOLD_NOTE_CHARS_MAX: Final = 4_000
+
+# Changes of holds that wait for the poll thread: operators make them, and the loop runs ten times a second.
+HOLD_REQUESTS_MAX: Final = 64
+
+# Records of one poll: large enough to make the cost of the call negligible, small enough that four polls fit an inbox.
+POLL_RECORDS_MAX: Final = 5_000
+POLL_TIMEOUT_S: Final = 0.1
+
+# The interval of commits of the group's offsets, which only lag tools use.
+GROUP_COMMIT_INTERVAL_S: Final = 5.0
+
+# One request to the coordinator for all fenced shards, beside the poll thread: a busy machine opens a connection within
+# this time, and a shard that is not confirmed asks again.
+CONFIRM_TIMEOUT_S: Final = 10.0
+
+# A failed client of the group is replaced after this pause, which doubles with each consecutive failure. The maximum is
+# less than CLIENT_STABLE_S: if two processes fence each other, neither mistakes the pause of the other for success.
+CLIENT_PAUSE_S_MIN: Final = 1.0
+CLIENT_PAUSE_S_MAX: Final = 16.0
+
+# After a client has served for this long, its next failure counts as the first again. The consecutive failures that end
+# the process include half a minute of pauses, more than the move of a coordinator takes.
+CLIENT_STABLE_S: Final = 60.0
+CLIENT_FAILURES_MAX: Final = 6

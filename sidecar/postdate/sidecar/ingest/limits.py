@@ -1,0 +1,15 @@
+"""Bounds of reading requests, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Ingest stops at either of these, since entries under key 0 must all fit one transaction with what they act on. Each
+# takes at most two fates, and one more request may add three: 10,000 fates fit one dispatch-log record.
+CONTROL_ENTRIES_MAX: Final = 4_999
+CONTROL_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
+
+# The interval at which a shard without messages publishes a new low-water mark, and passes markers at its read
+# position.
+SETTLE_MS: Final = 60_000
+MARKERS_READ_S: Final = 0.2

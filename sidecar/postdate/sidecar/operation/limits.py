@@ -1,0 +1,24 @@
+"""Bounds of status files and instructions, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The interval of status files: short enough to watch a shard, long enough to cost nothing.
+STATUS_INTERVAL_MS: Final = 2_000
+STATUS_AGE_MS_MAX: Final = 10_000
+
+# A resting shard without a lag queries it this often; a new request ends its rest anyway.
+LAG_AGE_MS_MAX: Final = 30_000
+
+# The pause after an unanswered query of the lag, which blocked the shard for the time of an admin request.
+LAG_PAUSE_MS: Final = 600_000
+
+# The shard's thread waits for the answer, and nothing is delivered meanwhile: a hung leader must not cost more.
+LAG_PATIENCE_S: Final = 0.5
+
+# A shard checks this often for an instruction: one system call.
+INSTRUCTION_INTERVAL_MS: Final = 1_000
+
+# The status and the instruction of a shard are some hundred bytes; what is larger is some other file.
+SHARD_FILE_SIZE_BYTES_MAX: Final = 64 * 1024

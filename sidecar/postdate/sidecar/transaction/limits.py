@@ -1,0 +1,30 @@
+"""Bounds of one transaction, each with its unit in its name and the reason for its value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+# A connection has at most five requests of an idempotent producer in flight. What a transaction to so many topics sends
+# may wait behind them, and if the transaction fails, it is given up without a correction of the sequence numbers.
+GAP_TOPICS_MIN: Final = 5
+
+# A topic is slow if transactions in a row waited longest for it, and this many of its records took SLOW_RECORD_MS or
+# longer. Two are enough if their times add up to SLOW_WAIT_MS: while they wait, more falls due, and each transaction
+# takes about twice as long as the one before.
+SLOW_IN_A_ROW: Final = 4
+SLOW_RECORD_MS: Final = 20.0
+SLOW_WAIT_MS: Final = 300.0
+
+# The time to read the gap between D and the first record of an ownership. Together with the flush before it, it is well
+# inside the transaction time-out of 10 s. The gap is a few offsets; only a foreign open transaction or a missing leader
+# takes longer.
+BOUND_CHECK_MS_MAX: Final = 4_000
+
+# Every delivery report arrives within message.timeout.ms (2 s); a report missing after this time will never arrive.
+FLUSH_TIMEOUT_S: Final = 8.0
+
+# Records of a healthy transaction are acknowledged within some 10 ms. After the first time the targets of the
+# transaction are looked up, since a deleted one would delay the others until message.timeout.ms; the answer is polled
+# this often.
+FLUSH_LOOK_S: Final = 0.1
+FLUSH_SLICE_S: Final = 0.02
