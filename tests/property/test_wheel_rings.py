@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postdate.wheel import tally as tally_module
-from postdate.wheel.hand import due_load, next_due_ms, pending_by_horizon, slot_load
+from postdate.wheel import write_delta
+from postdate.wheel.forecast import due_load, next_due_ms, pending_by_horizon, slot_load
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import NO_DUE, Geometry
 from postdate.wheel.rings import Rings, Zone
-from postdate.wheel.tally import Column, column, key_column
+from postdate.wheel.write_delta import Column, column, key_column
 from support.timer_indexes import TINY, HeapTimer
 
 GEOMETRIES = (Geometry.of(TINY), Geometry(3, 8, 3, 9), Geometry(1, 9, 2, 4))
@@ -75,7 +75,7 @@ def check_first(rings: Rings, model: HeapTimer) -> None:
 @given(data=st.data(), geometry=st.sampled_from(GEOMETRIES), short_max=st.sampled_from((0, 32)))
 def test_counts_agree_with_a_heap(data: st.DataObject, geometry: Geometry, short_max: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tally_module, "SHORT_COLUMN_MAX", short_max)  # both ways of counting a small column
+        patch.setattr(write_delta, "SHORT_COLUMN_MAX", short_max)  # both ways of counting a small column
         run_operations(data, geometry)
 
 

@@ -148,7 +148,7 @@ def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
     place.feed(schedule(0, SOON_MS, id="a"))
     place.commit(SOON_MS + 1)
     late_ms = SOON_MS + 3 * WINDOW_MS
-    place.index.forget_endings(late_ms)
+    place.index.forget_outcomes(late_ms)
     place.feed(request(1, action="cancel", id="a"))
     assert place.verdicts(late_ms) == [("not-found", 1, None)]
     assert list(place.index._log._db.range("ended", b"i", b"j").collect_keys(10)) == []

@@ -172,7 +172,7 @@ def test_errors_are_told_apart_by_their_text(text: str, kind: type[WheelError]) 
 def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 0)])
-    before = index.position, index.low_water(), index.next_due_ms()
+    before = index.checkpoint, index.low_water(), index.next_due_ms()
     changes = index.changes()
     changes.insert(entry_key(NOW_MS - 5, 1), b"x")
     changes.next_request = 2
@@ -184,7 +184,7 @@ def test_a_write_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.
         patch.setattr(Database, "write", refuse)
         with pytest.raises(DiskFull):
             index.write(changes)
-    assert (index.position, index.low_water(), index.next_due_ms()) == before
+    assert (index.checkpoint, index.low_water(), index.next_due_ms()) == before
     assert index.confirm(NOW_MS)
     index.write(changes)  # the same changes again, once there is room
     assert drain(index, NOW_MS + 1) == [(NOW_MS - 5, 1), (NOW_MS, 0)]

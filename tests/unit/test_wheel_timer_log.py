@@ -16,11 +16,11 @@ import pytest
 
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
-from postdate.wheel.endings import control_end_key
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
+from postdate.wheel.recent_outcomes import control_end_key
 from postdate.wheel.timer_log import NO_FIRST_DUE, TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
 
@@ -87,7 +87,7 @@ def test_a_flush_between_syncs_leaves_no_family_ahead_of_another(tmp_path: Path)
     log = TimerLog(tmp_path / "killed", IDENTITY, TINY)
     assert log.entry(entry_key(5, 0)) == b"a"
     assert log.id_key(b"id") == entry_key(5, 0)
-    assert log.position.totals.entries == 1
+    assert log.checkpoint.totals.entries == 1
     log.close()
 
 
@@ -117,7 +117,7 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
         before = entry_key(NOW_MS + 100, 0)
         assert indexes[0].scan(None, before, 5000) == indexes[1].scan(None, before, 5000)
         assert indexes[0].entry(moved) is not None
-        assert indexes[0].position == indexes[1].position
+        assert indexes[0].checkpoint == indexes[1].checkpoint
         assert indexes[0].low_water() == indexes[1].low_water()
         assert indexes[0].pending_by_horizon(NOW_MS) == indexes[1].pending_by_horizon(NOW_MS)
     for index in indexes:

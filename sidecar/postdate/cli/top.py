@@ -25,7 +25,7 @@ from postdate.cli.options import Loader, configured, output_option
 from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
-from postdate.wheel.hand import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
+from postdate.wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
 from postdate.wheel.wheel_view import WheelSnapshot, WheelView
 
 _BAR_CELLS = 40

@@ -17,6 +17,7 @@ from starlette.datastructures import QueryParams
 from postdate.kafka.interface import Partition
 from postdate.sidecar.http import queries
 from postdate.sidecar.http.pending import BadQuery, Place
+from postdate.wheel.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.entry import (
     Entry,
     Kind,
@@ -30,7 +31,6 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
-from postdate.wheel.position import Position, decode_position, encode_position
 from postdate.wire.dialects import DIALECTS
 from postdate.wire.dispatch_log import DispatchRecord, FateName, Moved, PlainFate, decode_record, encode_record
 from postdate.wire.errors import FormatError, RequestRefused
@@ -173,13 +173,13 @@ def _read_mark(raw: bytes) -> None:
 
 
 def _position(random: Random) -> bytes:
-    raw = encode_position(Position(random.choice((None, 2_040)), random.choice((None, 7)), 3, 1))
+    raw = encode_checkpoint(Checkpoint(random.choice((None, 2_040)), random.choice((None, 7)), 3, 1))
     return mutated(random, _longer(random, raw), [raw])
 
 
 def _read_position(raw: bytes) -> None:
-    position = decode_position(raw)
-    assert decode_position(encode_position(position)) == position
+    position = decode_checkpoint(raw)
+    assert decode_checkpoint(encode_checkpoint(position)) == position
 
 
 _IDENTITY = Identity("cluster", "requests", "dispatch-log", 3, "store")

@@ -22,7 +22,7 @@ import numpy as np
 
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.limits import BLOCK_OFFSETS, BLOCKS_CACHED_MAX
-from postdate.wheel.tally import Tally, Unsigned
+from postdate.wheel.write_delta import Unsigned, WriteDelta
 
 _ROW = struct.Struct("<QQ")
 _SMALL = 64  # below it the dozen numpy calls cost more than a loop
@@ -46,13 +46,13 @@ class Blocks:
         self._read = read
         self._cache: dict[int, Block] = {}
 
-    def changed(self, tally: Tally) -> dict[int, Block]:
+    def changed(self, delta: WriteDelta) -> dict[int, Block]:
         """The rows that differ after the changes, 0 pending for those to delete; Corrupt where one would go below."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
-        for column in (tally.gained, tally.parked_gained):
+        for column in (delta.gained, delta.parked_gained):
             _add(counts, lowest, column.block_offsets())
-        for column in (tally.lost, tally.parked_lost):
+        for column in (delta.lost, delta.parked_lost):
             _subtract(counts, column.block_offsets())
         rows: dict[int, Block] = {}
         for number, change in counts.items():

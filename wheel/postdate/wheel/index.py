@@ -17,20 +17,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postdate.wheel import hand, limits
+from postdate.wheel import forecast, limits
 from postdate.wheel.changes import Changes
+from postdate.wheel.checkpoint import Checkpoint
+from postdate.wheel.database import Range
+from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
-from postdate.wheel.hand import Load
+from postdate.wheel.forecast import Load
 from postdate.wheel.host import Host, LocalHost
 from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.position import Position
 from postdate.wheel.scan_cursor import ScanCursor
-from postdate.wheel.tally import Tally
 from postdate.wheel.timer_log import TimerLog
-from postdate.wheel.upkeep import Upkeep, open_wheel
+from postdate.wheel.wheel_maintenance import WheelMaintenance, open_wheel
 from postdate.wheel.wheel_view import WHEEL_NAME
+from postdate.wheel.write_delta import WriteDelta
 
 __all__ = ["Identity", "IndexOptions", "TimerIndex", "move_aside"]
 
@@ -42,7 +44,7 @@ _NOTHING = entry_key(DUE_MS_MAX, DUE_MS_MAX)
 class TimerIndex:
     """An open timer index; `open` makes one. `rebuilds` counts the wheels that were not believed or proved wrong."""
 
-    def __init__(self, log: TimerLog, wheel: Upkeep, rebuilds: int) -> None:
+    def __init__(self, log: TimerLog, wheel: WheelMaintenance, rebuilds: int) -> None:
         self._log = log
         self._wheel = wheel
         self._controls = ScanCursor(FIRST_KEY)
@@ -51,24 +53,7 @@ class TimerIndex:
         self.rebuilds = rebuilds
         self.is_new = log.is_new
         self.wheel_path = wheel.path
-        # The reads of the timer log, as they are.
-        self.entry = log.entry
-        self.parked = log.parked
-        self.id_key = log.id_key
-        self.place = log.place
-        self.ended = log.ended
-        self.endings = log.endings
-        self.forget_endings = log.forget_endings
-        self.mark = log.mark
-        self.first_due = log.first_due
-        self.find = log.find
-        self.low_water = log.low_water
-        self.unstored_from = log.unstored_from
-        self.scan = log.scan
-        self.walk = log.walk
-        self.scan_keys = log.scan_keys
-        self.scan_parked = log.scan_parked
-        self.scan_parked_keys = log.scan_parked_keys
+        self.outcomes = log.outcomes
 
     @staticmethod
     def open(
@@ -93,12 +78,12 @@ class TimerIndex:
     @property
     def next_request(self) -> int | None:
         """R, the next request offset to ingest; None in a new index."""
-        return self._log.position.next_request
+        return self._log.checkpoint.next_request
 
     @property
     def next_dispatch(self) -> int | None:
         """D, the next dispatch-log offset to apply; None in a new index."""
-        return self._log.position.next_dispatch
+        return self._log.checkpoint.next_dispatch
 
     @property
     def first_dues_from(self) -> int:
@@ -108,17 +93,17 @@ class TimerIndex:
     @property
     def seq(self) -> int:
         """The seq of the last dispatch-log record applied; 0 in a new index."""
-        return self._log.position.seq
+        return self._log.checkpoint.seq
 
     @property
     def takeover(self) -> int:
         """The highest takeover number seen; 0 in a new index."""
-        return self._log.position.takeover
+        return self._log.checkpoint.takeover
 
     @property
-    def position(self) -> Position:
+    def checkpoint(self) -> Checkpoint:
         """All of these, and the counters."""
-        return self._log.position
+        return self._log.checkpoint
 
     @property
     def marks_end(self) -> int:
@@ -128,22 +113,22 @@ class TimerIndex:
     @property
     def count(self) -> int:
         """All that is pending: entries of every kind, and parked ones. Exact."""
-        return self._log.position.totals.entries + self._log.position.totals.parked
+        return self._log.checkpoint.totals.entries + self._log.checkpoint.totals.parked
 
     @property
     def control_count(self) -> int:
         """Entries under key 0. Exact."""
-        return self._log.position.totals.controls
+        return self._log.checkpoint.totals.controls
 
     @property
     def control_bytes(self) -> int:
         """The bytes of their values. Exact."""
-        return self._log.position.totals.control_bytes
+        return self._log.checkpoint.totals.control_bytes
 
     @property
     def parked_count(self) -> int:
         """Entries whose target is failing. Exact."""
-        return self._log.position.totals.parked
+        return self._log.checkpoint.totals.parked
 
     @property
     def changes_made(self) -> int:
@@ -155,7 +140,77 @@ class TimerIndex:
         """True while the wheel counts only a part; the answers by horizon and slot are then too small."""
         return self._wheel.rings.building
 
+    # ---- reads of the timer log: see the methods of TimerLog
+
+    def entry(self, key: bytes) -> bytes | None:
+        """The encoded entry under an entry key, or None."""
+        return self._log.entry(key)
+
+    def parked(self, key: bytes) -> bytes | None:
+        """The encoded entry under a parked key, or None."""
+        return self._log.parked(key)
+
+    def id_key(self, caller_id: bytes) -> bytes | None:
+        """The key of the entry that is pending under an id, or None."""
+        return self._log.id_key(caller_id)
+
+    def place(self, offset: int) -> bytes | None:
+        """The present key of an entry that is no longer under (first due, offset), or None."""
+        return self._log.place(offset)
+
+    def ended(self, key: bytes) -> bytes | None:
+        """The row of `ended` under a key that `outcomes` makes, or None."""
+        return self._log.ended(key)
+
+    def mark(self, offset: int) -> Mark | None:
+        """The mark of a request that is not ingested yet, or None."""
+        return self._log.mark(offset)
+
+    def first_due(self, offset: int) -> int | None:
+        """The first due time of a request that became an entry, or None; valid from the low-water mark on."""
+        return self._log.first_due(offset)
+
+    def find(self, offset: int) -> bytes | None:
+        """The present key of the entry of a request, or None if it is not pending."""
+        return self._log.find(offset)
+
+    def low_water(self) -> int:
+        """L: no pending entry that is not in STORE has a smaller request offset."""
+        return self._log.low_water()
+
+    def unstored_from(self, offset: int) -> int | None:
+        """No pending entry that is not in STORE has a request offset from `offset` up to the one returned."""
+        return self._log.unstored_from(offset)
+
+    def scan(
+        self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of the entries in (after, before), ascending and bounded."""
+        return self._log.scan(after, before, limit, size_bytes_max)
+
+    def walk(self, start: bytes, before: bytes) -> Range:
+        """The entries in [start, before) one by one. REQUIRES: `finish` when done, and no write in between."""
+        return self._log.walk(start, before)
+
+    def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
+        """Keys of the entries in [start, before), ascending, at most `limit`."""
+        return self._log.scan_keys(start, before, limit)
+
+    def scan_parked(
+        self, target: str, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX, first: bytes = b""
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values of the parked entries of a target, in order of due time; none lies below the key `first`."""
+        return self._log.scan_parked(target, limit, size_bytes_max, first)
+
+    def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
+        """Parked keys of all targets from `start` on."""
+        return self._log.scan_parked_keys(start, limit)
+
     # ---- changes
+
+    def forget_outcomes(self, at_ms: int) -> None:
+        """Delete how ids ended longer ago than a window; nothing but once a window."""
+        self._log.forget_outcomes(at_ms)
 
     def changes(self) -> Changes:
         """An empty set of changes."""
@@ -255,21 +310,21 @@ class TimerIndex:
 
     def due_load(self, before_ms: int) -> Load:
         """How much is due before a time, by the wheel: for sizing a transaction."""
-        return hand.due_load(self._wheel.rings, before_ms)
+        return forecast.due_load(self._wheel.rings, before_ms)
 
     def slot_load(self, due_ms: int) -> Load:
         """How much the slot of a due time holds: for smoothing bursts."""
-        return hand.slot_load(self._wheel.rings, due_ms)
+        return forecast.slot_load(self._wheel.rings, due_ms)
 
     def slot_is_over(self, due_ms: int) -> bool:
         """True where the tick of a due time holds more than `slot_count_max` entries."""
-        return hand.slot_is_over(self._wheel.rings, due_ms)
+        return forecast.slot_is_over(self._wheel.rings, due_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
-        """How many entries are due in 5 s, 1 min … later; see `hand.pending_by_horizon`."""
-        return hand.pending_by_horizon(self._wheel.rings, now_ms)
+        """How many entries are due in 5 s, 1 min … later; see `forecast.pending_by_horizon`."""
+        return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
-    # ---- the wheel's upkeep
+    # ---- the wheel's maintenance
 
     def advance(self, now_ms: int) -> None:
         """Move the window of the fine ring to the present tick. O(ticks passed); nothing within a tick."""
@@ -331,7 +386,7 @@ class TimerIndex:
                 self._messages.found([key])
         return split_key(self._messages.at)[0] if self._messages.is_exact else None
 
-    def _lower_cursors(self, counted: Tally) -> None:
+    def _lower_cursors(self, counted: WriteDelta) -> None:
         due, offset = counted.gained.due, counted.gained.offset
         if counted.gained.is_short:
             for due_ms, request, _ in counted.gained.rows():
@@ -353,7 +408,7 @@ class TimerIndex:
             self._lowest_put = key
 
     def _agrees(self) -> bool:
-        rings, totals = self._wheel.rings, self._log.position.totals
+        rings, totals = self._wheel.rings, self._log.checkpoint.totals
         if rings.wrong or (rings.total.count, rings.control.count) != (totals.entries, totals.controls):
             return False
         try:

@@ -66,4 +66,4 @@ FIRSTS_TRIM_OFFSETS: Final = 262_144
 FIRSTS_GAP_OFFSETS_MAX: Final = 64
 
 # Ends of ids kept in one window: 50 to 100 bytes each, so up to 100 MB of disk a shard; later ones are `not-found`.
-ENDINGS_PER_WINDOW_MAX: Final = 1_000_000
+OUTCOMES_PER_WINDOW_MAX: Final = 1_000_000

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from postdate.wheel.layout import NO_DUE, SLOT, STATE_FREE, STATE_HELD, STATE_OVER
-from postdate.wheel.tally import Signed, Unsigned
+from postdate.wheel.write_delta import Signed, Unsigned
 
 _STRETCH: Final = 1024  # slots looked at in one numpy call: 32 KiB, a microsecond
 

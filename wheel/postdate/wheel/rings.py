@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from postdate.wheel.keys import CONTROL_DUE
 from postdate.wheel.layout import COUNTERS, COUNTERS_OFFSET, HEADER_SIZE_BYTES, SLOT, Geometry
 from postdate.wheel.ring import Ring
-from postdate.wheel.tally import Column, Tally
+from postdate.wheel.write_delta import Column, WriteDelta
 
 MAX_KEY: Final = (2**64 - 1, 2**64 - 1)
 Mask = NDArray[np.bool_]
@@ -133,15 +133,15 @@ class Rings:
 
     # ---- counting
 
-    def apply(self, tally: Tally) -> None:
+    def apply(self, delta: WriteDelta) -> None:
         """Count what a write added and took away. O(entries log entries)."""
-        if len(tally.lost):
-            self.count(tally.lost, -1)
-        if len(tally.gained):
-            self.count(tally.gained, 1)
-        parked = len(tally.parked_gained) - len(tally.parked_lost)
-        if len(tally.parked_gained) or len(tally.parked_lost):
-            size_bytes = int(tally.parked_gained.size_bytes.sum() - tally.parked_lost.size_bytes.sum())
+        if len(delta.lost):
+            self.count(delta.lost, -1)
+        if len(delta.gained):
+            self.count(delta.gained, 1)
+        parked = len(delta.parked_gained) - len(delta.parked_lost)
+        if len(delta.parked_gained) or len(delta.parked_lost):
+            size_bytes = int(delta.parked_gained.size_bytes.sum() - delta.parked_lost.size_bytes.sum())
             self._note(self.parked.change(parked, size_bytes))
 
     def count(self, entries: Column, sign: int) -> None:

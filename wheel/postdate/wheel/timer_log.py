@@ -8,7 +8,7 @@
 | `places` | request offset | present key, of an entry or a parked one, that is not (first due, offset) |
 | `firsts` | first request offset of a batch | first due time of each offset of the batch, u64 little-endian |
 | `ahead` | request offset | mark: fates read before the request |
-| `ended` | see `endings` | how requests ended, for a while |
+| `ended` | see `recent_outcomes` | how requests ended, for a while |
 | `blocks` | block number | see `blocks` |
 | `meta` | name | identity; R, D, seq, takeover and exact counters |
 
@@ -31,8 +31,8 @@ from rocksdict import WriteBatch
 from postdate.wheel import limits
 from postdate.wheel.blocks import Block, Blocks, decode_block, encode_block
 from postdate.wheel.changes import Changes
+from postdate.wheel.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint, encode_checkpoint
 from postdate.wheel.database import Database, Range, create_directory
-from postdate.wheel.endings import EndingWindow, control_end_key, generation_key
 from postdate.wheel.entry import Mark, decode_entry, decode_mark, encode_mark
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
@@ -45,8 +45,8 @@ from postdate.wheel.keys import (
     parked_prefix,
 )
 from postdate.wheel.options import IndexOptions
-from postdate.wheel.position import POSITION_NAME, Position, decode_position, encode_position
-from postdate.wheel.tally import Tally, tally
+from postdate.wheel.recent_outcomes import OutcomeWindow, control_end_key, generation_key
+from postdate.wheel.write_delta import WriteDelta, delta_of
 
 NO_FIRST_DUE = 2**64 - 1
 _IDENTITY = b"identity"
@@ -64,7 +64,7 @@ class TimerLog:
         Raises Locked (wait), Corrupt or FormatMismatch (move aside), IdentityMismatch, DiskFull, StorageError.
         """
         create_directory(path)
-        self.endings = EndingWindow(options.ended_window_ms)
+        self.outcomes = OutcomeWindow(options.ended_window_ms)
         self._resources = options.resources
         self._db = Database(path, options)
         try:
@@ -77,7 +77,10 @@ class TimerLog:
         row = self._db.get("meta", _IDENTITY)
         self.is_new = row is None
         if row is None:
-            if self._db.first_key("entries", FIRST_KEY) is not None or self._db.get("meta", POSITION_NAME) is not None:
+            if (
+                self._db.first_key("entries", FIRST_KEY) is not None
+                or self._db.get("meta", CHECKPOINT_NAME) is not None
+            ):
                 raise Corrupt("the timer log has lost its identity")
             row = new_identity_row(identity)
             batch = WriteBatch(raw_mode=True)
@@ -85,8 +88,8 @@ class TimerLog:
             self._db.write(batch)
             self._db.sync()
         self.log_id = check_identity_row(row, identity)
-        stored = self._db.get("meta", POSITION_NAME)
-        self.position = Position() if stored is None else decode_position(stored)
+        stored = self._db.get("meta", CHECKPOINT_NAME)
+        self.checkpoint = Checkpoint() if stored is None else decode_checkpoint(stored)
         last_mark = self._db.last_row("ahead")
         self.marks_end = 0 if last_mark is None else key_number(last_mark[0]) + 1
         self._blocks = Blocks(lambda number: self._db.get("blocks", number_key(number)))
@@ -117,7 +120,7 @@ class TimerLog:
         return self._db.get("places", number_key(offset))
 
     def ended(self, key: bytes) -> bytes | None:
-        """The row of `ended` under a key that `endings` makes, or None."""
+        """The row of `ended` under a key that `outcomes` makes, or None."""
         return self._db.get("ended", key)
 
     def mark(self, offset: int) -> Mark | None:
@@ -163,7 +166,7 @@ class TimerLog:
                 self._low = _NONE_PENDING
             else:
                 self._low_block, self._low = key_number(key), decode_block(value).lowest
-        return (self.position.next_request or 0) if self._low == _NONE_PENDING else self._low
+        return (self.checkpoint.next_request or 0) if self._low == _NONE_PENDING else self._low
 
     def unstored_from(self, offset: int) -> int | None:
         """No pending entry that is not in STORE has a request offset from `offset` up to the one returned, which may be
@@ -235,15 +238,15 @@ class TimerLog:
 
     # ---- writes
 
-    def write(self, changes: Changes) -> Tally:
+    def write(self, changes: Changes) -> WriteDelta:
         """Make all changes visible in one WriteBatch, or none of them; durable with the next `sync`.
 
-        Returns their tally, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
+        Returns their delta, for the wheel. Raises DiskFull or StorageError (nothing changed; retry), Corrupt.
         O(changes), about 3 us an entry, most of it RocksDB's.
         """
-        counted = tally(changes)
+        counted = delta_of(changes)
         blocks = self._blocks.changed(counted)
-        position = self._next_position(changes, counted)
+        checkpoint = self._next_checkpoint(changes, counted)
         batch = WriteBatch(raw_mode=True)
         _fill(batch, self._db, changes)
         put, delete, family = batch.put, batch.delete, self._db.handle("blocks")
@@ -252,10 +255,10 @@ class TimerLog:
                 put(number_key(number), encode_block(block), family)
             else:
                 delete(number_key(number), family)
-        if position != self.position:
-            put(POSITION_NAME, encode_position(position), self._db.handle("meta"))
+        if checkpoint != self.checkpoint:
+            put(CHECKPOINT_NAME, encode_checkpoint(checkpoint), self._db.handle("meta"))
         self._db.write(batch)
-        self.position = position
+        self.checkpoint = checkpoint
         self._after_write(changes, counted, blocks)
         return counted
 
@@ -308,9 +311,9 @@ class TimerLog:
         value = self.entry(key) if len(key) == ENTRY_KEY_SIZE_BYTES else self.parked(key)
         return value is not None and not decode_entry(value).stored
 
-    def _next_position(self, changes: Changes, counted: Tally) -> Position:
-        old = self.position
-        return Position(
+    def _next_checkpoint(self, changes: Changes, counted: WriteDelta) -> Checkpoint:
+        old = self.checkpoint
+        return Checkpoint(
             next_request=old.next_request if changes.next_request is None else changes.next_request,
             next_dispatch=old.next_dispatch if changes.next_dispatch is None else changes.next_dispatch,
             seq=old.seq if changes.seq is None else changes.seq,
@@ -318,7 +321,7 @@ class TimerLog:
             totals=counted.totals(old.totals),
         )
 
-    def _after_write(self, changes: Changes, counted: Tally, blocks: dict[int, Block]) -> None:
+    def _after_write(self, changes: Changes, counted: WriteDelta, blocks: dict[int, Block]) -> None:
         self._blocks.keep(blocks)
         if blocks and (self._low == _NONE_PENDING or min(blocks) <= self._low_block):
             self._low_block = min(self._low_block, min(blocks))
@@ -353,9 +356,9 @@ class TimerLog:
             self.first_dues_from, self._firsts_row = bound, (0, b"")
         self._trim_from = low
 
-    def forget_endings(self, at_ms: int) -> None:
+    def forget_outcomes(self, at_ms: int) -> None:
         """Delete how ids ended longer ago than a window; nothing but once a window."""
-        before = self.endings.outdated(at_ms)
+        before = self.outcomes.outdated(at_ms)
         if before is not None:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(generation_key(0), before, self._db.handle("ended"))

@@ -35,7 +35,7 @@ from postdate.wheel.layout import (
     write_stamp,
 )
 from postdate.wheel.rings import Rings
-from postdate.wheel.tally import Totals
+from postdate.wheel.write_delta import Totals
 
 NO_REQUEST = 2**64 - 1
 

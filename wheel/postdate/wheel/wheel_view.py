@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 from postdate.wheel.errors import Corrupt, TornRead, from_os_error
-from postdate.wheel.hand import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
+from postdate.wheel.forecast import Load, due_load, load_ahead, next_due_ms, pending_by_horizon
 from postdate.wheel.layout import COUNTERS_OFFSET, SEQUENCE, Geometry, read_fixed, read_stamp
 from postdate.wheel.limits import TORN_READS_MAX
 from postdate.wheel.rings import Rings

@@ -28,7 +28,7 @@ from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
-from postdate.wheel.hand import OVERDUE
+from postdate.wheel.forecast import OVERDUE
 from postdate.wheel.index import LOG_NAME
 from postdate.wheel.wheel_view import WHEEL_NAME, WheelSnapshot, WheelView
 

@@ -17,7 +17,7 @@ from postdate.sidecar.http.process import Process
 from postdate.sidecar.operation.shard_status import read_status
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.wheel.errors import WheelError
-from postdate.wheel.hand import CONTROL, OVERDUE, PARKED
+from postdate.wheel.forecast import CONTROL, OVERDUE, PARKED
 from postdate.wheel.wheel_view import WheelSnapshot, WheelView
 
 

@@ -16,11 +16,11 @@ from operator import itemgetter
 
 from postdate.sidecar.errors import Contradicted
 from postdate.wheel.changes import Changes
-from postdate.wheel.endings import Ending, control_end_key, decode_ending, encode_ending
 from postdate.wheel.entry import Entry, Kind, Mark, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, ENTRY_KEY_SIZE_BYTES, FIRST_KEY, entry_key, parked_key, split_key
 from postdate.wheel.limits import FIRSTS_GAP_OFFSETS_MAX
+from postdate.wheel.recent_outcomes import RecentOutcome, control_end_key, decode_outcome, encode_outcome
 
 log = logging.getLogger(__name__)
 
@@ -120,12 +120,12 @@ class IndexOverlay:
             self._id = caller_id, self._index.id_key(caller_id)
         return self._id[1]
 
-    def ending(self, caller_id: bytes) -> Ending | None:
+    def outcome(self, caller_id: bytes) -> RecentOutcome | None:
         """How the last request of an id ended, if that was within the window; otherwise None."""
-        for key in self._index.endings.keys(caller_id, self.at_ms):
+        for key in self._index.outcomes.keys(caller_id, self.at_ms):
             raw = self._changes.ended[key] if key in self._changes.ended else self._index.ended(key)
             if raw is not None:
-                return decode_ending(raw)
+                return decode_outcome(raw)
         return None
 
     def was_sent(self, offset: int) -> bool:
@@ -267,9 +267,9 @@ class IndexOverlay:
         """Remember that a request has ended: with `sent`, by a delivery or dead letter, otherwise by a control."""
         if not sent and offset >= self._index.first_dues_from:  # else `was_sent` knows nothing of it any more
             self._changes.ended[control_end_key(offset)] = b""
-        key = self._index.endings.key(caller_id, self.at_ms) if caller_id else None
+        key = self._index.outcomes.key(caller_id, self.at_ms) if caller_id else None
         if key is not None:
-            self._changes.ended[key] = encode_ending(Ending(offset, sent))
+            self._changes.ended[key] = encode_outcome(RecentOutcome(offset, sent))
 
     def write(self) -> None:
         """Make all changes visible in one write, once. Raises as `TimerIndex.write`."""

@@ -38,7 +38,7 @@ class Quota:
 
     def begin(self, index: TimerIndex) -> None:
         """Read the pending totals of the index before a batch."""
-        totals = index.position.totals
+        totals = index.checkpoint.totals
         self._pending = index.count
         self._size_bytes = totals.entries_bytes + totals.parked_bytes
 

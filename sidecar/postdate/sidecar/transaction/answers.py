@@ -81,9 +81,9 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
         elif other.kind in PENDING:
             return Verdict.RESCHEDULED, acts_on
         return Verdict.NOT_FOUND, -1
-    ending = overlay.ending(entry.id) if entry.id else None
-    if ending is not None and ending.offset < offset:
-        return (Verdict.TOO_LATE, ending.offset) if ending.sent else (Verdict.NOT_FOUND, -1)
+    outcome = overlay.outcome(entry.id) if entry.id else None
+    if outcome is not None and outcome.offset < offset:
+        return (Verdict.TOO_LATE, outcome.offset) if outcome.sent else (Verdict.NOT_FOUND, -1)
     if acts_on >= 0 and overlay.was_sent(acts_on):
         return Verdict.TOO_LATE, acts_on
     return Verdict.NOT_FOUND, -1

@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 
 from postdate.wheel.errors import Corrupt
-from postdate.wheel.tally import Totals
+from postdate.wheel.write_delta import Totals
 
-POSITION_NAME: Final = b"position"
+CHECKPOINT_NAME: Final = b"position"
 
 
-class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):
+class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """Where the shard stands: R and D (None before the first write that sets them), seq, takeover; and the counters."""
 
     next_request: int | None = None
@@ -25,17 +25,17 @@ class Position(msgspec.Struct, array_like=True, frozen=True, gc=False):
     totals: Totals = Totals()
 
 
-_positions = msgspec.msgpack.Decoder(Position)
+_checkpoints = msgspec.msgpack.Decoder(Checkpoint)
 
 
-def encode_position(position: Position) -> bytes:
-    """The bytes of a position."""
-    return msgspec.msgpack.encode(position)
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The bytes of a checkpoint."""
+    return msgspec.msgpack.encode(checkpoint)
 
 
-def decode_position(data: bytes) -> Position:
-    """The position of bytes that `encode_position` made; raises Corrupt for any others."""
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """The checkpoint of bytes that `encode_checkpoint` made; raises Corrupt for any others."""
     try:
-        return _positions.decode(data)
+        return _checkpoints.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Corrupt(f"the position of the timer log does not decode: {error}") from error

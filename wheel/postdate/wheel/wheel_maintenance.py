@@ -17,12 +17,12 @@ from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import Geometry
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.rings import Rings
-from postdate.wheel.tally import Tally, key_column
 from postdate.wheel.timer_log import TimerLog
 from postdate.wheel.wheel_file import WheelFile
+from postdate.wheel.write_delta import WriteDelta, key_column
 
 
-class Upkeep:
+class WheelMaintenance:
     """The wheel file of a timer log, and what changes it."""
 
     def __init__(self, log: TimerLog, file: WheelFile) -> None:
@@ -35,7 +35,7 @@ class Upkeep:
         """The rings, for questions only."""
         return self._file.rings
 
-    def count(self, written: Tally) -> None:
+    def count(self, written: WriteDelta) -> None:
         """Count what the timer log has just written."""
         self._file.begin()
         self._file.rings.apply(written)
@@ -66,17 +66,17 @@ class Upkeep:
     def rebuild(self, now_ms: int) -> None:
         """Empty the rings, and begin to count the timer log anew."""
         self._file.begin()
-        totals = self._log.position.totals
+        totals = self._log.checkpoint.totals
         self._file.rings.reset(now_ms, building=totals.entries > 0)
         self._file.rings.parked.change(totals.parked, totals.parked_bytes)
         self._commit()
 
     def close(self, clean: bool) -> None:
         """Unmap the file; `clean` marks it as whole. REQUIRES: the timer log is still open."""
-        self._file.close(self._log.sequence(), self._log.position.next_request, clean)
+        self._file.close(self._log.sequence(), self._log.checkpoint.next_request, clean)
 
     def _build_piece(self, keys_max: int) -> None:
-        rings, totals = self._file.rings, self._log.position.totals
+        rings, totals = self._file.rings, self._log.checkpoint.totals
         keys = self._log.scan_keys(entry_key(*rings.built), None, keys_max)
         mean = totals.entries_bytes / totals.entries if totals.entries else 0
         self._file.begin()
@@ -95,25 +95,25 @@ class Upkeep:
         self._commit()
 
     def _commit(self) -> None:
-        self._file.commit(self._log.sequence(), self._log.position.next_request)
+        self._file.commit(self._log.sequence(), self._log.checkpoint.next_request)
 
 
 def open_wheel(
     log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host
-) -> tuple[Upkeep, bool]:
+) -> tuple[WheelMaintenance, bool]:
     """The wheel at `path` if it is believed, else a new one to be built by `load_step`; and which of the two it is.
 
     From here on the file is not clean. Raises DiskFull or StorageError.
     """
-    geometry, digest, position = Geometry.of(options), wheel_digest(identity, log.log_id), log.position
+    geometry, digest, checkpoint = Geometry.of(options), wheel_digest(identity, log.log_id), log.checkpoint
     file = WheelFile.open_existing(path, geometry, digest, host)
-    if file is not None and file.is_believed(log.sequence(), position.next_request, position.totals):
+    if file is not None and file.is_believed(log.sequence(), checkpoint.next_request, checkpoint.totals):
         file.begin()
         file.rings.advance(now_ms)
-        file.commit(log.sequence(), position.next_request)
-        return Upkeep(log, file), True
+        file.commit(log.sequence(), checkpoint.next_request)
+        return WheelMaintenance(log, file), True
     if file is not None:
-        file.close(log.sequence(), position.next_request, clean=False)
-    upkeep = Upkeep(log, WheelFile.create(path, geometry, digest, host))
-    upkeep.rebuild(now_ms)
-    return upkeep, False
+        file.close(log.sequence(), checkpoint.next_request, clean=False)
+    maintenance = WheelMaintenance(log, WheelFile.create(path, geometry, digest, host))
+    maintenance.rebuild(now_ms)
+    return maintenance, False

@@ -61,7 +61,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class WriteDelta:
     """The two ends of a set of changes; an entry that comes and goes within it is in neither."""
 
     gained: Column
@@ -83,8 +83,8 @@ class Tally:
         )
 
 
-def tally(changes: Changes) -> Tally:
-    """The tally of a set of changes; O(changes)."""
+def delta_of(changes: Changes) -> WriteDelta:
+    """The delta of a set of changes; O(changes)."""
     entries, parked = changes.entries, changes.parked
     if changes.drops or changes.spans or None in entries.values():
         gained = {key: value for key, value in entries.items() if value is not None}
@@ -96,7 +96,7 @@ def tally(changes: Changes) -> Tally:
     for span in changes.spans:
         lost_keys.extend(span.keys)
         lost_sizes.extend(span.sizes_bytes)
-    return Tally(
+    return WriteDelta(
         gained=column(gained, map(len, gained.values()), changes.stored_puts),
         lost=column(lost_keys, lost_sizes, changes.stored_drops),
         parked_gained=_parked_column(parked_gained, map(len, parked_gained.values()), changes.stored_puts),

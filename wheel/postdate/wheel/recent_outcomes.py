@@ -27,14 +27,14 @@ _ID: Final = b"i"
 _ORIGIN: Final = b"o"
 
 
-class Ending(NamedTuple):
+class RecentOutcome(NamedTuple):
     """How the last request of an id ended."""
 
     offset: int
     sent: bool
 
 
-def id_ending_key(generation: int, caller_id: bytes) -> bytes:
+def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
     """The key under which the end of an id is kept."""
     return _ID + number_key(generation) + caller_id
 
@@ -49,21 +49,21 @@ def control_end_key(offset: int) -> bytes:
     return _ORIGIN + number_key(offset)
 
 
-def encode_ending(ending: Ending) -> bytes:
-    """The value under an `id_ending_key`."""
-    return _VALUE.pack(ending.offset, ending.sent)
+def encode_outcome(outcome: RecentOutcome) -> bytes:
+    """The value under an `id_outcome_key`."""
+    return _VALUE.pack(outcome.offset, outcome.sent)
 
 
-def decode_ending(data: bytes) -> Ending:
+def decode_outcome(data: bytes) -> RecentOutcome:
     """The inverse; raises Corrupt for other bytes."""
     try:
         offset, sent = _VALUE.unpack(data)
     except struct.error as error:
         raise Corrupt(f"an ending of {len(data)} bytes does not decode: {error}") from error
-    return Ending(offset, bool(sent))
+    return RecentOutcome(offset, bool(sent))
 
 
-class EndingWindow:
+class OutcomeWindow:
     """How long the ends of ids are kept, and how many: in the present generation and the one before it."""
 
     def __init__(self, window_ms: int) -> None:
@@ -80,17 +80,17 @@ class EndingWindow:
         generation = at_ms // self._window_ms
         if generation != self._generation:
             self._generation, self._kept = generation, 0
-        if self._kept >= limits.ENDINGS_PER_WINDOW_MAX:
+        if self._kept >= limits.OUTCOMES_PER_WINDOW_MAX:
             return None
         self._kept += 1
-        return id_ending_key(generation, caller_id)
+        return id_outcome_key(generation, caller_id)
 
     def keys(self, caller_id: bytes, at_ms: int) -> tuple[bytes, ...]:
         """The keys under which the end of an id may be found at `at_ms`, the latest first."""
         if self._window_ms == 0:
             return ()
         generation = at_ms // self._window_ms
-        return tuple(id_ending_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
+        return tuple(id_outcome_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
 
     def outdated(self, at_ms: int) -> bytes | None:
         """The key below which every end of an id is outdated; None where that was said before."""
