@@ -23,7 +23,7 @@ from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.takeover.store_reading import take_stored
-from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.database import FAMILIES
 from postdate.wheel.entry import Entry, Kind, decode_entry, encode_entry
 from postdate.wheel.identity import Identity
@@ -56,7 +56,7 @@ class Shard:
         }
         self.store: dict[bytes, Record] = {}
         self.written = 0
-        answers = Answers(OWN, 0, mode, lambda: BASE_MS)
+        answers = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
         rules = MessageRules(self.targets.get, self.rules, faults, 30_000, Held(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)

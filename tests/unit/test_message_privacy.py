@@ -494,6 +494,6 @@ def halt_for_everything(shown: Shown, directory: Path, monkeypatch: pytest.Monke
         shown.hold(shard)
         for path in ("/readyz", "/metrics", "/api/v1/shards?scope=process", "/api/v1/pending?scope=process"):
             shown.get(path)
-        reasons.append(shard._desk.reason)
+        reasons.append(shard._operator.reason)
         shard.close()
     return reasons

@@ -27,7 +27,7 @@ from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
-from postdate.sidecar.transaction.answers import Answers
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.options import IndexOptions
@@ -54,7 +54,7 @@ class Place:
         overlay.write()
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
-        answers = Answers(OWN, 0, mode, lambda: self.now_ms)
+        answers = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
         rules = MessageRules(self.targets.get, RULES, faults, 30_000, Held(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)

@@ -26,9 +26,9 @@ from postdate.sidecar.index import apply
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest import ingest
 from postdate.sidecar.takeover import takeover
-from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.bound_check import BoundCheck
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import Entry, Kind, decode_entry
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.wheel_file import WheelFile
@@ -162,7 +162,7 @@ def _wheel_unchecked(_: World) -> AbstractContextManager[object]:
 def _cancel_answered_early(world: World) -> Iterator[None]:
     """A cancel is answered when it is read: another owner may deliver before its transaction is committed."""
     honest = apply.apply_request
-    honest_answer = Answers.to_control
+    honest_answer = VerdictRecords.to_control
 
     def early(overlay: IndexOverlay, record: Record, request: Any) -> int:
         pending = {offset for offset in range(record.offset) if apply._pending(overlay, offset, None)}
@@ -178,10 +178,10 @@ def _cancel_answered_early(world: World) -> Iterator[None]:
             log.append(Record(-1, world.broker.now_ms(), False, message[3], message[4], []))
         return first_due
 
-    def later(self: Answers, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
+    def later(self: VerdictRecords, overlay: IndexOverlay, entry: Entry, offset: int) -> list[Any]:
         return [] if entry.reason == "cancel" else list(honest_answer(self, overlay, entry, offset))
 
-    with patch.object(ingest, "apply_request", early), patch.object(Answers, "to_control", later):
+    with patch.object(ingest, "apply_request", early), patch.object(VerdictRecords, "to_control", later):
         yield
 
 

@@ -24,8 +24,8 @@ from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.store import StoreRecords
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import PENDING, Entry, Kind, control_of, decode_entry
 from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, split_key
 from postdate.wire.delivered import VALUE_LEFT_OUT, dead_letter_headers, delivered_headers, record_size_bytes
@@ -61,7 +61,7 @@ class BatchBuilder:
         partition: int,
         rules: MessageRules,
         faults: FaultAttribution,
-        answers: Answers,
+        answers: VerdictRecords,
         rates: TargetRates | None = None,
     ) -> None:
         self._own = own

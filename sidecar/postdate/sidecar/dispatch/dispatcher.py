@@ -29,8 +29,8 @@ from postdate.sidecar.dispatch.sweep import Sweep
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import Targets
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
-from postdate.sidecar.transaction.answers import Answers
 from postdate.sidecar.transaction.transaction import Content, ShardOwnership
+from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.index import TimerIndex
 from postdate.wire.dispatch_log import BEAT, FATES
 
@@ -48,7 +48,7 @@ class Dispatcher:
         self._targets = targets
         self._sweep = Sweep(ctx.long_delays.sweep_age_ms)
         budget_ms = ctx.config.dispatch.retry_budget_ms
-        answers = Answers(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
+        answers = VerdictRecords(ctx.own, ctx.partition, ctx.topic.verdicts, ctx.clock.wall_ms)
         rules = RateRules.of(ctx.topic.messages_per_second_max)
         self._rates = TargetRates(rules, ctx.clock.steady_ms()) if rules.rules else None
         self._faults = FaultAttribution(ctx.clock, budget_ms, ctx.own.names())

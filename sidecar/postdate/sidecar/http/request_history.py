@@ -145,12 +145,12 @@ def _read(process: Process, part: Partition, log: Partition, start: int, offset:
 def _events(part: Partition, record: Record, offset: int) -> Iterator[dict[str, Any]]:
     """What one record of the dispatch log says of a request; a record of a stranger says nothing."""
     try:
-        said = decode_record(record.value)
+        decoded = decode_record(record.value)
     except FormatError:
         return
-    for fate in said.fates:
+    for fate in decoded.fates:
         if fate.offset == offset:
-            event: dict[str, Any] = {"fate": fate.name, "at_ms": record.timestamp_ms, "instance": said.instance}
+            event: dict[str, Any] = {"fate": fate.name, "at_ms": record.timestamp_ms, "instance": decoded.instance}
             event["dispatch_log"] = f"{part.topic}.dispatch-log/{part.index}/{record.offset}"
             if isinstance(fate, Moved):
                 event |= {"due_ms": fate.due_ms, "by": f"{part.topic}/{part.index}/{fate.control}"}

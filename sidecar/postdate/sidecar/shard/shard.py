@@ -30,10 +30,10 @@ from postdate.sidecar.ingest.limits import SETTLE_MS
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.limits import BACKOFF_MS_MAX, BACKOFF_MS_MIN
 from postdate.sidecar.logs import place_of
-from postdate.sidecar.operation.desk import Desk
 from postdate.sidecar.operation.halts import DISK_FULL
 from postdate.sidecar.operation.instructions import RESUME
 from postdate.sidecar.operation.limits import INSTRUCTION_INTERVAL_MS
+from postdate.sidecar.operation.operator_interface import OperatorInterface
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.shard.housekeeping import Housekeeping, reached
 from postdate.sidecar.shard.inbox import Inbox
@@ -77,7 +77,7 @@ class Shard(Stateful):
         self._backoff_ms: float = BACKOFF_MS_MIN
         self._last_committed_at = self.ctx.clock.steady_ms()
         self._after_fence = AfterFence(ctx)
-        self._desk = Desk(ctx)
+        self._operator = OperatorInterface(ctx)
         self._confirmation = Confirmation(ctx)
         self._failures = InternalFailures()
         self._unread = True  # the partition must be read from R: nothing of it is in the inbox
@@ -138,7 +138,7 @@ class Shard(Stateful):
         attempt = Attempt(self._index, self._enter)
         self._index = None  # recovery may replace it: whatever happens, the attempt knows which one is open
         try:
-            taken = attempt.run(self._confirmation, self._desk, self._broker_clock, self._owned_seq)
+            taken = attempt.run(self._confirmation, self._operator, self._broker_clock, self._owned_seq)
         finally:
             self._index, self._unread = attempt.index, self._unread or attempt.unread
         self._ownership, index = taken.ownership, taken.recovered.index
@@ -154,7 +154,7 @@ class Shard(Stateful):
         if self._quota is not None:
             self._quota.resume(max(taken.recovered.ingested, read))
         self.state, self.why = State.CATCHING_UP, ""
-        self._desk.recovered()
+        self._operator.recovered()
         log.info(
             "shard %s: took over as number %d at request %d with %d pending", self.ctx.name, number, read, index.count
         )
@@ -163,7 +163,7 @@ class Shard(Stateful):
         """An attempt has reached another step; the status is written if it names the index."""
         self.state = state
         if index is not None:
-            self._desk.tell(state, self.why, index, at_once=True)
+            self._operator.report(state, self.why, index, at_once=True)
 
     # ---- running ---------------------------------------------------------------------------------------------------
 
@@ -262,8 +262,8 @@ class Shard(Stateful):
         self._drop_index()
         self.state, self.why = State.HALTED, str(halt)
         log.error("shard %s: HALTED: %s", self.ctx.name, halt)
-        self._desk.halted(halt)
-        self._desk.tell(self.state, self.why, None, at_once=True)
+        self._operator.halted(halt)
+        self._operator.report(self.state, self.why, None, at_once=True)
         return float(INSTRUCTION_INTERVAL_MS)
 
     def fail(self, error: Exception) -> float:
@@ -280,18 +280,18 @@ class Shard(Stateful):
         if self.state is not State.FENCED:
             self.state = State.OPENING
         self.why = f"failed {self._failures.count} times, {detail}; next attempt in {retry_ms / 1000:.0f} s"
-        self._desk.tell(self.state, self.why, None, at_once=True)
+        self._operator.report(self.state, self.why, None, at_once=True)
         return retry_ms
 
     def _attend(self) -> None:
         """Carry out instructions and write the status; each at its interval, and cheap in between."""
-        asked = self._desk.asked(self.ctx.clock.steady_ms())
+        asked = self._operator.instruction(self.ctx.clock.steady_ms())
         if asked == RESUME:
             self._resume()
-        elif asked and self._desk.may_rebuild():
+        elif asked and self._operator.may_rebuild():
             self._set_aside()
         if self._index is not None or self.state is State.HALTED:
-            self._desk.tell(self.state, self.why, self._index)
+            self._operator.report(self.state, self.why, self._index)
 
     def _resume(self) -> None:
         if self.state is State.FENCED:
@@ -303,8 +303,8 @@ class Shard(Stateful):
         """Move the index aside; the next takeover rebuilds it from the topics."""
         self._drop_ownership()
         self._drop_index()
-        put_aside(self.ctx.name, self._desk.directory, "set-aside")
-        self._desk.set_aside()
+        put_aside(self.ctx.name, self._operator.directory, "set-aside")
+        self._operator.set_aside()
         self._after_fence = AfterFence(self.ctx)
         self.state, self.why, self._backoff_ms = State.OPENING, "", BACKOFF_MS_MIN
 
@@ -377,7 +377,7 @@ class Shard(Stateful):
         full = isinstance(fault, DiskFull)
         self.why = f"{DISK_FULL} ({fault})" if full else f"the timer index failed: {fault}"
         self._drop_index()
-        self._desk.tell(self.state, self.why, None, at_once=True)
+        self._operator.report(self.state, self.why, None, at_once=True)
         log.error("shard %s: %s", self.ctx.name, self.why)
         return self._later(BACKOFF_MS_MAX if full else 0.0)
 
@@ -390,7 +390,7 @@ class Shard(Stateful):
             self._ownership = None
         if self._index is not None or left is State.HALTED:
             try:
-                self._desk.tell(left, self.why, self._index, at_once=True, served=False)
+                self._operator.report(left, self.why, self._index, at_once=True, served=False)
             except WheelError as fault:
                 log.warning("shard %s: its status cannot be told: %s", self.ctx.name, fault)
         self._drop_index()

@@ -12,7 +12,7 @@ from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.operation.desk import Desk
+from postdate.sidecar.operation.operator_interface import OperatorInterface
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import opening, takeover
 from postdate.sidecar.takeover.checking import check
@@ -43,15 +43,17 @@ class Attempt:
         self.unread = False
         self._entered = entered
 
-    def run(self, confirmation: Confirmation, desk: Desk, broker_clock: BrokerClock, owned_seq: int) -> TakenOver:
+    def run(
+        self, confirmation: Confirmation, operator: OperatorInterface, broker_clock: BrokerClock, owned_seq: int
+    ) -> TakenOver:
         """Take the shard over. Raises Halted if a halt is confirmed, and as the steps do."""
         with confirmation.asking() as ctx:
             try:
-                taken = self._steps(ctx, desk, broker_clock, owned_seq)
+                taken = self._steps(ctx, operator, broker_clock, owned_seq)
             except Halted as halt:
-                confirmation.confirm(halt, desk.reason)
+                confirmation.confirm(halt, operator.reason)
                 if halt.reason is HaltReason.DISPATCH_LOG_TRUNCATED and self.index is not None:
-                    takeover.leave_mark(ctx, self.index, standing=desk.reason is halt.reason)
+                    takeover.leave_mark(ctx, self.index, standing=operator.reason is halt.reason)
                 raise
             except (UnverifiedBound, UnknownOutcome):  # the second, if the abort after the first was refused
                 confirmation.doubt()
@@ -59,13 +61,15 @@ class Attempt:
         confirmation.clear()
         return taken
 
-    def _steps(self, ctx: ShardContext, desk: Desk, broker_clock: BrokerClock, owned_seq: int) -> TakenOver:
+    def _steps(
+        self, ctx: ShardContext, operator: OperatorInterface, broker_clock: BrokerClock, owned_seq: int
+    ) -> TakenOver:
         self._entered(State.OPENING if self.index is None else State.FENCING, None)
         opened = opening.open_index(ctx) if self.index is None else opening.Opened(self.index)
         self.index = opened.index
         ctx.held.recall(ctx.admin, ctx.config.group_id, ctx.requests)
-        desk.directory = opened.index.wheel_path.parent
-        checked = check(ctx, opened, desk.acceptance(), desk.standing)
+        operator.directory = opened.index.wheel_path.parent
+        checked = check(ctx, opened, operator.acceptance(), operator.standing)
         self._entered(State.FENCING, None)
         fenced = takeover.fence(ctx, checked)
         try:

@@ -36,15 +36,15 @@ class _LastBreak:
 
     expected: int
     record: Record | None = None
-    said: DispatchRecord | None = None
+    decoded: DispatchRecord | None = None
     last: DispatchRecord | None = None
     accepted_end: int = -1
 
-    def note(self, record: Record, said: DispatchRecord) -> None:
-        if said.seq != self.expected:
-            self.record, self.said, self.accepted_end = record, said, -1
-        self.expected, self.last = said.seq + 1, said
-        for reason, _, _, end in said.accepted or []:
+    def note(self, record: Record, decoded: DispatchRecord) -> None:
+        if decoded.seq != self.expected:
+            self.record, self.decoded, self.accepted_end = record, decoded, -1
+        self.expected, self.last = decoded.seq + 1, decoded
+        for reason, _, _, end in decoded.accepted or []:
             if reason == HaltReason.SEQ_BROKEN:
                 self.accepted_end = end
 
@@ -63,9 +63,9 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
 
     read_log(ctx, ctx.log, broken.offset, end, take)
     assert found.record is not None, "the break was read before"
-    assert found.said is not None, "a record was read"
+    assert found.decoded is not None, "a record was read"
     assert found.last is not None, "a record was read"
-    at, seq, first = found.record.offset, found.said.seq, found.accepted_end
+    at, seq, first = found.record.offset, found.decoded.seq, found.accepted_end
     if first < 0:
         until = certain_request(ctx, found.record, low)
         loss = Loss(HaltReason.SEQ_BROKEN, ctx.own.requests, low, until, seq, at)
@@ -77,4 +77,4 @@ def start_behind(ctx: ShardContext, acceptance: AcceptedLosses, broken: SeqBroke
             f"stranger, and to deliver what it ended would repeat messages. To go on means to give up the requests "
             f"[{low}, {until}) that are pending and not in {ctx.own.store}; run postdate audit first",
         ).end
-    return Start(first, at, found.said.takeover, SEQ_UNKNOWN, found.last.seq, found.last.next_request)
+    return Start(first, at, found.decoded.takeover, SEQ_UNKNOWN, found.last.seq, found.last.next_request)

@@ -232,8 +232,8 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
         nonlocal in_memory
         ours = [record for record in records if not checked.acceptance.skips(ctx.log.topic, record.offset)]
         for first in range(0, len(ours), RECOVERY_RECORDS_MAX):
-            said = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
-            checked.ingested = max(checked.ingested, said.next_request)
+            decoded = _apply_records(ctx, checked, ours[first : first + RECOVERY_RECORDS_MAX])
+            checked.ingested = max(checked.ingested, decoded.next_request)
         in_memory += sum(len(record.value or b"") for record in ours)
         if in_memory > RECOVERY_MEMTABLES_BYTES_MAX:
             index.release_memory()
@@ -250,12 +250,12 @@ def _replay(ctx: ShardContext, checked: Checked, start: int, end: int) -> None:
 
 def _apply_records(ctx: ShardContext, checked: Checked, records: list[Record]) -> DispatchRecord:
     """Apply these records, at least one, in as few local writes as memory allows; returns the last record."""
-    said = None
+    decoded = None
     for piece in _pieces(ctx, records):
         _apply_piece(ctx, checked, piece)
-        said = piece[-1][1]
-    assert said is not None, "there is a record"
-    return said
+        decoded = piece[-1][1]
+    assert decoded is not None, "there is a record"
+    return decoded
 
 
 def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Record, DispatchRecord]]]:
@@ -264,12 +264,12 @@ def _pieces(ctx: ShardContext, records: list[Record]) -> Iterator[list[tuple[Rec
     piece: list[tuple[Record, DispatchRecord]] = []
     fates = 0
     for record in records:
-        said = decode(ctx.log, record)
-        if piece and (said.accepted or piece[-1][1].accepted or fates + len(said.fates) > RECOVERY_FATES_MAX):
+        decoded = decode(ctx.log, record)
+        if piece and (decoded.accepted or piece[-1][1].accepted or fates + len(decoded.fates) > RECOVERY_FATES_MAX):
             yield piece
             piece, fates = [], 0
-        piece.append((record, said))
-        fates += len(said.fates)
+        piece.append((record, decoded))
+        fates += len(decoded.fates)
     if piece:
         yield piece
 
@@ -280,26 +280,26 @@ def _apply_piece(ctx: ShardContext, checked: Checked, piece: list[tuple[Record, 
     overlay = IndexOverlay(index, max(piece[-1][0].timestamp_ms, 0), replaceable=checked.replaceable)
     seq, takeover = index.seq if checked.rewind_to < 0 else SEQ_UNKNOWN, index.takeover
     checked.rewind_to = -1  # from here on `seq` is that of the log as it is now
-    for record, said in piece:
-        if seq != SEQ_UNKNOWN and said.seq != seq + 1:
+    for record, decoded in piece:
+        if seq != SEQ_UNKNOWN and decoded.seq != seq + 1:
             raise SeqBroken(record.offset, seq + 1)
-        seq, takeover = said.seq, max(takeover, said.takeover)
-        for fate in said.fates:
+        seq, takeover = decoded.seq, max(takeover, decoded.takeover)
+        for fate in decoded.fates:
             apply_fate(overlay, fate, read_up_to(index))
-        _pass_over(ctx, index, said)
+        _pass_over(ctx, index, decoded)
     overlay.advance(next_dispatch=piece[-1][0].offset + 1, seq=seq, takeover=takeover)
     overlay.write()
     failpoints.reached("takeover.record-applied")
 
 
-def _pass_over(ctx: ShardContext, index: TimerIndex, said: DispatchRecord) -> None:
+def _pass_over(ctx: ShardContext, index: TimerIndex, decoded: DispatchRecord) -> None:
     """Mark requests at offsets that were used twice as ended: an operator has accepted that they are never read.
 
     The range is unbounded, so this takes several writes, all of them before D passes the record: a process that dies
     between two of them reads the record again. Raises Stopped.
     """
     ended = Mark(final=True, stored=False, due=-1)
-    for reason, topic, first, end in said.accepted or []:
+    for reason, topic, first, end in decoded.accepted or []:
         if (reason, topic) != (HaltReason.REQUESTS_TRUNCATED, ctx.own.requests):
             continue
         for start in range(max(first, read_up_to(index)), end, RECOVERY_FATES_MAX):

@@ -35,7 +35,7 @@ from postdate.wheel.index import TimerIndex
 log = logging.getLogger(__name__)
 
 
-class Desk:
+class OperatorInterface:
     """The operator's view of a shard: why it halted, here or in an earlier process, which losses were accepted since,
     and the status as last written. `directory`: the location of the index. That is the shard's own directory unless
     another process held it."""
@@ -45,7 +45,7 @@ class Desk:
         self.directory = ctx.directory
         self._opened = False
         self._accepted: tuple[Loss, ...] = ()
-        self._told: ShardStatus | None = None
+        self._written: ShardStatus | None = None
         self._look_at = self._change_at = self._repeat_at = self._ask_lag_at = self._lag_until = 0.0
         self._lag: int | None = None
         self.reason: HaltReason | None = None
@@ -63,7 +63,7 @@ class Desk:
     def set_aside(self) -> None:
         """The index was moved aside on request: forget the reason of the halt."""
         self.recovered()
-        self._told = None
+        self._written = None
 
     def acceptance(self) -> AcceptedLosses:
         """The accepted losses for the next takeover."""
@@ -84,9 +84,9 @@ class Desk:
         log.error("shard %s: not rebuilt: halted as %s, only its index knows what is done", self._ctx.name, self.reason)
         return False
 
-    # ---- what people ask -------------------------------------------------------------------------------------------
+    # ---- instructions ----------------------------------------------------------------------------------------------
 
-    def asked(self, steady_ms: float) -> str:
+    def instruction(self, steady_ms: float) -> str:
         """The pending instruction: `resume`, `rebuild`, or empty. Records an accepted loss. Checks once a second."""
         if steady_ms < self._look_at:
             return ""
@@ -115,12 +115,12 @@ class Desk:
         self._opened = True
         found = read_status(self.directory)
         if found is not None and found.cluster_id == self._ctx.cluster_id:
-            self._told, self.reason, self.loss = found, found.reason, found.loss
+            self._written, self.reason, self.loss = found, found.reason, found.loss
             self._accepted = tuple(found.accepted)
 
-    # ---- what people are told --------------------------------------------------------------------------------------
+    # ---- the status file -------------------------------------------------------------------------------------------
 
-    def tell(
+    def report(
         self, state: State, why: str, index: TimerIndex | None, at_once: bool = False, served: bool = True
     ) -> None:
         """Write the status if it is due. `index` None: its figures stay as last written.
@@ -128,8 +128,12 @@ class Desk:
         Costs a comparison if nothing is due. Raises WheelError if the index fails.
         """
         steady = self._ctx.clock.steady_ms()
-        told = self._told
-        changed = told is None or (told.state, told.why, told.held) != (state, why, self._ctx.held.now.words())
+        written = self._written
+        changed = written is None or (written.state, written.why, written.held) != (
+            state,
+            why,
+            self._ctx.held.now.words(),
+        )
         if not at_once and steady < self._change_at:
             return
         self._change_at = steady + STATUS_INTERVAL_MS
@@ -144,14 +148,14 @@ class Desk:
         self._write(msgspec.structs.replace(self._status(state, why, index), served=served))
 
     def _moved(self, index: TimerIndex | None) -> bool:
-        told = self._told
-        if index is None or told is None:
+        written = self._written
+        if index is None or written is None:
             return False
-        return (told.next_request, told.next_dispatch) != (index.next_request, index.next_dispatch)
+        return (written.next_request, written.next_dispatch) != (index.next_request, index.next_dispatch)
 
     def _ask_lag(self, index: TimerIndex | None) -> int | None:
         """The number of offsets of the request topic after R. One request to Kafka; None if there is no answer."""
-        read = index.next_request if index is not None else self._told.next_request if self._told else None
+        read = index.next_request if index is not None else self._written.next_request if self._written else None
         if read is None:
             return None
         part = self._ctx.requests
@@ -162,7 +166,7 @@ class Desk:
             return None
 
     def _status(self, state: State, why: str, index: TimerIndex | None) -> ShardStatus:
-        ctx, told, at_ms = self._ctx, self._told, self._ctx.clock.wall_ms()
+        ctx, written, at_ms = self._ctx, self._written, self._ctx.clock.wall_ms()
         status = ShardStatus(
             requests=ctx.own.requests,
             partition=ctx.partition,
@@ -171,7 +175,7 @@ class Desk:
             instance=ctx.instance,
             process_id=os.getpid(),
             written_ms=at_ms,
-            since_ms=told.since_ms if told is not None and told.state is state else at_ms,
+            since_ms=written.since_ms if written is not None and written.state is state else at_ms,
             reason=self.reason,
             why=why,
             loss=self.loss,
@@ -190,13 +194,13 @@ class Desk:
                 takeover=index.takeover,
                 pending=index.count,
             )
-        if told is not None:
+        if written is not None:
             kept = ("next_request", "next_dispatch", "low_water", "seq", "takeover", "pending")
-            return msgspec.structs.replace(status, **{name: getattr(told, name) for name in kept})
+            return msgspec.structs.replace(status, **{name: getattr(written, name) for name in kept})
         return status
 
     def _write(self, status: ShardStatus) -> None:
-        self._told = status
+        self._written = status
         try:
             write_status(self.directory, status)
         except OSError as error:

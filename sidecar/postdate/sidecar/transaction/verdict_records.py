@@ -28,7 +28,7 @@ from postdate.wire.verdicts import Verdict, encode_verdict
 _CANCEL = "cancel"
 
 
-class Answers:
+class VerdictRecords:
     """Creates the verdict records of one shard; `controls` and `all` state which ones the setting requires."""
 
     def __init__(self, own: OwnTopics, partition: int, mode: Verdicts, wall_ms: Callable[[], int]) -> None:
@@ -91,10 +91,10 @@ def _outcome(overlay: IndexOverlay, entry: Entry, offset: int) -> tuple[Verdict,
 
 def _asked(headers: Headers) -> tuple[bytes | None, bytes]:
     """The action and the id of a request that could not be parsed, if they are readable."""
-    said = {name: value for name, value in headers if name in (ACTION, ID)}
-    caller_id = said.get(ID) or b""
+    fields = {name: value for name, value in headers if name in (ACTION, ID)}
+    caller_id = fields.get(ID) or b""
     try:
         caller_id.decode()
     except UnicodeDecodeError:
         caller_id = b""
-    return said.get(ACTION), caller_id if len(caller_id) <= ID_BYTES_MAX else b""
+    return fields.get(ACTION), caller_id if len(caller_id) <= ID_BYTES_MAX else b""

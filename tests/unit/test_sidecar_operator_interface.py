@@ -349,7 +349,7 @@ def test_a_mistake_of_our_own_delays_its_shard_which_goes_on_without_a_person(
     released = threading.Event()
     ctx = dataclasses.replace(bench.new_shard().ctx, clock=SystemClock(), stopping=released.is_set)
     thread = ShardThread(ctx, TransactionThrottle(TransactionBudget(100), 0.0), released)
-    wait_until(lambda: "RuntimeError in test_sidecar_desk.py:" in thread.shard.why, "it fails")
+    wait_until(lambda: "RuntimeError in test_sidecar_operator_interface.py:" in thread.shard.why, "it fails")
     assert thread.shard.state is not State.HALTED
     wait_until(lambda: thread.shard.state is State.RUNNING, "it goes on")
     thread.release()
