@@ -10,6 +10,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
@@ -71,4 +72,15 @@ def test_a_topic_that_is_not_there_is_told_before_spark_is_started(command: list
     result = SimBed().call(*command, "--requests", "nope")
     assert result.exit_code == Exit.USAGE, result.output
     assert "there is no request topic nope at" in result.stderr
+    assert "starting Spark" not in result.stderr
+
+
+@pytest.mark.parametrize("command", [["audit"], ["report"], ["repair", "audited"], ["bulk", "rows.csv"]])
+def test_a_wrong_java_home_is_named_before_spark_is_started(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = SimBed().call(*command)
+    assert result.exit_code == Exit.USAGE, result.output
+    assert f"error: Spark needs Java, and JAVA_HOME is {tmp_path}, which has no bin/java" in result.stderr
     assert "starting Spark" not in result.stderr

@@ -191,6 +191,15 @@ class TestNodeOfACluster:
         assert formatting.endswith(f"format -t of-three -c {properties}")
 
 
+def test_a_data_directory_that_cannot_be_made_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "kafka_2.13-4.2.1.jar").touch()
+    monkeypatch.setenv("POSTDATE_KAFKA_LIBS", str(tmp_path))
+    (tmp_path / "file").touch()
+    directory = tmp_path / "file" / "data"
+    with pytest.raises(DevBrokerFailed, match=rf"{directory} cannot be written \(Not a directory\).*--data"):
+        LocalBroker(0, directory).start()
+
+
 class TestSettings:
     def test_a_properties_file(self, tmp_path: Path) -> None:
         path = tmp_path / "server.properties"

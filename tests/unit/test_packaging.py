@@ -7,6 +7,7 @@ editable project is judged in a process of its own, from an empty directory, wit
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -88,3 +89,11 @@ def test_three_roots_make_one_namespace_and_no_top_level_wheel(tmp_path: Path) -
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_git_ignores_what_the_quickstart_writes() -> None:
+    quickstart = (ROOT / "docs" / "quickstart.md").read_text()
+    written = set(re.findall(r"--data \./(\w+)", quickstart)) | set(re.findall(r"> (\w+)\)", quickstart))
+    assert {"kafka", "data", "token"} <= written
+    ignored = {line.strip("/") for line in (ROOT / ".gitignore").read_text().splitlines()}
+    assert written <= ignored

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from postdate.spark.session.start import collector_settings
+from postdate.spark.errors import CannotRun
+from postdate.spark.session.start import collector_settings, spark_session
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -30,3 +33,9 @@ def test_no_second_collector_beside_one_that_was_chosen(name: str) -> None:
 def test_nor_beside_one_of_the_environment(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "-Xmx1g -XX:+UseSerialGC")
     assert collector_settings({}) == {}
+
+
+def test_a_java_home_without_java_is_named_before_spark_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(CannotRun, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
+        spark_session("local[1]", {}, print).__enter__()

@@ -14,7 +14,7 @@ import click
 
 from postdate.cli.commands import listed
 from postdate.cli.options import name_value
-from postdate.kafka.errors import SettingRefused
+from postdate.kafka.errors import DevBrokerFailed, SettingRefused
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
 from postdate.sidecar.errors import ConfigError
 
@@ -59,9 +59,15 @@ def sent_to(topic: RequestTopicConfig) -> dict[str, Any]:
 
 
 def require_spark(what: str) -> None:
-    """Raises ConfigError where pyspark is not installed; `what` begins the sentence."""
+    """Raises ConfigError if pyspark or Java is missing; `what` begins the sentence about pyspark."""
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigError(f"{what} needs pyspark: pip install 'postdate[spark]'")
+    from postdate.tools.dev_broker.java import find_java
+
+    try:
+        find_java("Spark")
+    except DevBrokerFailed as error:
+        raise ConfigError(str(error)) from error
 
 
 def run_planned(config: Config, planned: Callable[[], Callable[[], int]]) -> None:

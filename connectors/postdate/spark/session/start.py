@@ -257,7 +257,9 @@ def collector_settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
-    if not (home and (Path(home) / "bin" / "java").exists()) and shutil.which("java") is None:
+    if home and not (Path(home) / "bin" / "java").exists():
+        raise CannotRun(f"Spark needs Java 17 or later, and JAVA_HOME is {home}, which has no bin/java.")
+    if not home and shutil.which("java") is None:
         raise CannotRun("Spark needs Java 17 or later, and there is none: install it, or set JAVA_HOME.")
 
 

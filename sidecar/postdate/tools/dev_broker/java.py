@@ -1,4 +1,4 @@
-"""Finds a Java that can run Kafka 4: version 17 or later. JAVA_HOME comes first, then PATH."""
+"""Finds a Java that can run Kafka 4 and Spark 4: version 17 or later. JAVA_HOME comes first, then PATH."""
 
 from __future__ import annotations
 
@@ -10,26 +10,27 @@ from pathlib import Path
 
 from postdate.kafka.errors import DevBrokerFailed
 
-#: Kafka 4 brokers need Java 17.
+#: Kafka 4 brokers and Spark 4 need Java 17.
 VERSION_MIN = 17
 
 _ADVICE = (
     f"Install a Java runtime of version {VERSION_MIN} or later (Debian: apt-get install openjdk-17-jre-headless; "
-    "macOS: brew install openjdk@17), or point JAVA_HOME at one. `postdate dev --docker` needs no Java."
+    "macOS: brew install openjdk@17), or point JAVA_HOME at one. `postdate dev --docker` starts a broker without Java."
 )
 
 
-def find_java() -> str:
-    """The path of a java executable of version 17 or later; raises DevBrokerFailed with advice where there is none."""
+def find_java(what: str = "Kafka") -> str:
+    """The path of a java executable of version 17 or later. Raises DevBrokerFailed if there is none: `what` needs it,
+    and the message says how to get one."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     if java is None or not os.access(java, os.X_OK):
         where = f"JAVA_HOME is {home}, which has no bin/java" if home else "there is no java on PATH"
-        raise DevBrokerFailed(f"Kafka needs Java, and {where}. {_ADVICE}")
+        raise DevBrokerFailed(f"{what} needs Java, and {where}. {_ADVICE}")
     version = major_version(_version_text(java))
     if version is None or version < VERSION_MIN:
         found = "of unknown version" if version is None else f"version {version}"
-        raise DevBrokerFailed(f"Kafka needs Java {VERSION_MIN} or later, and {java} is {found}. {_ADVICE}")
+        raise DevBrokerFailed(f"{what} needs Java {VERSION_MIN} or later, and {java} is {found}. {_ADVICE}")
     return java
 
 

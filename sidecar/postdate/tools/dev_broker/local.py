@@ -120,11 +120,17 @@ class LocalBroker:
         """
         java = find_java()
         libs = kafka_libs(self._progress)
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self._refuse_a_running_one()
-        require_free(self.host, self.port)
         properties = self.data_dir / "server.properties"
-        write_properties(properties, self._settings())
+        try:
+            self.data_dir.mkdir(parents=True, exist_ok=True)
+            self._refuse_a_running_one()
+            require_free(self.host, self.port)
+            write_properties(properties, self._settings())
+        except OSError as error:
+            raise DevBrokerFailed(
+                f"The data directory {self.data_dir} cannot be written ({error.strerror}). "
+                "Choose another directory with --data."
+            ) from error
         if not (self.data_dir / "kafka" / "meta.properties").exists():
             self._progress("formatting the data directory", 0, 0)
             self._format(java, libs, properties)
