@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from postdate.wire.delivered import record_size_bytes
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.headers import Headers
 from postdate.wire.instants import parse_instant_ms
 from postdate.wire.limits import INTEGER_END
@@ -51,6 +51,13 @@ def test_a_duration_is_the_sum_of_its_components_rounded_up(
 @given(st.integers(0, INTEGER_END - 1))
 def test_plain_milliseconds_read_back(number: int) -> None:
     assert parse_duration_ms(str(number)) == parse_duration_ms(f"{number}ms") == parse_instant_ms(str(number)) == number
+
+
+@given(st.one_of(st.integers(0, INTEGER_END - 1), st.integers(0, 10**6)))
+def test_a_duration_for_a_person_is_exact(number: int) -> None:
+    text = format_duration(number)
+    assert parse_duration_ms(text) == number
+    assert not text.isdigit(), "it has a unit"
 
 
 @given(

@@ -17,7 +17,9 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from postdate.cli import postdate
+from postdate.cli.shard import as_lines
 from postdate.cli.top import Look, Row, screen
+from postdate.sidecar.operation.shard_directories import FoundShard
 from postdate.sidecar.operation.shard_status import ShardStatus, write_status
 from postdate.sidecar.states import State
 from postdate.wheel.options import IndexOptions
@@ -108,10 +110,6 @@ def test_the_same_as_json(tmp_path: Path, make: Make) -> None:
     assert told["held"] == []
 
 
-def test_a_directory_without_shards_is_an_empty_screen(tmp_path: Path) -> None:
-    assert "shard" in shown(tmp_path)
-
-
 @pytest.mark.parametrize("command", [["top"], ["shard", "status"]])
 def test_a_directory_that_is_not_there_is_a_mistake(tmp_path: Path, command: list[str]) -> None:
     result = CliRunner().invoke(postdate, [*command, "--data", str(tmp_path / "mistyped")])
@@ -130,3 +128,29 @@ def test_between_two_looks_it_says_how_fast_requests_come_and_go() -> None:
     Console(file=text, width=120).print(screen(now, before))
     line = next(line.split() for line in text.getvalue().splitlines() if line.startswith("requests/0"))
     assert line == ["requests/0", "RUNNING", "20", "0", "0", "1.5", "s", "30", "40", "0"]
+
+
+@pytest.mark.parametrize("command", [["top"], ["top", "--output", "json"], ["shard", "status"]])
+def test_a_directory_without_shards_is_named(command: list[str], tmp_path: Path) -> None:
+    result = CliRunner().invoke(postdate, [*command, "--data", str(tmp_path)])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"no shard in {tmp_path}: --data names" in result.stderr
+
+
+def test_the_line_of_a_shard_names_its_figures_and_rounds_the_skew_to_zero(tmp_path: Path) -> None:
+    status = ShardStatus(
+        requests="requests",
+        partition=0,
+        cluster_id="cluster-1",
+        state=State.RUNNING,
+        instance="it",
+        process_id=1,
+        written_ms=0,
+        next_request=3,
+        next_dispatch=9,
+        skew_ms=-0.3,
+    )
+    found = FoundShard("cluster-1", "requests", 0, tmp_path, status, 3, 1)
+    (line,) = as_lines(found, 0)
+    assert "next request 3  next dispatch-log record 9  pending 1" in line
+    assert line.endswith("skew 0 ms  (told 0 s ago by it)")

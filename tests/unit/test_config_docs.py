@@ -52,11 +52,23 @@ def test_secrets_are_never_shown() -> None:
 
 def test_every_bound_is_shown() -> None:
     loaded = load(Flags(), {})
-    shown, tree = as_toml(loaded), as_json_tree(loaded.config)["limits"]
+    shown, tree = as_toml(loaded, with_bounds=True), as_json_tree(loaded.config, with_bounds=True)["limits"]
     for package, module in BOUNDED.items():
         assert bounds_of(module), package
         assert tree[package] == bounds_of(module)
         assert all(f"# {name} = " in shown for name in bounds_of(module))
+
+
+def test_bounds_which_nobody_can_set_are_shown_only_on_demand() -> None:
+    loaded = load(Flags(), {})
+    assert "limits" not in as_json_tree(loaded.config)
+    assert "Bounds" not in as_toml(loaded)
+
+
+def test_milliseconds_are_also_shown_as_a_duration() -> None:
+    shown = as_toml(load(Flags(), {"POSTDATE_TOPICS_RETENTION_MS": "7d"}))
+    assert "retention_ms = 604800000  # 7d; POSTDATE_TOPICS_RETENTION_MS" in shown
+    assert "horizon_ms = 34560000000  # 400d" in shown
 
 
 def test_the_reference_names_every_option_with_its_variable() -> None:

@@ -193,6 +193,12 @@ def test_a_detail_is_a_sentence_that_quotes_what_was_sent(value: bytes | None, s
     assert refused.value.detail == sentence
 
 
+def test_a_delay_beyond_the_horizon_is_named_as_a_duration() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        parse_request(RequestRules(topic="R"), 0, NOW_MS, None, with_time("postdate-delay", b"500d"))
+    assert refused.value.detail == "due 500d after the request; the horizon is 400d"
+
+
 def test_a_refusal_is_repeated_the_same() -> None:
     details = set()
     for _ in range(3):

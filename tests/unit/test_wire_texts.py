@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from postdate.wire.durations import parse_duration_ms
-from postdate.wire.instants import parse_instant_ms
+from postdate.wire.durations import format_duration, parse_duration_ms
+from postdate.wire.instants import format_instant, parse_instant_ms
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
@@ -47,6 +47,28 @@ DAY_MS = 86_400_000
 )
 def test_durations(text: str, duration_ms: int) -> None:
     assert parse_duration_ms(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0s"),
+        (250, "250ms"),
+        (1_000, "1s"),
+        (1_050, "1.05s"),
+        (90_500, "1m30.5s"),
+        (43_200_000_000, "500d"),
+        (DAY_MS * 3 // 2, "1d12h"),
+        (DAY_MS + 1, "1d0.001s"),
+    ],
+)
+def test_durations_for_a_person(duration_ms: int, text: str) -> None:
+    assert format_duration(duration_ms) == text
+
+
+@pytest.mark.parametrize("text", ["1970-01-01T00:00:00.000Z", "2026-11-21T10:51:24.500Z", "9999-12-31T23:59:59.999Z"])
+def test_instants_for_a_person(text: str) -> None:
+    assert format_instant(parse_instant_ms(text)) == text
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Durations as texts.
+"""Durations as texts, read and written.
 
     milliseconds      1500
     short             1500ms  90s  5m  2h30m  1d12h  1.5s          units d h m s ms, each once, largest first
@@ -57,6 +57,22 @@ def parse_duration_ms(text: str) -> int:
     if duration_ms >= INTEGER_END:
         raise ValueError("is not below 2**63 milliseconds")
     return duration_ms
+
+
+def format_duration(duration_ms: int) -> str:
+    """Return a duration for a person, exact and as `parse_duration_ms` reads it: 400d, 1d12h, 1m30s, 1.5s, 250ms, 0s.
+
+    Requires that it is not negative.
+    """
+    if 0 < duration_ms < _UNIT_MS["s"]:
+        return f"{duration_ms}ms"
+    text, rest_ms = "", duration_ms
+    for unit in ("d", "h", "m"):
+        count, rest_ms = divmod(rest_ms, _UNIT_MS[unit])
+        text += f"{count}{unit}" if count else ""
+    seconds, rest_ms = divmod(rest_ms, _UNIT_MS["s"])
+    fraction = f".{rest_ms:03}".rstrip("0") if rest_ms else ""
+    return text + (f"{seconds}{fraction}s" if seconds or fraction or not text else "")
 
 
 def ceil_fraction(digits: str, unit_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""Points in time as texts: epoch milliseconds, or RFC 3339 with an offset or `Z`.
+"""Points in time as texts, read and written: epoch milliseconds, or RFC 3339 with an offset or `Z`.
 
     1795258284000    2026-11-21T10:51:24Z    2026-11-21T11:51:24.5+01:00    2026-12-31T23:59:60Z
 
@@ -10,7 +10,7 @@ on every machine. So are times before 1970. `T` and `Z` may be lower case, as RF
 from __future__ import annotations
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from postdate.wire.durations import ceil_fraction
@@ -21,7 +21,8 @@ _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]+))?"
     r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
 )
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_DAY: Final = _EPOCH.toordinal()
 _DAY_S: Final = 86_400
 
 
@@ -54,3 +55,8 @@ def parse_instant_ms(text: str) -> int:
     if epoch_ms < 0:
         raise ValueError("lies before 1970")
     return epoch_ms
+
+
+def format_instant(epoch_ms: int) -> str:
+    """Return a point in time for a person: RFC 3339 in UTC with milliseconds. Requires a year of at most 9999."""
+    return (_EPOCH + timedelta(milliseconds=epoch_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -16,6 +16,7 @@ from typing import NoReturn
 import msgspec
 
 from postdate.wire.dialect_requests import Translation, translate
+from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.headers import (
     ACTION,
@@ -214,7 +215,8 @@ def _due_ms(rules: RequestRules, timestamp_ms: int, said: dict[str, bytes | None
     if due_ms - timestamp_ms > rules.horizon_ms or due_ms >= INTEGER_END:
         raise RequestRefused(
             Reason.BEYOND_HORIZON,
-            f"due {due_ms - timestamp_ms} ms after the request; the horizon is {rules.horizon_ms} ms",
+            f"due {format_duration(due_ms - timestamp_ms)} after the request; "
+            f"the horizon is {format_duration(rules.horizon_ms)}",
         )
     return due_ms if due_ms >= DUE_MS_MIN else DUE_MS_MIN
 

@@ -21,7 +21,7 @@ from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
@@ -55,7 +55,7 @@ class Waiting:
 def answer_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
     for option in (
-        click.option("--timeout", metavar="DURATION", help="How long to wait for an answer. [30s]"),
+        click.option("--timeout", metavar="DURATION", help="How long to wait for the answer. [30s]"),
         click.option("--wait-verdict", is_flag=True, help="Wait for the verdict, and print it; exit code 1: no."),
     ):
         command = option(command)
@@ -171,8 +171,8 @@ def _decoded(part: Partition, offset: int, value: bytes | None) -> Answer | None
 
 def _silence(requests: str, waiting: Waiting, draft: RequestRecord) -> str:
     said = (
-        f"no verdict within {waiting.timeout_ms / 1000:g} s; the request is in {requests} and will be carried out."
-        f" Look whether a sidecar serves {requests} (postdate run), and whether its setting `verdicts` is not none"
+        f"no verdict within {format_duration(waiting.timeout_ms)}; the request is in {requests} and will be carried"
+        f" out. Look whether a sidecar serves {requests} (postdate run), and whether its setting `verdicts` is not none"
     )
     schedules = not any(name == "postdate-action" for name, _ in draft.headers)
     return said + (

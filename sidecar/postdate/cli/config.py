@@ -15,16 +15,17 @@ def config() -> None:
     """Show what is configured, and what can be."""
 
 
-@config.command(short_help="Print every option in force, and the bounds.")
+@config.command(short_help="Print every option in force.")
 @configured
+@click.option("--bounds", is_flag=True, help="Print the bounds too, which cannot be set.")
 @output_option
-def show(loader: Loader, output: str) -> None:
-    """Print every option in force and where its value came from, and the bounds; secrets show as ***."""
+def show(loader: Loader, bounds: bool, output: str) -> None:
+    """Print every option in force and the source of its value; secrets show as ***."""
     loaded = loader({})
     if output == "json":
-        click.echo(json.dumps(config_docs.as_json_tree(loaded.config)))
+        click.echo(json.dumps(config_docs.as_json_tree(loaded.config, with_bounds=bounds)))
     else:
-        click.echo(config_docs.as_toml(loaded), nl=False)
+        click.echo(config_docs.as_toml(loaded, with_bounds=bounds), nl=False)
 
 
 @config.command(short_help="Print the reference of every option.")

@@ -28,7 +28,7 @@ from postdate.sidecar.config.schema import (
     topic_leaves,
 )
 from postdate.sidecar.config.settings import Config, RequestTopicConfig
-from postdate.sidecar.config.values import is_secret, without_user_info
+from postdate.sidecar.config.values import duration_text, is_secret, without_user_info
 from postdate.sidecar.context import limits as context_limits
 from postdate.sidecar.dispatch import limits as dispatch_limits
 from postdate.sidecar.group import limits as group_limits
@@ -99,9 +99,9 @@ def _topic_table(topic: RequestTopicConfig) -> dict[str, Any]:
     return {name: _plain(leaf, getattr(topic, name)) for name, leaf in topic_leaves().items()}
 
 
-def as_json_tree(config: Config) -> dict[str, Any]:
+def as_json_tree(config: Config, *, with_bounds: bool = False) -> dict[str, Any]:
     """The configuration as one tree of plain values, secrets masked, with derived values (instance, data_dir) filled
-    in."""
+    in; `with_bounds`: also the bounds, under `limits`."""
     tree: dict[str, Any] = {}
     for path, leaf in leaves().items():
         if path == REQUEST_TOPICS:
@@ -111,13 +111,15 @@ def as_json_tree(config: Config) -> dict[str, Any]:
         node[leaf.name] = _plain(leaf, _value(config, path))
     tree["instance"] = config.instance_name
     tree["data_dir"] = str(config.data_path)
-    tree["limits"] = {package: bounds_of(module) for package, module in BOUNDED.items()}
+    if with_bounds:
+        tree["limits"] = {package: bounds_of(module) for package, module in BOUNDED.items()}
     return tree
 
 
-def as_toml(loaded: Loaded) -> str:
-    """The effective configuration as TOML, each line with its source; the bounds follow as comments."""
-    return "\n".join(_toml_lines(loaded)) + "\n"
+def as_toml(loaded: Loaded, *, with_bounds: bool = False) -> str:
+    """The effective configuration as TOML, each line with its source; `with_bounds`: the bounds follow as comments."""
+    lines = [*_toml_lines(loaded), *(_bound_lines() if with_bounds else ())]
+    return "\n".join(lines) + "\n"
 
 
 def _toml_lines(loaded: Loaded) -> Iterator[str]:
@@ -140,14 +142,21 @@ def _toml_lines(loaded: Loaded) -> Iterator[str]:
                 yield _line(json.dumps(name), value, loaded, f"{leaf.path}/{name}")
     for topic in config.request_topics:
         yield from ("", f"[[{REQUEST_TOPICS}]]  # {loaded.source(REQUEST_TOPICS)}")
-        yield from (f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in _topic_table(topic).items())
+        for name, value in _topic_table(topic).items():
+            duration = duration_text(name, value)
+            yield f"{name} = {json.dumps(value, ensure_ascii=False)}" + (f"  # {duration}" if duration else "")
+
+
+def _bound_lines() -> Iterator[str]:
     for package, module in BOUNDED.items():
         yield from ("", f"# Bounds of {package}: not settable; each with its reason in the code.")
         yield from (f"# {name} = {value}" for name, value in bounds_of(module).items())
 
 
 def _line(key: str, value: Any, loaded: Loaded, path: str) -> str:
-    return f"{key} = {json.dumps(value, ensure_ascii=False)}  # {loaded.source(path)}"
+    duration = duration_text(key, value)
+    source = loaded.source(path)
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}  # {f'{duration}; {source}' if duration else source}"
 
 
 def as_markdown() -> str:

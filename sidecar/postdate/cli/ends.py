@@ -17,6 +17,7 @@ from postdate.cli.commands import fail, warn
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt
 from postdate.wire.dispatch_log import DELIVERED, FINAL, decode_record
+from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
@@ -50,8 +51,8 @@ class EndWatch:
         end = self.wait(receipt.offset, since_ms - receipt.timestamp_ms + timeout_ms)
         if end is None:
             fail(
-                f"{origin} has not ended within {timeout_ms / 1000:g} s of its time. It is in place: look whether a"
-                f" sidecar serves {self._requests.topic}, and whether its shard is halted"
+                f"{origin} has not ended within {format_duration(timeout_ms)} of its time. It is in place: look whether"
+                f" a sidecar serves {self._requests.topic}, and whether its shard is halted"
             )
             return
         late_ms = end.ended_ms - since_ms
@@ -59,7 +60,8 @@ class EndWatch:
             told = {"origin": origin, "fate": end.fate, "ended_ms": end.ended_ms, "late_ms": late_ms}
             click.echo(json.dumps(told))
         else:
-            click.echo(f"{end.fate} {late_ms} ms after its time")
+            side = "after" if late_ms >= 0 else "before"
+            click.echo(f"{end.fate} {format_duration(abs(late_ms))} {side} its time")
         if end.fate != DELIVERED:
             fail(f"{end.fate}: the message was not delivered; a dead letter tells why")
 

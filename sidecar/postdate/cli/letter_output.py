@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from postdate.cli.letters import Letter
 from postdate.cli.requeue import Outcome, Status
+from postdate.wire.instants import format_instant
 from postdate.wire.topics import OwnTopics
 
 CELL_LENGTH_MAX = 32
@@ -85,11 +85,10 @@ def summary(counts: Mapping[Status, int], with_id: int, execute: bool) -> str:
 
 
 def _row(letter: Letter) -> tuple[str, ...]:
-    died = datetime.fromtimestamp(letter.timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     target = ascii(letter.target)[1:-1] or "-"
     names = (_cell(letter.id), _cell(_spelled(letter.message_key)))
     detail = " ".join(letter.detail.split())
-    return (died.replace("+00:00", "Z"), letter.reason, letter.origin.decode(), target, *names, detail)
+    return (format_instant(letter.timestamp_ms), letter.reason, letter.origin.decode(), target, *names, detail)
 
 
 def _spelled(key: bytes | None) -> str | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from postdate.cli.commands import warn
 from postdate.cli.dead_letters import origin_bytes
 from postdate.cli.options import output_option
 from postdate.cli.processes import asks_processes, remark
+from postdate.wire.instants import format_instant
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
@@ -195,11 +195,7 @@ def _table(entries: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
-    return _time(entry["due_ms"]), entry["state"], entry["target"], entry["id"] or "-", entry["origin"]
-
-
-def _time(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_instant(entry["due_ms"]), entry["state"], entry["target"], entry["id"] or "-", entry["origin"]
 
 
 def _life(life: dict[str, Any]) -> Iterator[str]:
@@ -207,13 +203,13 @@ def _life(life: dict[str, Any]) -> Iterator[str]:
     asked = life["request"]
     if asked is not None:
         what = asked.get("refused") or asked["action"]
-        yield f"  {_time(asked['accepted_ms'])}  asked: {what}" + (
+        yield f"  {format_instant(asked['accepted_ms'])}  asked: {what}" + (
             f" to {asked['target']}" if "target" in asked else ""
         )
     for event in life["events"]:
-        moved = f" to {_time(event['due_ms'])} by {event['by']}" if "by" in event else ""
-        yield f"  {_time(event['at_ms'])}  {event['fate']}{moved}  ({event['dispatch_log']})"
+        moved = f" to {format_instant(event['due_ms'])} by {event['by']}" if "by" in event else ""
+        yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}  ({event['dispatch_log']})"
     if life["entry"] is not None:
-        yield f"  {_time(life['entry']['due_ms'])}  due, for {life['entry']['target']}"
+        yield f"  {format_instant(life['entry']['due_ms'])}  due, for {life['entry']['target']}"
     if not life["complete"]:
         yield "  the dispatch log was not read to its end: there may be more"

@@ -50,7 +50,11 @@ STDIN = "-"
     help="Partition of the target; absent: by the key, as Java clients do.",
 )
 @click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
-@click.option("--wait-delivery", is_flag=True, help="Wait until it has ended, at most --timeout after its time.")
+@click.option(
+    "--wait-delivery",
+    is_flag=True,
+    help="Wait until it has ended, at most --timeout after its time. [the retry budget and 30s]",
+)
 @answer_options
 @output_option
 def send(
@@ -78,10 +82,12 @@ def send(
 
     if wait_verdict and wait_delivery:
         raise click.UsageError("--wait-verdict and --wait-delivery wait for two things: ask for one")
-    timeout_ms = waiting(wait_verdict or wait_delivery, timeout).timeout_ms
-    wait = Waiting(wait_verdict, timeout_ms)
+    asked = waiting(wait_verdict or wait_delivery, timeout)
+    wait = Waiting(wait_verdict, asked.timeout_ms)
     draft = draft_of(message)
     config = loader({"request_topics": (requests,) if requests else ()}).config
+    # A message that cannot be delivered ends only when its retry budget is used up.
+    patience_ms = asked.timeout_ms + (config.dispatch.retry_budget_ms if timeout is None else 0)
     name = the_request_topic(config)
     accepted(rules_of(config, name), draft, 0, now_ms())
     kafka = kafka_of(config)
@@ -104,7 +110,7 @@ def send(
         watch = EndWatch(kafka, admin, part) if wait_delivery else None
         receipt = send_and_tell(kafka, admin, part, draft, wait, output, facts)
         if watch is not None:
-            watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), timeout_ms, output)
+            watch.tell(receipt, due_ms(rules, draft, part.index, receipt.timestamp_ms), patience_ms, output)
 
 
 def draft_of(message: Mapping[str, Any]) -> RequestRecord:

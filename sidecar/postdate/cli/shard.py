@@ -54,16 +54,16 @@ def shard() -> None:
 def status(loader: Loader, data_dir: str | None, output: str) -> None:
     """List the shards of a data directory: state, positions, what is pending; why one has halted, and what to do.
 
-    Works while the sidecar runs, and when it does not. R is the next request to read, D the next record of the
-    dispatch log. Exit code 0, also where a shard has halted.
+    Works while the sidecar runs, and when it does not. The skew is the time of this machine minus that of the broker.
+    Exit code 0, also if a shard has halted.
     """
-    from postdate.sidecar.operation.shard_directories import find_shards, require_directory
+    from postdate.sidecar.operation.shard_directories import find_shards, no_shard_in, require_directory
 
     path = require_directory(_data_path(loader, data_dir))
     now_ms = time.time_ns() // 1_000_000
     found = find_shards(path)
     if not found:
-        say(f"no shard in {path}")
+        say(no_shard_in(path))
     for each in found:
         click.echo(json.dumps(as_json(each, now_ms)) if output == "json" else "\n".join(as_lines(each, now_ms)))
 
@@ -138,12 +138,12 @@ def as_lines(found: FoundShard, now_ms: int) -> list[str]:
     told, age_ms = found.status, found.age_ms(now_ms)
     state = click.style(found.state.value, fg="red", bold=True) if found.state in _STOPPED else found.state.value
     numbers = {
-        "R": found.next_request,
-        "D": told.next_dispatch if told else None,
+        "next request": found.next_request,
+        "next dispatch-log record": told.next_dispatch if told else None,
         "pending": found.pending,
         "takeover": told.takeover if told else None,
         "lag": told.lag if told else None,
-        "skew": f"{told.skew_ms:.0f} ms" if told and told.skew_ms is not None else None,
+        "skew": f"{round(told.skew_ms)} ms" if told and told.skew_ms is not None else None,
     }
     shown = "  ".join(f"{name} {'-' if value is None else value}" for name, value in numbers.items())
     said = "never told" if age_ms is None or told is None else f"told {age_ms / 1000:.0f} s ago by {told.instance}"

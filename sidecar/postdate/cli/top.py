@@ -19,10 +19,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from postdate.cli.commands import listed
+from postdate.cli.commands import listed, say
 from postdate.cli.limits import STATUS_SILENT_MS_MAX
 from postdate.cli.options import Loader, configured, output_option
-from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, require_directory
+from postdate.sidecar.operation.shard_directories import FoundShard, find_shards, no_shard_in, require_directory
 from postdate.sidecar.states import DELIVERING, State
 from postdate.wheel.errors import WheelError
 from postdate.wheel.forecast import CONTROL, HORIZONS_MS, LATER, OVERDUE, PARKED
@@ -75,13 +75,17 @@ def top(loader: Loader, data_dir: str | None, interval: float, once: bool, outpu
         rows = [_row(found, now_ms) for found in find_shards(path)]
         return Look(time.monotonic(), {row.shard: row for row in rows})
 
+    first = look()
+    if not first.rows:
+        say(no_shard_in(path))
+        return
     if output == "json":
-        for row in look().rows.values():
+        for row in first.rows.values():
             click.echo(json.dumps(asdict(row)))
         return
     console = Console()
     if once or not console.is_terminal:
-        console.print(screen(look(), None))
+        console.print(screen(first, None))
         return
     with Live(console=console, screen=True, auto_refresh=False) as live:
         before: Look | None = None

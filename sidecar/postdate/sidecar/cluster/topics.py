@@ -17,6 +17,7 @@ from postdate.sidecar.cluster import limits
 from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.config.settings import TopicsConfig
 from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES
+from postdate.wire.durations import format_duration
 from postdate.wire.topics import OwnTopics
 
 RETENTION_MS = "retention.ms"
@@ -200,7 +201,8 @@ def _log_violations(own: OwnTopics, requests: TopicInfo, info: TopicInfo, change
     least_ms = least_fate_retention_ms(requests)
     kept_ms = _number(info, RETENTION_MS)
     if name == own.dispatch_log and kept_ms != UNLIMITED and (least_ms == UNLIMITED or kept_ms < least_ms):
-        why = f"{RETENTION_MS} is {kept_ms}, and must be {'-1' if least_ms == UNLIMITED else f'at least {least_ms}'}"
+        least = "-1 (no limit)" if least_ms == UNLIMITED else f"at least {least_ms} ({format_duration(least_ms)})"
+        why = f"{RETENTION_MS} is {kept_ms} ({format_duration(kept_ms)}), and must be {least}"
         why += ": a request must never outlive its fate"
         yield Violation(Rule.FATES_OUTLIVE, name, why, f"{change} {RETENTION_MS}={least_ms}", refuses=True)
 

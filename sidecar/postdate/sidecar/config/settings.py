@@ -139,7 +139,11 @@ class TopicsConfig:
     retention_ms: Annotated[int, Option("How long a request topic keeps requests.", low=HOUR_MS)] = 7 * DAY_MS
     segment_ms: Annotated[int, Option("Age at which a segment of a request topic is closed.", low=MINUTE_MS)] = HOUR_MS
     dispatch_log_retention_ms: Annotated[
-        int, Option("How long the dispatch log keeps fates: longer than any request may live.", low=2 * HOUR_MS)
+        int,
+        Option(
+            "How long the dispatch log keeps fates: longer than the request topic keeps requests (retention_ms).",
+            low=2 * HOUR_MS,
+        ),
     ] = 8 * DAY_MS
 
 

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_origin
 
 from postdate.kafka.secrets import MASK, Secret, SecretFile
 from postdate.sidecar.config.schema import Leaf
-from postdate.wire.durations import parse_duration_ms
+from postdate.wire.durations import format_duration, parse_duration_ms
 
 _SIZE = re.compile(r"(\d+)\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _SIZE_UNIT = {"b": 1, "kib": 1024, "mib": 1024**2, "gib": 1024**3}
@@ -90,10 +90,20 @@ def _number(leaf: Leaf, raw: object) -> int:
     number = _parse_number(leaf.name, raw)
     low, high = leaf.option.low, leaf.option.high
     if low is not None and number < low:
-        raise ValueError(f"must be at least {low}")
+        raise ValueError(f"must be at least {low}{_note(leaf.name, low)}")
     if high is not None and number > high:
-        raise ValueError(f"must be at most {high}")
+        raise ValueError(f"must be at most {high}{_note(leaf.name, high)}")
     return number
+
+
+def duration_text(name: str, value: object) -> str:
+    """Milliseconds of a second or more as the duration that an option also takes; empty for other values."""
+    return format_duration(value) if name.endswith("_ms") and isinstance(value, int) and value >= 1_000 else ""
+
+
+def _note(name: str, number: int) -> str:
+    text = duration_text(name, number)
+    return f" ({text})" if text else ""
 
 
 def _parse_number(name: str, raw: object) -> int:

@@ -18,6 +18,8 @@ from postdate.sidecar.dispatch.limits import DELIVERED_HEADERS_SIZE_BYTES_MAX
 from postdate.sidecar.dispatch.targets import Refusal, Target
 from postdate.wheel.entry import Entry
 from postdate.wire.delivered import delivered_headers, record_size_bytes
+from postdate.wire.durations import format_duration
+from postdate.wire.instants import format_instant
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules
 
@@ -69,7 +71,8 @@ class MessageRules:
         if target is None:
             return Decision.DEFER
         if entry.grace_ms >= 0 and now_ms > entry.due + entry.grace_ms:
-            detail = f"due at {entry.due}, later than its grace of {entry.grace_ms} ms at {now_ms}"
+            due, grace = format_instant(entry.due), format_duration(entry.grace_ms)
+            detail = f"due at {due}; its grace of {grace} was over at {format_instant(now_ms)}"
             return Refusal(Reason.EXPIRED, detail)
         if not target.works:
             waited = steady_ms - target.failing_since

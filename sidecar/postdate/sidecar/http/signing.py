@@ -21,6 +21,7 @@ from collections.abc import Callable
 from typing import Final
 
 from postdate.sidecar.http.limits import NONCES_MAX, SIGNATURE_MS_MAX
+from postdate.wire.durations import format_duration
 
 SCHEME: Final = "Postdate-HMAC-SHA256"
 _CREDENTIALS = re.compile(r"(\d{1,15}):([0-9a-f]{32}):([0-9a-f]{64})")
@@ -68,7 +69,8 @@ class Signatures:
             raise BadSignature(f"the signature was not made with the token of {self._own_address} for this request")
         now_ms = self._now_ms()
         if abs(now_ms - int(time_ms)) > SIGNATURE_MS_MAX:
-            raise BadSignature(f"the signature is {now_ms - int(time_ms)} ms old: do the clocks of the machines agree?")
+            apart = format_duration(abs(now_ms - int(time_ms)))
+            raise BadSignature(f"the time of the signature is {apart} off: do the clocks of the machines agree?")
         if method != "GET":
             self._remember(nonce, now_ms)
 
@@ -78,7 +80,7 @@ class Signatures:
         if nonce in self._nonces:
             raise BadSignature("this change was already taken")
         if len(self._nonces) >= NONCES_MAX:
-            raise NoncesFull(f"{NONCES_MAX} changes came within {2 * SIGNATURE_MS_MAX} ms; try again")
+            raise NoncesFull(f"{NONCES_MAX} changes came within {format_duration(2 * SIGNATURE_MS_MAX)}; try again")
         self._nonces[nonce] = now_ms + 2 * SIGNATURE_MS_MAX  # its time may lie as far ahead as behind
 
 

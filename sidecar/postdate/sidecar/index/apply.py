@@ -28,6 +28,7 @@ from postdate.wheel.entry import (
 )
 from postdate.wheel.keys import CONTROL_DUE, split_key
 from postdate.wire.dispatch_log import APPLIED, FINAL, SENT, Fate, Moved
+from postdate.wire.durations import format_duration
 from postdate.wire.errors import RequestRefused
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Action, Request
@@ -195,8 +196,10 @@ def _beyond_horizon(overlay: IndexOverlay, old: Entry, request: Request) -> Requ
     delay_ms = request.due_ms - old.accepted_ms
     if delay_ms <= overlay.horizon_ms:
         return None
-    detail = f"due {delay_ms} ms after the request that it moves; the horizon is {overlay.horizon_ms} ms"
-    return RequestRefused(Reason.BEYOND_HORIZON, detail)
+    delay, horizon = format_duration(delay_ms), format_duration(overlay.horizon_ms)
+    return RequestRefused(
+        Reason.BEYOND_HORIZON, f"due {delay} after the request that it moves; the horizon is {horizon}"
+    )
 
 
 def _pending(overlay: IndexOverlay, offset: int, at: bytes | None) -> tuple[bytes, Entry] | None:

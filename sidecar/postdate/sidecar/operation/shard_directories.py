@@ -63,6 +63,11 @@ def require_directory(data: Path) -> Path:
     return data
 
 
+def no_shard_in(data: Path) -> str:
+    """The sentence for a data directory without shards."""
+    return f"no shard in {data}: --data names the directory that was given to postdate run"
+
+
 def find_shards(data: Path) -> list[FoundShard]:
     """Every shard of a data directory, sorted by name; empty if there is none.
 
