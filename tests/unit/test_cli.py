@@ -82,6 +82,28 @@ def test_every_option_says_what_it_is(command: list[str]) -> None:
     assert all(option.help for option in found.params if isinstance(option, click.Option))
 
 
+@pytest.mark.parametrize("command", leaf_commands(), ids=" ".join)
+def test_times_have_one_vocabulary_and_ranges_one_pair_of_names(command: list[str]) -> None:
+    found: click.Command = postdate
+    for name in command:
+        assert isinstance(found, click.Group)
+        found = found.commands[name]
+    for option in found.params:
+        if isinstance(option, click.Option) and option.metavar == "TIME":
+            assert option.opts[0] in ("--from", "--until", "--at")
+            read = [option.type.convert(text, None, None) for text in ("now", "-2h", "0s", "1970-01-01T00:00:01Z", "7")]
+            assert read[3:] == [1_000, 7]
+            assert read[0] - 7_200_000 <= read[1] < read[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "former"), [(["audit"], "--to"), (["report"], "--since"), (["bulk", "rows.csv"], "--since")]
+)
+def test_a_former_name_of_an_option_is_valid_and_hidden(command: list[str], former: str) -> None:
+    assert f"{former} " not in call(command[0], "-h").stdout
+    assert "no broker given" in call(*command, former, "2026-01-01T00:00:00Z").stderr
+
+
 def test_the_list_of_commands_cuts_no_sentence() -> None:
     for arguments in (["--help"], ["topics", "--help"], ["config", "--help"], ["dead-letters", "--help"]):
         _, commands = call(*arguments).stdout.split("Commands:")

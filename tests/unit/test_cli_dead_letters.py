@@ -95,7 +95,7 @@ def test_filters(bed: SimBed) -> None:
     assert listed(bed, "--reason", "expired", "--reason", "missing-target") == [third, second]
     assert listed(bed, "--target", "orders") == [first]
     assert listed(bed, "--origin", third, "--origin", second) == [third, second]
-    assert listed(bed, "--since", str(middle_ms)) == [third, second]
+    assert listed(bed, "--from", str(middle_ms)) == [third, second]
     assert listed(bed, "--until", str(middle_ms)) == [first]
     assert listed(bed, "--since", str(middle_ms), "--until", str(middle_ms + 1)) == [second]
     assert listed(bed, "--reason", "expired", "--target", "orders") == []
@@ -107,8 +107,8 @@ def test_a_duration_is_a_time_ago(bed: SimBed) -> None:
     bed.bury(0, None, None, ORDERS, "expired")
     bed.time.now_ms += 3 * 3_600_000
     late = bed.bury(0, None, None, ORDERS, "expired")
-    assert listed(bed, "--since", "2h") == [late]
-    assert len(listed(bed, "--since", "4h")) == 2
+    assert listed(bed, "--from", "-2h") == [late]
+    assert len(listed(bed, "--since", "-4h")) == 2
 
 
 def test_more_than_the_maximum_is_said(bed: SimBed) -> None:
@@ -350,7 +350,8 @@ def test_a_letter_in_a_dialect(bed: SimBed, tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["list", "--reason", "tired"], "tired"),
-        (["list", "--since", "yesterday"], "nor a duration"),
+        (["list", "--from", "yesterday"], "not relative to now, such as now, 10s or -2h"),
+        (["list", "--since", "2h"], "'2h' lies ahead; -2h is that long ago"),
         (["list", "--origin", "R/0"], "not an origin"),
         (["list", "--max", "0"], "--max"),
         (["requeue", "--delay", "1s", "--level", "2"], "only one of --at, --delay, --level"),

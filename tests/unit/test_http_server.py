@@ -20,10 +20,12 @@ from typing import Any, cast
 from urllib.parse import quote
 
 import pytest
+from starlette.datastructures import QueryParams
 
-from postdate.kafka.interface import Partition
+from postdate.kafka.interface import Isolation, Partition
 from postdate.sidecar.clock import SystemClock
-from postdate.sidecar.config.settings import Config, HttpConfig
+from postdate.sidecar.cluster.topics import request_topic
+from postdate.sidecar.config.settings import Config, HttpConfig, TopicsConfig
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
@@ -35,10 +37,12 @@ from postdate.sidecar.http.metrics import METRICS
 from postdate.sidecar.http.openapi import describe
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries import at_fixed_times
 from postdate.sidecar.http.server import HttpServer
 from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
+from postdate.wire.instants import format_instant
 from support.http_steps import Client, free_port
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until
@@ -56,6 +60,7 @@ class Scene:
     counts: dict[Partition, ShardCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.kafka = SimKafka(SimBroker())
         self.poller = SimpleNamespace(
             shards=self.shards,
             turned_at=time.monotonic(),
@@ -68,9 +73,8 @@ class Scene:
         )
 
     def process(self, config: HttpConfig) -> Process:
-        kafka = SimKafka(SimBroker())
         poller = cast(Poller, self.poller)
-        return Process(Config(http=config), poller, self.counts, {}, kafka, kafka.admin(), SystemClock())
+        return Process(Config(http=config), poller, self.counts, {}, self.kafka, self.kafka.admin(), SystemClock())
 
     def serve(self, token_file: Path | None = None, host: str = "127.0.0.1", **options: Any) -> Client:
         config = HttpConfig(port=free_port(), host=host, token_file=token_file, **options)
@@ -307,6 +311,36 @@ def test_a_wrong_question_is_told_why(allowed: Client, query: str, clause: str) 
 def test_a_wrong_change_is_told_why(allowed: Client, body: bytes, status: int, clause: str) -> None:
     answer = allowed.post("/api/v1/cancel", body)
     assert (answer.status, clause in answer.json["error"]) == (status, True), answer.text
+
+
+def test_a_range_may_be_relative_to_now(allowed: Client) -> None:
+    assert allowed.get("/api/v1/pending?from=-2h&until=now").status == 200
+    assert allowed.get("/api/v1/pending/count?from=now&until=10s").status == 200
+    assert "from must be before until" in allowed.get("/api/v1/pending?from=10s&until=now").json["error"]
+
+
+def test_a_relative_time_is_the_same_for_every_process_that_is_asked() -> None:
+    query = QueryParams("from=-2h&until=now&target=a&target=b")
+    assert at_fixed_times(query, 10_000_000).multi_items() == [
+        ("from", "2800000"),
+        ("until", "10000000"),
+        ("target", "a"),
+        ("target", "b"),
+    ]
+
+
+@pytest.mark.parametrize("form", ["10s", "now", "RFC 3339", "number"])
+def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file: Path, form: str) -> None:
+    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(scene.serve(token_file).port, TOKEN)
+    before_ms = SystemClock().wall_ms()
+    at = {"RFC 3339": format_instant(before_ms), "number": before_ms}.get(form, form)
+    answer = client.post("/api/v1/reschedule", {"id": "a", "at": at})
+    assert answer.status == 202, answer.text
+    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    at_ms = int(dict(record.headers or [])["postdate-at"] or b"")
+    ahead_ms = 10_000 if form == "10s" else 0
+    assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
 
 
 def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: Scene) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.durations import format_duration, parse_duration_ms
-from postdate.wire.instants import format_instant, parse_instant_ms
+from postdate.wire.instants import format_instant, parse_instant_ms, parse_time_ms
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
@@ -47,6 +47,27 @@ DAY_MS = 86_400_000
 )
 def test_durations(text: str, duration_ms: int) -> None:
     assert parse_duration_ms(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("now", 10_000_000),
+        ("10s", 10_010_000),
+        ("-2h", 2_800_000),
+        ("-PT1M", 9_940_000),
+        ("1500", 1_500),
+        ("1970-01-01T00:00:01Z", 1_000),
+    ],
+)
+def test_times_of_options_and_queries(text: str, time_ms: int) -> None:
+    assert parse_time_ms(text, 10_000_000) == time_ms
+
+
+@pytest.mark.parametrize("text", ["", "-", "--2h", "-1500", "-3h", "yesterday", "now+1h", "2026-01-01", "9" * 18 + "d"])
+def test_what_is_no_time_of_an_option(text: str) -> None:
+    with pytest.raises(ValueError, match=r"RFC 3339|1970|long|digits"):
+        parse_time_ms(text, 10_000_000)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--target", dest="targets", action="append", metavar="TOPIC", help="read only these targets")
     parser.add_argument("--verdicts", choices=MODES, help="which answers must be there; default: none")
     parser.add_argument("--from", dest="from_ms", type=instant, metavar="TIME", help="judge requests from then on")
-    parser.add_argument("--to", dest="to_ms", type=instant, metavar="TIME", help="judge requests before then")
+    parser.add_argument("--until", "--to", dest="to_ms", type=instant, metavar="TIME", help="judge those before then")
     parser.add_argument("--slack", dest="slack_ms", type=duration, metavar="DURATION", help="default: 60s")
     parser.add_argument("--samples", type=int, metavar="N", help="origins a violation")
     parser.add_argument("--html", metavar="FILE", help="write a page with charts")

@@ -43,7 +43,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--column", action="append", metavar="FIELD=COLUMN", help="a column of another name")
     parser.add_argument("--rejects", metavar="PATH", help="new directory for the rows that are refused")
     parser.add_argument("--only-new", action="store_true", help="leave out rows whose id was asked already")
-    parser.add_argument("--since", dest="since_ms", type=instant, metavar="TIME", help="look for ids from then on")
+    parser.add_argument(
+        "--from", "--since", dest="since_ms", type=instant, metavar="TIME", help="look for ids since then"
+    )
     parser.add_argument("--unknown-targets", action="store_true", help="targets that do not exist are no mistake")
     parser.add_argument("--dry-run", action="store_true", help="check and tell, send nothing")
     parser.add_argument("--samples", type=int, metavar="N", help="refused rows that are shown")

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from postdate.spark.errors import JobUsageError
 from postdate.wire.durations import parse_duration_ms
-from postdate.wire.instants import parse_instant_ms
+from postdate.wire.instants import parse_time_ms
 
 
 def run_program(
@@ -75,7 +76,7 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 def instant(text: str) -> int:
     """Epoch milliseconds of an option."""
-    return parse_instant_ms(text)
+    return parse_time_ms(text, time.time_ns() // 1_000_000)
 
 
 def duration(text: str) -> int:

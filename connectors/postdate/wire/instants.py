@@ -2,6 +2,10 @@
 
     1795258284000    2026-11-21T10:51:24Z    2026-11-21T11:51:24.5+01:00    2026-12-31T23:59:60Z
 
+Headers take these alone. Options of commands and parameters of the HTTP API also take times relative to now:
+
+    now    10s (in ten seconds)    -2h (two hours ago)
+
 A rest of a millisecond rounds *up*, so that nothing is early. A leap second (only where UTC has them, at 23:59:60 UTC)
 is the first second of the next day, as in POSIX time. Times without an offset are refused: they mean something else
 on every machine. So are times before 1970. `T` and `Z` may be lower case, as RFC 3339 says.
@@ -13,8 +17,8 @@ import re
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from postdate.wire.durations import ceil_fraction
-from postdate.wire.limits import TIME_TEXT_BYTES_MAX
+from postdate.wire.durations import ceil_fraction, parse_duration_ms
+from postdate.wire.limits import INTEGER_END, TIME_TEXT_BYTES_MAX
 from postdate.wire.naturals import parse_natural
 
 _RFC3339: Final = re.compile(
@@ -55,6 +59,31 @@ def parse_instant_ms(text: str) -> int:
     if epoch_ms < 0:
         raise ValueError("lies before 1970")
     return epoch_ms
+
+
+def parse_time_ms(text: str, now_ms: int) -> int:
+    """Return the point in time `text` of an option or a query in epoch milliseconds: absolute, or relative to `now_ms`.
+
+    A plain number is epoch milliseconds, so a relative time has a unit. Raises ValueError as `parse_instant_ms` does.
+    """
+    if text == "now":
+        return now_ms
+    is_ago = text.startswith("-")
+    length = text.removeprefix("-")
+    if not length.isdigit():
+        try:
+            duration_ms = parse_duration_ms(length)
+        except ValueError:
+            pass
+        else:
+            time_ms = now_ms - duration_ms if is_ago else now_ms + duration_ms
+            if not 0 <= time_ms < INTEGER_END:
+                raise ValueError("lies before 1970 or too far ahead")
+            return time_ms
+    try:
+        return parse_instant_ms(text)
+    except ValueError as error:
+        raise ValueError(f"{error}, and not relative to now, such as now, 10s or -2h") from None
 
 
 def format_instant(epoch_ms: int) -> str:

@@ -17,11 +17,12 @@ import click
 
 from postdate.cli import limits
 from postdate.cli.commands import fail, warn
+from postdate.cli.options import duration_ms
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, produce
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.durations import format_duration, parse_duration_ms
+from postdate.wire.durations import format_duration
 from postdate.wire.errors import FormatError
 from postdate.wire.origins import format_origin
 from postdate.wire.topics import OwnTopics
@@ -55,23 +56,20 @@ class Waiting:
 def answer_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
     for option in (
-        click.option("--timeout", metavar="DURATION", help="How long to wait for the answer. [30s]"),
+        click.option("--timeout", type=duration_ms, metavar="DURATION", help="How long to wait for the answer. [30s]"),
         click.option("--wait-verdict", is_flag=True, help="Wait for the verdict, and print it; exit code 1: no."),
     ):
         command = option(command)
     return command
 
 
-def waiting(wait_verdict: bool, timeout: str | None) -> Waiting:
-    """The values of --wait-verdict and --timeout. Raises UsageError: no duration, or nothing to wait for."""
+def waiting(wait_verdict: bool, timeout: int | None) -> Waiting:
+    """The values of --wait-verdict and --timeout, in ms. Raises UsageError: there is nothing to wait for."""
     if timeout is None:
         return Waiting(wait_verdict, limits.VERDICT_TIMEOUT_MS)
     if not wait_verdict:
         raise click.UsageError("--timeout is the time for --wait-verdict, or another way to wait")
-    try:
-        return Waiting(True, parse_duration_ms(timeout))
-    except ValueError as error:
-        raise click.UsageError(f"--timeout {timeout!r} {error}") from None
+    return Waiting(True, timeout)
 
 
 def refuse_waiting(waiting: Waiting, config: Config, requests: str, existing: frozenset[str]) -> None:

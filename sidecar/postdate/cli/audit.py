@@ -9,29 +9,11 @@ from typing import Any
 
 import click
 
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured, duration_ms, from_option, output_option, until_option
 from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.load import require_bootstrap
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
-from postdate.wire.durations import parse_duration_ms
-from postdate.wire.instants import parse_instant_ms
-
-
-def instant_ms(text: str) -> int:
-    """Epoch milliseconds of --from and --to. Raises BadParameter: no instant."""
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} {error}") from None
-
-
-def duration_ms(text: str) -> int:
-    """Milliseconds of --slack. Raises BadParameter: no duration."""
-    try:
-        return parse_duration_ms(text)
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r} {error}") from None
 
 
 @click.group(short_help="Prove that every request was delivered exactly once.", invoke_without_command=True)
@@ -45,8 +27,8 @@ def duration_ms(text: str) -> int:
     type=click.Choice(["none", "control", "all"]),
     help="Which answers must be there; those that are there must be true. [none]",
 )
-@click.option("--from", "from_ms", type=instant_ms, metavar="TIME", help="Judge requests from this time on.")
-@click.option("--to", "to_ms", type=instant_ms, metavar="TIME", help="Judge requests before this time.")
+@from_option("Judge requests from this time on.", "from_ms")
+@until_option("Judge requests before this time.", "--to", "to_ms")
 @click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", hidden=True)

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from postdate.cli.audit import instant_ms
-from postdate.cli.options import Loader, configured, name_value, output_option
+from postdate.cli.options import Loader, configured, from_option, name_value, output_option
 from postdate.cli.spark_jobs import (
     asked_of,
     only_topic,
@@ -33,7 +32,7 @@ from postdate.sidecar.config.load import require_bootstrap
 @click.option("--rejects", metavar="DIR", help="Put bad rows in this new directory; absent: one stops everything.")
 @click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Rows a second. [as fast as it goes]")
 @click.option("--only-new", is_flag=True, help="Leave out rows whose id has a request on the topic already.")
-@click.option("--since", "since_ms", type=instant_ms, metavar="TIME", help="Look for such ids from this time on.")
+@from_option("Look for such ids from this time on.", "--since", "since_ms")
 @click.option("--unknown-targets", is_flag=True, help="Take targets that do not exist yet.")
 @click.option("--dry-run", is_flag=True, help="Check the rows, show the load they would add, and send nothing.")
 @click.option("--samples", type=int, metavar="N", help="Refused rows that are shown. [10]")

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import click
 
 from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
-from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
-from postdate.cli.options import Loader, as_bytes, configured, output_option
+from postdate.cli.drafts import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.options import Loader, as_bytes, configured, now_ms, output_option
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
@@ -89,7 +89,7 @@ def cancel(
     request_id: str | None,
     origin: str | None,
     wait_verdict: bool,
-    timeout: str | None,
+    timeout: int | None,
     output: str,
 ) -> None:
     """Cancel a message that is still pending, and print the origin of the request to cancel.
@@ -118,7 +118,7 @@ def reschedule(
     origin: str | None,
     grace: str | None,
     wait_verdict: bool,
-    timeout: str | None,
+    timeout: int | None,
     output: str,
     **when: Any,
 ) -> None:

@@ -15,7 +15,7 @@ import click
 
 from postdate.cli import limits
 from postdate.cli.commands import listed, say, warn
-from postdate.cli.drafts import now_ms, the_request_topic, time_headers, time_options
+from postdate.cli.drafts import the_request_topic, time_headers, time_options
 from postdate.cli.letter_output import (
     letter_as_json,
     letters_as_table,
@@ -24,31 +24,18 @@ from postdate.cli.letter_output import (
     summary,
 )
 from postdate.cli.letters import Filters, Letter, Spans, letters_of, spans_of
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.options import Loader, configured, from_option, output_option, until_option
 from postdate.cli.requeue import Earlier, Outcome, Status, judge, put_back
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.cluster.producing import LiveTopic, RequestRecord, look_up
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError, Exit
-from postdate.wire.durations import parse_duration_ms
-from postdate.wire.instants import parse_instant_ms
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
 from postdate.wire.topics import OwnTopics, is_topic_name
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 _MORE = "--max takes more"
-
-
-def moment_ms(text: str) -> int:
-    """Epoch milliseconds of a time, or of a duration ago. Raises BadParameter: it is neither."""
-    try:
-        return parse_instant_ms(text)
-    except ValueError as error:
-        try:
-            return max(0, now_ms() - parse_duration_ms(text))
-        except ValueError:
-            raise click.BadParameter(f"{text!r} {error}, nor a duration") from None
 
 
 def origin_bytes(text: str) -> bytes:
@@ -73,10 +60,8 @@ def filter_options(command: Command) -> Command:
             metavar="N",
             help="Letters at most.",
         ),
-        click.option("--until", "until_ms", type=moment_ms, metavar="TIME", help="Died before this time."),
-        click.option(
-            "--since", "since_ms", type=moment_ms, metavar="TIME", help="Died at or after this time; or 2h: ago."
-        ),
+        until_option("Died before this.", "until_ms"),
+        from_option("Died at or after this.", "--since", "since_ms"),
         click.option(
             "--origin", "origins", type=origin_bytes, multiple=True, metavar="ORIGIN", help="Of this; repeatable."
         ),
@@ -142,7 +127,7 @@ def requeue(
     cannot be put back.
 
     \b
-      postdate dead-letters requeue -b localhost:9092 --reason unknown-target --since 2h --execute
+      postdate dead-letters requeue -b localhost:9092 --reason unknown-target --from -2h --execute
     """
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
@@ -158,7 +143,7 @@ def requeue(
         rules = rules_of(config, name, live.retention_ms)
         spans = spans_of(admin, name, live.partitions, filters)
         found = letters_of(kafka, rules, spans, filters)
-        meant = _first(found, limits.LETTERS_MAX, "the others are not looked at: use --since", _without_content)
+        meant = _first(found, limits.LETTERS_MAX, "the others are not looked at: use --from", _without_content)
         if meant and not again:
             earlier = Earlier(kafka, admin, name, meant)
             before, unknown = earlier.find(), earlier.unknowable()

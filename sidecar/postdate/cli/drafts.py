@@ -5,13 +5,12 @@ Texts of the shell become header values as they are: what they mean is said by t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
 
-from postdate.cli.options import as_bytes
+from postdate.cli.options import as_bytes, time_ms
 from postdate.sidecar.cluster.producing import RequestRecord
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -30,7 +29,10 @@ def time_options(command: Command) -> Command:
         click.option("--level", metavar="N", help="Delay level; 0: at once."),
         click.option("--delay", metavar="DURATION", help="How much later: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
         click.option(
-            "--at", metavar="TIME", help="When: epoch milliseconds, or RFC 3339 such as 2030-01-31T08:00:00Z."
+            "--at",
+            type=time_ms,
+            metavar="TIME",
+            help="When: RFC 3339 such as 2030-01-31T08:00:00Z, epoch milliseconds, now, or 10s from now.",
         ),
     ):
         command = option(command)
@@ -39,7 +41,7 @@ def time_options(command: Command) -> Command:
 
 def time_headers(options: Mapping[str, Any]) -> Headers:
     """The header of the one time among these options, none where there is none. Raises UsageError: several."""
-    given = [(header, as_bytes(options[name])) for name, header in TIMES.items() if options[name] is not None]
+    given = [(header, as_bytes(str(options[name]))) for name, header in TIMES.items() if options[name] is not None]
     if len(given) > 1:
         raise click.UsageError("give only one of --at, --delay, --level")
     return given
@@ -66,8 +68,3 @@ def due_ms(rules: RequestRules, draft: RequestRecord, partition: int, timestamp_
         return parse_request(rules, partition, timestamp_ms, draft.key, draft.headers, draft.value is None).due_ms
     except RequestRefused:
         return None
-
-
-def now_ms() -> int:
-    """Epoch milliseconds of this machine."""
-    return time.time_ns() // 1_000_000

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +18,8 @@ import click
 from postdate.kafka.errors import Unreachable
 from postdate.sidecar.config.load import Flags, Loaded, load
 from postdate.sidecar.errors import TransientError
+from postdate.wire.durations import parse_duration_ms
+from postdate.wire.instants import parse_time_ms
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Loader = Callable[[Mapping[str, object]], Loaded]
@@ -41,6 +44,60 @@ def header_pair(text: str) -> tuple[str, bytes | None]:
 def as_bytes(text: str | None) -> bytes | None:
     """The bytes that the shell passed for an argument, also where they are not UTF-8."""
     return None if text is None else text.encode("utf-8", "surrogateescape")
+
+
+def now_ms() -> int:
+    """Epoch milliseconds of this machine."""
+    return time.time_ns() // 1_000_000
+
+
+def time_ms(text: str) -> int:
+    """Epoch milliseconds of a time, absolute or relative to now. Raises BadParameter: it is none."""
+    try:
+        return parse_time_ms(text, now_ms())
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+def past_ms(text: str) -> int:
+    """As `time_ms`, for a search of what has happened: a duration ahead is refused, since it is meant as one ago."""
+    try:
+        is_ahead = not text.isdigit() and parse_duration_ms(text) > 0
+    except ValueError:
+        is_ahead = False
+    if is_ahead:
+        raise click.BadParameter(f"{text!r} lies ahead; -{text} is that long ago")
+    return time_ms(text)
+
+
+def duration_ms(text: str) -> int:
+    """Milliseconds of a duration. Raises BadParameter: it is none."""
+    try:
+        return parse_duration_ms(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} {error}") from None
+
+
+class _Renamed(click.Option):
+    """An option whose help shows its first name only; the others are former names, which stay valid."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
+def from_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
+    """The option --from of a range of time. `names`: its former names, then that of the parameter."""
+    text = f"{text} TIME: RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)."
+    return click.option("--from", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
+
+
+def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -> Callable[[Command], Command]:
+    """The option --until of a range of time, which ends before it; as `from_option`."""
+    return click.option("--until", *names, cls=_Renamed, type=kind, metavar="TIME", help=text)
 
 
 def configured(command: Command) -> Callable[..., Any]:

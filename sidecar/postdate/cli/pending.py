@@ -6,7 +6,6 @@ Each process answers for its shards; all of them are found through the consumer 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,7 +15,7 @@ from click.core import ParameterSource
 
 from postdate.cli.commands import warn
 from postdate.cli.dead_letters import origin_bytes
-from postdate.cli.options import output_option
+from postdate.cli.options import from_option, output_option, time_ms, until_option
 from postdate.cli.processes import asks_processes, remark
 from postdate.wire.instants import format_instant
 
@@ -35,11 +34,6 @@ _ENDED = (
 )
 
 
-def _instant(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    """`now` as a number, by this machine's clock: one moment for all processes and pages."""
-    return str(time.time_ns() // 1_000_000) if text == "now" else text
-
-
 def _filter_options(command: Command) -> Command:
     """Add the filters that list and count share."""
     for option in (
@@ -50,14 +44,8 @@ def _filter_options(command: Command) -> Command:
             show_default=True,
             help="parked: its target fails, is held, or is sent to at a limited rate.",
         ),
-        click.option("--until", metavar="TIME", callback=_instant, help="Due before this."),
-        click.option(
-            "--from",
-            "from_",
-            metavar="TIME",
-            callback=_instant,
-            help="Due at or after this: epoch milliseconds, RFC 3339, or now.",
-        ),
+        until_option("Due before this.", kind=time_ms),
+        from_option("Due at or after this.", "from_", kind=time_ms),
         click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
         click.option("--partition", type=int, metavar="N", help="Of this partition of the request topic alone."),
         click.option("--requests", metavar="TOPIC", help="Of this request topic alone."),

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from postdate.cli.audit import common_to, instant_ms
-from postdate.cli.options import Loader, configured, output_option
+from postdate.cli.audit import common_to
+from postdate.cli.options import Loader, configured, from_option, output_option
 from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planned, spark_options
 from postdate.sidecar.config.load import require_bootstrap
 
@@ -17,7 +17,7 @@ from postdate.sidecar.config.load import require_bootstrap
 @click.command(short_help="Tell what falls due when, and how late messages were.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable.")
-@click.option("--since", "since_ms", type=instant_ms, metavar="TIME", help="Lateness of deliveries from this time on.")
+@from_option("Lateness of deliveries from this time on.", "--since", "since_ms")
 @click.option("--late", type=int, metavar="N", help="Latest messages that are named. [20]")
 @click.option("--write", metavar="DIR", help="Keep the tables as Parquet in this new directory.")
 @click.option("--html", metavar="FILE", help="Write a page with charts.")

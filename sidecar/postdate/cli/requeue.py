@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from postdate.cli import limits
-from postdate.cli.drafts import now_ms
 from postdate.cli.letters import Letter, records_of
+from postdate.cli.options import now_ms
 from postdate.kafka.errors import OffsetOutOfRange, RecordRejected
 from postdate.kafka.interface import Admin, Isolation, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S

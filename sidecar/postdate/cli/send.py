@@ -14,8 +14,8 @@ import click
 
 from postdate.cli.answers import Waiting, answer_options, refuse_waiting, send_and_tell, waiting
 from postdate.cli.commands import warn
-from postdate.cli.drafts import due_ms, now_ms, the_request_topic, the_time, time_options
-from postdate.cli.options import Loader, as_bytes, configured, header_pair, output_option
+from postdate.cli.drafts import due_ms, the_request_topic, the_time, time_options
+from postdate.cli.options import Loader, as_bytes, configured, header_pair, now_ms, output_option
 from postdate.kafka.interface import Partition
 from postdate.sidecar.cluster.producing import Receipt, RequestRecord, accepted, look_up, partition_of
 from postdate.wire import headers as names
@@ -62,7 +62,7 @@ def send(
     requests: str | None,
     wait_delivery: bool,
     wait_verdict: bool,
-    timeout: str | None,
+    timeout: int | None,
     output: str,
     **message: Any,
 ) -> None:

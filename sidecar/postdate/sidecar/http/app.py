@@ -112,19 +112,22 @@ class _Pages:
 
     def list_pending(self, request: Request) -> Response:
         """A page of what is pending."""
-        query = request.query_params
+        query = self._at_fixed_times(request)
         told = self._own(query, local.page)
         if queries.asks_all(query):
-            told = self._peers.merged(request, lambda others, asked: others.page(asked, [told]))
+            told = self._peers.merged(request, query, lambda others, asked: others.page(asked, [told]))
         return JSONResponse(told)
 
     def count_pending(self, request: Request) -> Response:
         """How much is pending."""
-        query = request.query_params
+        query = self._at_fixed_times(request)
         told = self._own(query, local.count)
         if queries.asks_all(query):
-            told = self._peers.merged(request, lambda others, asked: others.count(asked, [told]))
+            told = self._peers.merged(request, query, lambda others, asked: others.count(asked, [told]))
         return JSONResponse(told)
+
+    def _at_fixed_times(self, request: Request) -> QueryParams:
+        return queries.at_fixed_times(request.query_params, self._process.clock.wall_ms())
 
     def _own(self, query: QueryParams, answer: Callable[[Process, QueryParams], dict[str, Any]]) -> dict[str, Any]:
         """What this process says for its part; where all are asked, a shard of its own that does not answer is named,
@@ -141,7 +144,7 @@ class _Pages:
         query, origin = request.query_params, request.path_params["origin"]
         if not queries.asks_all(query) or local.holds(self._process, origin):
             return JSONResponse(local.life(self._process, query, origin))
-        return JSONResponse(self._peers.merged(request, lambda others, asked: others.life(origin, asked)))
+        return JSONResponse(self._peers.merged(request, query, lambda others, asked: others.life(origin, asked)))
 
     def shards(self, request: Request) -> Response:
         """How every shard stands."""
@@ -149,7 +152,7 @@ class _Pages:
         queries.known(query)
         told = overview(self._process, self._peers.own_name)
         if queries.asks_all(query):
-            told = self._peers.merged(request, lambda others, _: others.overview([told]))
+            told = self._peers.merged(request, query, lambda others, _: others.overview([told]))
         return JSONResponse(told)
 
     # ---- changes -----------------------------------------------------------------------------------------------------
@@ -183,10 +186,11 @@ class _Pages:
     def _held(self, request: Request, action: str, asked: object) -> dict[str, Any]:
         told = hold_api.hold(self._process, action, asked)
         log.warning("%s asked over HTTP: %s", action, json.dumps(asked))
-        if not queries.asks_all(request.query_params):
+        query = request.query_params
+        if not queries.asks_all(query):
             return told
         path, meant = f"/api/v1/{action}", hold_api.where(asked)
-        return self._peers.merged(request, lambda others, _: others.change(path, asked, meant, [told]))
+        return self._peers.merged(request, query, lambda others, _: others.change(path, asked, meant, [told]))
 
     async def draining(self, request: Request) -> Response:
         """Give everything to the others."""

@@ -15,6 +15,7 @@ from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up,
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
+from postdate.sidecar.http.queries import time_of
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
@@ -37,6 +38,9 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
         raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS[action]))}")
     topic, partition, named = _named(process, asked)
     headers: Headers = [(names.ACTION, action.encode()), *named]
+    if "at" in asked:
+        at_ms = time_of("at", _text(asked, "at").decode(), process.clock.wall_ms())
+        asked = asked | {"at": at_ms}
     headers += [(header, _text(asked, field)) for field, header in _TIMES.items() if field in asked]
     if "grace" in asked:
         headers.append((names.GRACE, _text(asked, "grace")))

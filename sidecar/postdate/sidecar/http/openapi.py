@@ -126,7 +126,7 @@ _SCOPE = _query(
     {**_TEXT, "enum": ["deployment", "process"], "default": "deployment"},
     "deployment: every process is asked for its shards, with the token of the question; process: this one alone",
 )
-_TIME = "epoch milliseconds or RFC 3339"
+_TIME = "RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)"
 _FILTERS = [
     _query("topic", _TEXT, "request topic"),
     _query("partition", _NUMBER, "partition of the request topic"),

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from postdate.kafka.errors import KafkaFault
@@ -41,13 +42,13 @@ class PeerBook:
         self._known_until = -1.0
         self._places = threading.BoundedSemaphore(MERGED_AT_ONCE_MAX)
 
-    def merged(self, request: Request, ask: Ask) -> dict[str, Any]:
-        """What `ask` makes of the others and of the query as it came. Raises Refused where too many ask at once; else
+    def merged(self, request: Request, params: QueryParams, ask: Ask) -> dict[str, Any]:
+        """What `ask` makes of the others and of the query `params`. Raises Refused where too many ask at once; else
         as `ask`."""
         if not self._places.acquire(timeout=MERGE_WAIT_S):
             raise Refused(503, f"{MERGED_AT_ONCE_MAX} questions to the whole deployment are under way; try again")
         try:
-            query = [(name, value) for name, value in request.query_params.multi_items() if name != SCOPE]
+            query = [(name, value) for name, value in params.multi_items() if name != SCOPE]
             return ask(self.others(_token(request)), query)
         finally:
             self._places.release()

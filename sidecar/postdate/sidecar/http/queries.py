@@ -20,7 +20,7 @@ from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import DUE_MS_MAX
-from postdate.wire.instants import parse_instant_ms
+from postdate.wire.instants import parse_instant_ms, parse_time_ms
 from postdate.wire.origins import parse_origin
 from postdate.wire.topics import is_topic_name
 
@@ -30,6 +30,8 @@ DEPLOYMENT = "deployment"
 
 # Of a partition's number: Kafka has 32 bits for it.
 _DIGITS_MAX = 10
+
+_TIMES = ("from", "until")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,23 @@ def asks_all(query: QueryParams) -> bool:
     return scope == DEPLOYMENT
 
 
+def at_fixed_times(query: QueryParams, now_ms: int) -> QueryParams:
+    """The query with its times in epoch milliseconds, so that all processes mean the same moment. Raises BadQuery."""
+    return QueryParams(
+        [(name, str(time_of(name, value, now_ms)) if name in _TIMES else value) for name, value in query.multi_items()]
+    )
+
+
+def time_of(name: str, text: str, now_ms: int) -> int:
+    """Epoch milliseconds of a parameter or field. Raises BadQuery."""
+    try:
+        return parse_time_ms(text, now_ms)
+    except ValueError as error:
+        raise BadQuery(f"{name} {error}") from error
+
+
 def filters_of(query: QueryParams) -> Filters:
-    """The filters that a query asks for. Raises BadQuery."""
+    """The filters that a query with fixed times asks for. Raises BadQuery."""
     state = query.get("state", WAITING)
     if state not in (WAITING, PARKED):
         raise BadQuery(f"state takes {WAITING} or {PARKED}")
