@@ -235,7 +235,7 @@ def test_a_broker_that_is_not_there_is_a_failure_and_not_a_hang(monkeypatch: pyt
     result = call(nobody, "topics", "check")
     assert result.exit_code == Exit.FAILED
     said = result.stderr.splitlines()
-    assert said[0].startswith("postdate: no answer from Kafka yet, still trying:")
+    assert said[0].startswith("warning: no answer from Kafka yet, still trying:")
     assert said[-1].startswith(f"error: no answer from {nobody}")
     assert time.monotonic() - started < 50, "less than the minute after which the client library gives up"
 

@@ -40,7 +40,7 @@ def test_an_error_of_spark_while_a_run_commits_is_one_sentence(
     with monkeypatch.context() as patched:
         patched.setattr(StateStore, "commit", failing)
         assert run_audit(options) == 1
-    assert "postdate audit: Spark could not read or compare the topics: " in capsys.readouterr().err
+    assert "error: Spark could not read or compare the topics: " in capsys.readouterr().err
     assert run_audit(options) == 0, "the next run repeats what was not kept"
 
 

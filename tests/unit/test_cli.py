@@ -114,6 +114,7 @@ def test_the_list_of_commands_cuts_no_sentence() -> None:
     ("arguments", "said"),
     [
         (["nonsense"], "No such command"),
+        (["--nonsense"], "No such option"),
         (["send", "--topic", "t"], "exactly one of --at, --delay, --level"),
         (["send", "--topic", "t", "--at", "1", "--delay", "1s"], "exactly one of --at, --delay, --level"),
         (["send", "--topic", "t", "--delay", "5x"], "bad-time"),
@@ -141,6 +142,7 @@ def test_a_mistake_of_usage_is_told_on_stderr_with_exit_code_2(arguments: list[s
     result = call(*arguments)
     assert result.exit_code == Exit.USAGE
     assert said in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("error: "), "one style of prefix"
     assert result.stdout == ""
 
 

@@ -13,10 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from postdate.cli import postdate
 from postdate.kafka.complaints import complaint
+from postdate.kafka.errors import NotAuthorized, Unreachable
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.connection_errors import reported_connection_errors
+from postdate.sidecar.cluster.connection_errors import answered
 from postdate.sidecar.errors import Exit
 from support.command_bed import SimBed
 from support.timeouts import WAIT_TIMEOUT_S
@@ -48,23 +51,51 @@ def test_who_has_been_answered_meanwhile_waits_for_no_reason() -> None:
     assert len(asked) == 2
 
 
-def test_who_waits_is_told_why() -> None:
+def test_who_waits_is_told_why_and_the_wait_ends() -> None:
+    told, forever = list[str](), threading.Event()
+    fault = Unreachable("Connection refused")
+    try:
+        with pytest.raises(Unreachable) as caught:
+            answered(forever.wait, lambda over: None if over() else fault, told.append, patience_s=0.01)
+    finally:
+        forever.set()
+    assert caught.value is fault
+    assert told == ["no answer from Kafka yet, still trying: Connection refused"]
+
+
+def test_a_broker_that_answers_after_all_is_enough() -> None:
     told, was_told = list[str](), threading.Event()
 
     def tell(text: str) -> None:
         told.append(text)
         was_told.set()
 
-    with reported_connection_errors(lambda over: "refused" if not over() else "", tell):
-        assert was_told.wait(WAIT_TIMEOUT_S)
-    assert told == ["no answer from Kafka yet, still trying: refused"]
+    assert answered(lambda: was_told.wait(WAIT_TIMEOUT_S), lambda over: Unreachable("x"), tell, WAIT_TIMEOUT_S)
+    assert told == ["no answer from Kafka yet, still trying: x"]
 
 
 def test_nobody_is_told_who_was_answered_at_once() -> None:
     told = list[str]()
-    with reported_connection_errors(lambda over: "refused", told.append):
-        pass
+    assert answered(lambda: 7, lambda over: Unreachable("x"), told.append) == 7
     assert told == []
+
+
+def test_the_error_of_the_request_is_raised() -> None:
+    def refuse() -> None:
+        raise NotAuthorized("no ACL")
+
+    with pytest.raises(NotAuthorized):
+        answered(refuse, lambda over: None, print)
+
+
+def test_a_command_at_an_address_that_refuses_ends_before_the_time_out() -> None:
+    with _nobody() as settings:
+        result = CliRunner().invoke(postdate, ["topics", "check", "-b", settings.bootstrap_servers])
+    assert result.exit_code == Exit.FAILED
+    warning, error = result.stderr.splitlines()
+    assert warning.startswith("warning: no answer from Kafka yet, still trying:")
+    assert error.startswith(f"error: no answer from {settings.bootstrap_servers}; is that the address of a broker?")
+    assert "Connection refused" in error, "the request's own error is a time-out"
 
 
 @pytest.mark.parametrize("command", [["audit"], ["report"], ["repair", "audited"], ["bulk", "rows.csv"]])

@@ -22,10 +22,10 @@ _BRIDGE = "An error occurred while calling o9.collect."
 @pytest.mark.parametrize(
     ("program", "arguments", "said"),
     [
-        (audit_main.main, ["-b", "x:1", "--samples", "-1"], "audit_main: The number of samples"),
-        (audit_main.main, ["-b", "x:1", "-X", "acks"], "audit_main: 'acks' is not NAME=VALUE"),
-        (bulk_main.main, ["-b", "x:1", "rows"], "bulk_main: rows does not say of which format"),
-        (bulk_main.main, ["-b", "x:1", "-F", "/nowhere", "rows.csv"], "bulk_main: [Errno 2]"),
+        (audit_main.main, ["-b", "x:1", "--samples", "-1"], "error: The number of samples"),
+        (audit_main.main, ["-b", "x:1", "-X", "acks"], "error: 'acks' is not NAME=VALUE"),
+        (bulk_main.main, ["-b", "x:1", "rows"], "error: rows does not say of which format"),
+        (bulk_main.main, ["-b", "x:1", "-F", "/nowhere", "rows.csv"], "error: [Errno 2]"),
     ],
 )
 def test_what_makes_no_sense_ends_with_2(

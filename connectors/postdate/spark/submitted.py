@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from postdate.spark.errors import JobUsageError
 from postdate.wire.durations import parse_duration_ms
@@ -37,14 +37,22 @@ def run_program(
         repeated = {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
         job = planned(given | repeated | {"properties": properties})
     except (JobUsageError, OSError) as error:
-        sys.stderr.write(f"{parser.prog}: {error}\n")
+        sys.stderr.write(f"error: {error}\n")
         return JobUsageError.exit_code
     return job()
 
 
+class _Parser(argparse.ArgumentParser):
+    """Its errors begin like those of all commands."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(JobUsageError.exit_code, f"error: {message}\n")
+
+
 def program_parser(name: str, description: str) -> argparse.ArgumentParser:
     """A parser with the options of every job: the cluster, -b, -X, -F, and the form of the output."""
-    parser = argparse.ArgumentParser(prog=name, description=description, argument_default=argparse.SUPPRESS)
+    parser = _Parser(prog=name, description=description, argument_default=argparse.SUPPRESS)
     parser.add_argument("-b", "--bootstrap-server", dest="bootstrap_servers", required=True, metavar="HOST:PORT")
     parser.add_argument("-X", dest="property", action="append", metavar="NAME=VALUE", help="Java client's")
     parser.add_argument("-F", "--command-config", metavar="FILE", help="Java client properties")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
@@ -22,10 +23,16 @@ class Commands(click.Group):
         """The names in the order a newcomer needs them."""
         return list(self.commands)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click's, with errors in our style."""
+        with _one_style():
+            return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command. An error of the sidecar's or the connectors' trees becomes its text and its exit code."""
         try:
-            return super().invoke(ctx)
+            with _one_style():
+                return super().invoke(ctx)
         except PostdateError as error:
             fail(str(error), error.exit_code)
         except KafkaFault as fault:
@@ -34,6 +41,19 @@ class Commands(click.Group):
         except KeyboardInterrupt:
             say("stopped")
             sys.exit(Exit.FAILED)
+
+
+@contextmanager
+def _one_style() -> Iterator[None]:
+    """Ends click's own errors like all others; click begins them with `Error:`."""
+    try:
+        yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise
+    except click.ClickException as error:
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            say(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.")
+        fail(error.format_message(), Exit(error.exit_code))
 
 
 def say(text: str) -> None:

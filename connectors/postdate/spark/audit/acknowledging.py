@@ -38,4 +38,4 @@ def run_acknowledge(options: AcknowledgeOptions) -> int:
         sys.stdout.write(f"run {options.run}: {count:,} violations acknowledged by {options.by}\n")
         return 0
 
-    return run_job("audit acknowledge", options, job, "nothing was acknowledged")
+    return run_job(options, job, "nothing was acknowledged")

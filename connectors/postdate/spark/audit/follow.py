@@ -89,7 +89,7 @@ def run_follow(options: FollowOptions) -> int:
     def job(spark: SparkSession, reporter: Reporter) -> int:
         return follow(spark, options, reporter, lambda outcome: _write(outcome, options.audit.output))
 
-    return run_job("audit", options.audit, job, "the next run goes on behind the last step", stopped_code=0)
+    return run_job(options.audit, job, "the next run goes on behind the last step", stopped_code=0)
 
 
 def follow(spark: SparkSession, options: FollowOptions, reporter: Reporter, report: Callable[[Outcome], None]) -> int:

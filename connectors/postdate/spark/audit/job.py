@@ -95,7 +95,7 @@ def run_audit(options: AuditOptions) -> int:
         report(outcome)
         return outcome.exit_code
 
-    return run_job("audit", options, job, "nothing was judged")
+    return run_job(options, job, "nothing was judged")
 
 
 def write_files(spark: SparkSession, options: AuditOptions, outcome: Outcome) -> None:

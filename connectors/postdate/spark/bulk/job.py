@@ -56,7 +56,7 @@ def run_bulk(options: BulkOptions, source: Source) -> int:
         write_bulk_outcome(outcome, options.output, sys.stdout)
         return outcome.exit_code
 
-    return run_job("bulk", options, job, "a part may have been sent: run it again with --only-new, or again as it was")
+    return run_job(options, job, "a part may have been sent: run it again with --only-new, or again as it was")
 
 
 def rows_of(spark: SparkSession, source: Source) -> DataFrame:

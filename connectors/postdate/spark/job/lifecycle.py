@@ -83,14 +83,13 @@ class Job(Generic[Asked]):
 
 
 def run_job(
-    name: str,
     options: JobOptions,
     job: Callable[[SparkSession, Reporter], int],
     stopped: str,
     *,
     stopped_code: int = CannotRun.exit_code,
 ) -> int:
-    """Runs `job`, called `postdate NAME`, in a session; returns its exit code, or that of the JobError that it raised.
+    """Runs `job` in a session; returns its exit code, or that of the JobError that it raised.
 
     If Ctrl-C or SIGTERM ended it, it prints `stopped` and returns `stopped_code`.
     """
@@ -106,7 +105,7 @@ def run_job(
             sys.stdout.flush()
         return exit_code
     except JobError as error:
-        reporter.say(f"postdate {name}: {error}")
+        reporter.say(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
         reporter.say(f"stopped; {stopped}")

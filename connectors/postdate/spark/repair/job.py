@@ -65,7 +65,7 @@ def run_repair(options: RepairOptions) -> int:
         write_repair_outcome(outcome, options.output, sys.stdout)
         return outcome.exit_code
 
-    return run_job("repair", options, job, "a part may have been sent: run it again, nothing is sent twice")
+    return run_job(options, job, "a part may have been sent: run it again, nothing is sent twice")
 
 
 def repair(spark: SparkSession, options: RepairOptions, reporter: Reporter) -> RepairOutcome:

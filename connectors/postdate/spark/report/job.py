@@ -53,7 +53,7 @@ def run_report(options: ReportOptions) -> int:
         write_report_outcome(outcome, options.output, sys.stdout)
         return 0
 
-    return run_job("report", options, job, "nothing was told")
+    return run_job(options, job, "nothing was told")
 
 
 def report(spark: SparkSession, options: ReportOptions, reporter: Reporter) -> ReportOutcome:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.errors import SettingRefused
 from postdate.kafka.interface import Admin, Kafka
 from postdate.kafka.settings import KafkaSettings
-from postdate.sidecar.cluster.connection_errors import reported_connection_errors
+from postdate.sidecar.cluster.connection_errors import answered
 from postdate.sidecar.config.load import require_bootstrap
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
@@ -38,12 +38,7 @@ def kafka_of(config: Config) -> Kafka:
 
 def wait_for_answer(kafka: Kafka, admin: Admin) -> None:
     """Returns when the cluster has answered. Raises KafkaFault if it does not; known causes are printed on stderr."""
-
-    def why(over: Callable[[], bool]) -> str:
-        return str(kafka.complaint(over) or "")
-
-    with reported_connection_errors(why, lambda text: print(f"postdate: {text}", file=sys.stderr, flush=True)):
-        admin.cluster_id()
+    answered(admin.cluster_id, kafka.complaint, lambda text: print(f"warning: {text}", file=sys.stderr, flush=True))
 
 
 @contextmanager

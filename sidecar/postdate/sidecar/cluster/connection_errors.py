@@ -1,42 +1,55 @@
-"""Prints librdkafka's connection errors while a command waits for Kafka.
+"""Prints librdkafka's connection errors while a command waits for Kafka, and ends the wait if no broker can be reached.
 
 The library retries until its time-out. That is right for a broker that is about to start, but a mistyped address or
-password shows nothing meanwhile. So during the first request, another client listens for connection errors. It decides
-nothing: the request continues, and ends with its own error.
+password shows nothing meanwhile. So if the first request takes longer than a moment, another client listens for
+connection errors. If it reports one, the request gets a few seconds more.
 
-Thread rule: the listener is a separate thread, which ends before the `with` block does.
+Thread rule: the request runs in a thread of its own, which ends with its client.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Final, TypeVar
+
+from postdate.kafka.errors import KafkaFault
+
+Answer = TypeVar("Answer")
 
 LISTEN_AFTER_S: Final = 1.0
 """A cluster that runs has answered by then, and nobody is told of a broker that was only just not up."""
 
+PATIENCE_S: Final = 3.0
+"""A broker that is being restarted often listens again by then. An address that refuses connections never answers."""
 
-@contextmanager
-def reported_connection_errors(
-    complaint: Callable[[Callable[[], bool]], str], tell: Callable[[str], None]
-) -> Iterator[None]:
-    """Passes the text of `complaint` to `tell` if the block takes longer than a moment. `complaint` is called with a
-    function that returns whether the block is over."""
-    over = threading.Event()
 
-    def listen() -> None:
-        if over.wait(LISTEN_AFTER_S):
-            return
-        why = complaint(over.is_set)
-        if why and not over.is_set():
-            tell(f"no answer from Kafka yet, still trying: {why}")
+def answered(
+    request: Callable[[], Answer],
+    complaint: Callable[[Callable[[], bool]], KafkaFault | None],
+    tell: Callable[[str], None],
+    patience_s: float = PATIENCE_S,
+) -> Answer:
+    """The result of `request`. Raises its error, or that of `complaint` if no broker can be reached.
 
-    listener = threading.Thread(target=listen, name="silence")
-    listener.start()
-    try:
-        yield
-    finally:
-        over.set()
-        listener.join()
+    `complaint` is called if the request takes longer than a moment, with a function that returns whether the request is
+    over. `tell` gets its text.
+    """
+    answer: Future[Answer] = Future()
+
+    def ask() -> None:
+        try:
+            answer.set_result(request())
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=ask, name="first request", daemon=True).start()
+    if concurrent.futures.wait([answer], LISTEN_AFTER_S).not_done:
+        fault = complaint(answer.done)
+        if fault is not None and not answer.done():
+            tell(f"no answer from Kafka yet, still trying: {fault}")
+            if concurrent.futures.wait([answer], patience_s).not_done:
+                raise fault
+    return answer.result()
