@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pytest
 from starlette.datastructures import QueryParams
 
-from postdate.kafka.interface import Isolation, Partition
+from postdate.kafka.interface import Isolation, Partition, PlainProducer
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.cluster.topics import request_topic
 from postdate.sidecar.config.settings import Config, HttpConfig, TopicsConfig
@@ -341,6 +341,25 @@ def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file
     at_ms = int(dict(record.headers or [])["postdate-at"] or b"")
     ahead_ms = 10_000 if form == "10s" else 0
     assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
+
+
+def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, token_file: Path) -> None:
+    """A new client waits half a second for its producer id."""
+    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(scene.serve(token_file).port, TOKEN)
+    made, make = list[PlainProducer](), scene.kafka.plain_producer
+
+    def counted() -> PlainProducer:
+        made.append(make())
+        return made[-1]
+
+    scene.kafka.plain_producer = counted  # type: ignore[method-assign,assignment]
+    assert [client.post("/api/v1/cancel", {"id": "a"}).status for _ in range(3)] == [202] * 3
+    assert len(made) == 1
+    made[0].destroy()
+    assert client.post("/api/v1/cancel", {"id": "a"}).status == 502
+    assert client.post("/api/v1/cancel", {"id": "a"}).status == 202
+    assert len(made) == 2
 
 
 def test_a_shard_that_cannot_answer_is_named_and_not_waited_for(scene: Scene) -> None:

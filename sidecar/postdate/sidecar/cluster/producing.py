@@ -8,10 +8,11 @@ reach the same partition.
 from __future__ import annotations
 
 import random
+import threading
 from dataclasses import dataclass
 
 from postdate.kafka.errors import KafkaFault
-from postdate.kafka.interface import Admin, Kafka, Partition
+from postdate.kafka.interface import Admin, Kafka, Partition, PlainProducer
 from postdate.sidecar.cluster import limits
 from postdate.sidecar.errors import ConfigError, TransientError
 from postdate.wire.errors import RequestRefused
@@ -79,17 +80,53 @@ def look_up(admin: Admin, requests: str, bootstrap_servers: str, others: tuple[s
     return LiveTopic(len(info.partitions), int(info.config.get(RETENTION_MS, "-1")), frozenset(live))
 
 
+class KeptProducer:
+    """Produces single requests with a client that is kept, since a new one takes half a second.
+
+    An idempotent producer asks for its id when it is created, before it has a connection, and the library then waits
+    500 ms before it asks again (librdkafka 2.16, `rd_kafka_idemp_pid_fsm`). A client that met a fault is replaced.
+
+    Thread rule: any thread. One client is kept; further concurrent calls create their own.
+    """
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+        self._lock = threading.Lock()
+        self._idle: PlainProducer | None = None
+
+    def produce(self, part: Partition, draft: RequestRecord) -> Receipt:
+        """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
+        with self._lock:
+            idle, self._idle = self._idle, None
+        producer = idle or self._kafka.plain_producer()
+        receipt = Receipt()
+        spare: PlainProducer | None = producer
+        try:
+            producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
+            producer.flush(limits.COMMAND_TIMEOUT_S)
+            receipt.check(part.topic)
+            with self._lock:
+                self._idle, spare = producer, self._idle
+        finally:
+            if spare is not None:
+                spare.destroy()
+        return receipt
+
+    def close(self) -> None:
+        """Drop the client. A later call of `produce` creates another one."""
+        with self._lock:
+            idle, self._idle = self._idle, None
+        if idle is not None:
+            idle.destroy()
+
+
 def produce(kafka: Kafka, part: Partition, draft: RequestRecord) -> Receipt:
-    """Produce the record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
-    receipt = Receipt()
-    producer = kafka.plain_producer()
+    """Produce one record and wait for its acknowledgement. Raises what `Receipt.check` raises."""
+    producer = KeptProducer(kafka)
     try:
-        producer.produce(part.topic, draft.value, draft.key, draft.headers, part.index, receipt.note)
-        producer.flush(limits.COMMAND_TIMEOUT_S)
+        return producer.produce(part, draft)
     finally:
-        producer.destroy()
-    receipt.check(part.topic)
-    return receipt
+        producer.close()
 
 
 def partition_of(key: bytes | None, count: int) -> int:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from postdate.kafka.interface import Partition
-from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partition_of, produce
+from postdate.sidecar.cluster.producing import RequestRecord, accepted, look_up, partition_of
 from postdate.sidecar.errors import ConfigError
 from postdate.sidecar.http.pending import BadQuery
 from postdate.sidecar.http.process import Process
@@ -54,7 +54,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
         accepted(rules_of(process.config, topic, live.retention_ms), draft, index, process.clock.wall_ms())
     except ConfigError as error:
         raise BadQuery(str(error)) from error
-    receipt = produce(process.kafka, Partition(topic, index), draft)
+    receipt = process.controls.produce(Partition(topic, index), draft)
     origin = format_origin(topic, index, receipt.offset).decode()
     return {"origin": origin, "action": action, "accepted_ms": receipt.timestamp_ms}
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from postdate.kafka.interface import Admin, Kafka, Partition
 from postdate.sidecar.clock import Clock
+from postdate.sidecar.cluster.producing import KeptProducer
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.counts import ShardCounts
 from postdate.sidecar.group.poller import Poller
@@ -31,6 +33,11 @@ class Process:
     admin: Admin
     clock: Clock
     started_s: float = field(default_factory=time.time)
+
+    @cached_property
+    def controls(self) -> KeptProducer:
+        """Produces the controls that are asked for over HTTP."""
+        return KeptProducer(self.kafka)
 
     def shards(self) -> list[tuple[Partition, ShardThread]]:
         """The shards that this process holds now, by topic and partition."""

@@ -38,3 +38,4 @@ def serving(process: Process, bound: socket.socket | None) -> Iterator[None]:
         yield
     finally:
         server.stop()
+        process.controls.close()
