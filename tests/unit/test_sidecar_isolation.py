@@ -18,7 +18,7 @@ from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
-from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TRIAL_LOOKED_AHEAD_MAX
+from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
 from postdate.sidecar.shard.shard import Shard
 from support.kafka_simulator.admin import SimAdmin
@@ -274,6 +274,34 @@ def test_a_housekeeping_duty_that_kafka_fails_comes_before_no_message(
         bench.until(shard, lambda: bench.time.now_ms > 0)
         bench.time.wait(3_000)
     assert 2 <= len(tried) < 8
+    shard.close()
+
+
+def test_a_message_for_a_target_that_was_created_does_not_wait_for_the_next_probe(bench: Bench) -> None:
+    """A target that is missing for a while is looked at every ten seconds."""
+    shard = bench.shard()
+    bench.schedule(bench.broker.now_ms(), target=b"late")
+    began = bench.time.now_ms
+    bench.until(shard, lambda: bench.time.now_ms - began > 17_000)
+    assert shard.turn() <= TEND_INTERVAL_MS, "it looks for answers about parked targets that often"
+    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
+    bench.schedule(bench.broker.now_ms(), target=b"late")
+    assert _arrive(bench, shard, "late", 2, 30_000) < 2_500
+    shard.close()
+
+
+def test_a_message_that_is_late_by_its_budget_waits_for_a_look_at_its_target(bench: Bench) -> None:
+    """As after `dead-letters requeue` of a message with an absolute due time."""
+    shard = bench.shard()
+    bench.schedule(1, target=b"late")
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
+    bench.schedule(1, target=b"late")
+    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
+    assert len(bench.letters()) == 1
+    bench.admin.delete_topics(["late"])
+    bench.schedule(1, target=b"late")
+    bench.until(shard, lambda: len(bench.letters()) == 2, 120_000)
     shard.close()
 
 

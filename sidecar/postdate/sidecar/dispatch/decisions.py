@@ -76,7 +76,8 @@ class MessageRules:
             return Refusal(Reason.EXPIRED, detail)
         if not target.works:
             waited = steady_ms - target.failing_since
-            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:
+            looked_ms = now_ms - (steady_ms - target.looked_at)  # a later request waits for another look at its target
+            if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms and entry.accepted_ms <= looked_ms:
                 return Refusal(target.reason, target.detail)
             return Decision.PARK
         if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:

@@ -21,6 +21,7 @@ TARGET_LOOK_WAIT_MS: Final = 100.0
 TARGET_FRESH_MS_MAX: Final = 1_000
 
 # A failing target is looked at again after this, doubling up to the maximum: quick for a topic that was just created.
+# If another message for it becomes due, it is looked at as soon as its metadata is older than TARGET_FRESH_MS_MAX.
 TARGET_PROBE_MS_MIN: Final = 500
 TARGET_PROBE_MS_MAX: Final = 10_000
 

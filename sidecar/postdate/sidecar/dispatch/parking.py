@@ -41,6 +41,7 @@ class Parking:
         overlay.write()
         names = {entry.target for _, entry in batch.park}
         self._faults.parked(names)
+        self._targets.expect(names)
         if self._rates is not None:
             for name in names:
                 self._rates.parked(name)

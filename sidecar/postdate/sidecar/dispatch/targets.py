@@ -23,6 +23,7 @@ from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import Admin, LookedUp, TopicInfo
 from postdate.sidecar.clock import Clock
 from postdate.sidecar.dispatch.limits import (
+    TARGET_FRESH_MS_MAX,
     TARGET_LOOK_AGE_MS_MAX,
     TARGET_LOOK_WAIT_MS,
     TARGET_PROBE_MS_MAX,
@@ -114,6 +115,18 @@ class Targets:
         """Look up these targets as soon as possible, however fresh the answers about them are."""
         for name in names:
             self._wanted[name] = None
+        self.poll()
+
+    def expect(self, names: Iterable[str]) -> None:
+        """Messages for these targets have become due. Look again at those that fail, at most once a second: a topic may
+        have been created. Never waits."""
+        now = self._clock.steady_ms()
+        for name in names:
+            target = self._known.get(name)
+            if target is not None and not target.works:
+                target.probe_at = min(target.probe_at, target.looked_at + TARGET_FRESH_MS_MAX)
+                if target.probe_at <= now and not self.is_looking_at((name,)):
+                    self._wanted[name] = None
         self.poll()
 
     def refresh(self) -> None:

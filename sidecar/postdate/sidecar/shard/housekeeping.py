@@ -60,7 +60,9 @@ class Housekeeping:
         `committed_at`: the end of the last transaction, steady ms. The next beat is due `beat_interval_ms` after it.
         """
         is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
-        if not is_quiet or not self._inbox.empty or self._dispatcher.must_tend(index):
+        if self._dispatcher.must_tend(index):
+            return float(TEND_INTERVAL_MS)
+        if not is_quiet or not self._inbox.empty:
             return float(CONFIRM_INTERVAL_MS)
         steady = self._ctx.clock.steady_ms()
         beat_in_ms = committed_at + self._ctx.beat_interval_ms - steady
