@@ -15,8 +15,10 @@ from click.core import ParameterSource
 
 from postdate.cli.commands import warn
 from postdate.cli.dead_letters import origin_bytes
-from postdate.cli.options import from_option, output_option, time_ms, until_option
+from postdate.cli.options import from_option, now_ms, output_option, time_ms, until_option
 from postdate.cli.processes import asks_processes, remark
+from postdate.wire.dispatch_log import DELIVERED
+from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 
 if TYPE_CHECKING:
@@ -188,16 +190,28 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
 
 def _life(life: dict[str, Any]) -> Iterator[str]:
     yield f"{life['origin']}  {life['state']}"
-    asked = life["request"]
-    if asked is not None:
-        what = asked.get("refused") or asked["action"]
-        yield f"  {format_instant(asked['accepted_ms'])}  asked: {what}" + (
-            f" to {asked['target']}" if "target" in asked else ""
-        )
+    asked, entry = life["request"] or {}, life["entry"]
+    due_ms: int | None = asked.get("due_ms")
+    if asked:
+        to = f" to {asked['target']}" if "target" in asked else ""
+        due = f", due {format_instant(due_ms)}" if due_ms is not None else ""
+        yield f"  {format_instant(asked['accepted_ms'])}  asked: {asked.get('refused') or asked['action']}{to}{due}"
     for event in life["events"]:
-        moved = f" to {format_instant(event['due_ms'])} by {event['by']}" if "by" in event else ""
-        yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}  ({event['dispatch_log']})"
-    if life["entry"] is not None:
-        yield f"  {format_instant(life['entry']['due_ms'])}  due, for {life['entry']['target']}"
+        moved = late = ""
+        if "by" in event:
+            due_ms = int(event["due_ms"])
+            moved = f" to {format_instant(due_ms)} by {event['by']}"
+        elif event["fate"] == DELIVERED and due_ms is not None:
+            late = f", {_late(due_ms, asked, event['at_ms'])}"
+        yield f"  {format_instant(event['at_ms'])}  {event['fate']}{moved}{late}  ({event['dispatch_log']})"
+    if entry is not None:
+        is_overdue = now_ms() >= entry["due_ms"]
+        late = f", {_late(entry['due_ms'], asked, now_ms())} so far" if is_overdue else ""
+        yield f"  {format_instant(entry['due_ms'])}  due, for {entry['target']}{late}"
     if not life["complete"]:
         yield "  the dispatch log was not read to its end: there may be more"
+
+
+def _late(due_ms: int, asked: dict[str, Any], at_ms: int) -> str:
+    """The lateness at a time: it counts from the due time, or from the request's own if that is later."""
+    return f"{format_duration(max(at_ms - max(due_ms, asked.get('accepted_ms', 0)), 0))} late"

@@ -1,0 +1,57 @@
+"""Goal: `postdate pending get` shows when a message was due, and how late it was or is.
+
+Method: the command over the answer of a process, which is given as the API gives it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from postdate.cli import postdate
+from postdate.sidecar.http.deployment import Deployment
+
+ORIGIN = "requests/0/7"
+LOG = "requests.dispatch-log/0/9"
+ASKED = {"accepted_ms": 1_000, "action": "schedule", "target": "orders", "due_ms": 6_000}
+
+
+def lines(monkeypatch: pytest.MonkeyPatch, **life: Any) -> list[str]:
+    whole = {"origin": ORIGIN, "request": ASKED, "entry": None, "events": [], "complete": True} | life
+    monkeypatch.setattr(Deployment, "life", lambda *_: whole)
+    result = CliRunner().invoke(postdate, ["pending", "get", ORIGIN, "--url", "http://127.0.0.1:1"])
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_a_delivery_has_its_due_time_and_lateness(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = {"fate": "delivered", "at_ms": 9_023, "dispatch_log": LOG}
+    assert lines(monkeypatch, state="delivered", events=[event]) == [
+        f"{ORIGIN}  delivered",
+        "  1970-01-01T00:00:01.000Z  asked: schedule to orders, due 1970-01-01T00:00:06.000Z",
+        f"  1970-01-01T00:00:09.023Z  delivered, 3.023s late  ({LOG})",
+    ]
+
+
+def test_after_a_reschedule_the_new_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = {"fate": "moved", "at_ms": 2_000, "dispatch_log": LOG, "by": "requests/0/8", "due_ms": 8_900}
+    event = {"fate": "delivered", "at_ms": 9_000, "dispatch_log": LOG}
+    *_, end = lines(monkeypatch, state="delivered", events=[moved, event])
+    assert "delivered, 100ms late" in end
+
+
+def test_a_time_before_the_request_makes_nothing_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    event = {"fate": "delivered", "at_ms": 1_010, "dispatch_log": LOG}
+    *_, end = lines(monkeypatch, state="delivered", request=ASKED | {"due_ms": 1}, events=[event])
+    assert "delivered, 10ms late" in end
+
+
+@pytest.mark.parametrize(("due_ms", "is_late"), [(6_000, True), (32_503_680_000_000, False)])
+def test_a_pending_message_is_late_only_after_its_due_time(
+    monkeypatch: pytest.MonkeyPatch, due_ms: int, is_late: bool
+) -> None:
+    *_, end = lines(monkeypatch, state="parked", entry={"due_ms": due_ms, "target": "orders"})
+    assert "  due, for orders" in end
+    assert end.endswith(" late so far") == is_late
