@@ -123,7 +123,7 @@ def test_topics_are_created_with_the_wire_formats_settings_and_pass_the_check(bo
     made = call(bootstrap, "topics", "create", "--requests", name, "--partitions", "3")
     assert made.exit_code == 0
     assert set(made.stdout.split()) == OwnTopics.of(name).names()
-    assert made.stderr.count("only 1 broker(s) there") == 1
+    assert made.stderr.count("only 1 broker there") == 1
     live = admin.describe(OwnTopics.of(name).names(), ("cleanup.policy", "retention.ms", "min.insync.replicas"))
     assert {len(info.partitions) for info in live.values()} == {3}
     assert {info.config["min.insync.replicas"] for info in live.values()} == {"1"}

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from postdate.tools.bench.cases import CASES
 from postdate.tools.bench.chart import as_html
-from postdate.tools.bench.figures import TARGETS, gather, percentiles
+from postdate.tools.bench.figures import REFERENCE, TARGETS, gather, percentiles
 from postdate.tools.bench.report import as_json, tell
 
 _DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
@@ -53,6 +53,7 @@ def test_the_table_says_which_target_is_missed() -> None:
     assert "missed" in rows[0]
     assert "7" in rows[1]
     assert "met" in rows[1]
+    assert REFERENCE in " ".join(written.getvalue().split()), "a target that is missed elsewhere says little"
 
 
 def test_json_has_every_value_and_the_settings() -> None:

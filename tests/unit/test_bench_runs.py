@@ -7,7 +7,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from postdate.cli import postdate
 from postdate.cli.bench import _measure
 from postdate.cli.interrupts import Interrupted
 from postdate.sidecar.errors import TransientError
@@ -41,6 +43,11 @@ def test_what_was_measured_before_and_after_a_failure_is_kept(
         assert bed.stack is stack
     assert {figure.case for figure in found} == {name for name in ran if name != "two"}
     assert ("two: failed: too slow" in capsys.readouterr().err) == later
+
+
+def test_the_help_lists_every_case() -> None:
+    shown = CliRunner().invoke(postdate, ["bench", "--help"]).stdout
+    assert [line.strip() for line in shown.partition("Cases:")[2].splitlines() if line] == list(CASES)
 
 
 def test_values_are_of_one_size_and_hardly_repeat() -> None:

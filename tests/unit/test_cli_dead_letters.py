@@ -80,7 +80,7 @@ def test_the_key_is_that_of_the_message_also_where_the_request_has_its_id_as_key
 
 def test_an_empty_list_is_no_failure(bed: SimBed) -> None:
     result = bed.call("dead-letters", "list", "--requests", "requests")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
+    assert (result.exit_code, result.stdout) == (0, "")
     assert requeue(bed, "--execute") == {}
 
 
@@ -100,6 +100,15 @@ def test_filters(bed: SimBed) -> None:
     assert listed(bed, "--since", str(middle_ms), "--until", str(middle_ms + 1)) == [second]
     assert listed(bed, "--reason", "expired", "--target", "orders") == []
     assert listed(bed, "--origin", "requests/9/1") == []
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_an_empty_list_is_said_beside_the_output(bed: SimBed, output: str) -> None:
+    command = ("dead-letters", "list", "--requests", "requests", "--output", output)
+    every, filtered = bed.call(*command), bed.call(*command, "--target", "orders")
+    assert every.stdout == filtered.stdout == ""
+    assert every.stderr.endswith("no dead letter of requests\n")
+    assert filtered.stderr.endswith("no dead letter of requests that matches\n")
 
 
 def test_a_duration_is_a_time_ago(bed: SimBed) -> None:

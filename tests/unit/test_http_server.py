@@ -29,9 +29,9 @@ from postdate.sidecar.config.settings import Config, HttpConfig, TopicsConfig
 from postdate.sidecar.context.holds import Held
 from postdate.sidecar.context.index_queries import IndexQueries
 from postdate.sidecar.counts import ShardCounts
-from postdate.sidecar.errors import ConfigError
+from postdate.sidecar.errors import ConfigError, Exit
 from postdate.sidecar.group.poller import ClientFailure, Poller
-from postdate.sidecar.http import server
+from postdate.sidecar.http import server, serving
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
 from postdate.sidecar.http.openapi import describe
@@ -219,6 +219,20 @@ def test_beyond_this_machine_reading_needs_the_token_and_probes_do_not(scene: Sc
 def test_without_a_token_file_nothing_can_be_changed(scene: Scene) -> None:
     refused = scene.serve().post("/api/v1/cancel", {"id": "x"}, Authorization="Bearer ")
     assert (refused.status, "http.token_file" in refused.text) == (403, True)
+
+
+@pytest.mark.parametrize(("text", "why"), [(None, "cannot be read"), ("short", "fewer than 16 characters")])
+def test_a_process_with_an_unusable_token_does_not_start_and_says_how_to_make_one(
+    tmp_path: Path, text: str | None, why: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ConfigError) as refused:
+        serving.check(HttpConfig(token_file=path))
+    assert refused.value.exit_code == Exit.USAGE
+    assert why in str(refused.value)
+    assert f"head -c 24 /dev/urandom | base64 > {path})" in str(refused.value)
 
 
 def test_the_token_may_be_replaced_and_a_short_one_opens_nothing(scene: Scene, token_file: Path) -> None:

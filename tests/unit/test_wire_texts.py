@@ -11,6 +11,7 @@ from postdate.wire.durations import format_duration, parse_duration_ms
 from postdate.wire.instants import format_instant, parse_instant_ms, parse_time_ms
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.texts import counted
 from postdate.wire.topics import DEFAULT_REQUESTS, OwnTopics, is_forbidden, is_topic_name
 
 DAY_MS = 86_400_000
@@ -68,6 +69,15 @@ def test_times_of_options_and_queries(text: str, time_ms: int) -> None:
 def test_what_is_no_time_of_an_option(text: str) -> None:
     with pytest.raises(ValueError, match=r"RFC 3339|1970|long|digits"):
         parse_time_ms(text, 10_000_000)
+
+
+def test_a_number_and_its_noun() -> None:
+    assert [counted(count, "shard") for count in (0, 1, 2, 1_000)] == [
+        "0 shards",
+        "1 shard",
+        "2 shards",
+        "1,000 shards",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -25,3 +25,8 @@ def quote(value: bytes | str | None) -> str:
         return "null"
     cut = value[:QUOTED_BYTES_MAX]
     return ascii(cut.decode("utf-8", "replace") if isinstance(cut, bytes) else cut) + ("..." if cut != value else "")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number and its noun for a person: 1 shard, 2,000 shards. The plural is the noun with an s."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

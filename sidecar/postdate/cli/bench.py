@@ -16,6 +16,7 @@ from postdate.cli.commands import say
 from postdate.cli.dev import Screen
 from postdate.cli.interrupts import Interrupted, interruptible
 from postdate.sidecar.errors import Exit, PostdateError
+from postdate.wire.texts import counted
 
 if TYPE_CHECKING:
     from postdate.tools.bench.bed import Bed
@@ -23,7 +24,18 @@ if TYPE_CHECKING:
     from postdate.tools.bench.figures import Figure
 
 
-@click.command(short_help="Measure throughput and lateness on this machine.")
+class _Bench(click.Command):
+    """Lists the cases in its help."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        from postdate.tools.bench.cases import CASES
+
+        with formatter.section("Cases"):
+            for name in CASES:
+                formatter.write(f"  {name}\n")
+
+
+@click.command(cls=_Bench, short_help="Measure throughput and lateness on this machine.")
 @click.argument("cases", nargs=-1, metavar="[CASE]...")
 @click.option(
     "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A cluster; default: a new broker here."
@@ -32,7 +44,11 @@ if TYPE_CHECKING:
     "--messages", type=click.IntRange(1_000, 20_000_000), default=1_000_000, show_default=True, help="Of each case."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(1, 3_600), default=20.0, show_default=True, help="Of each steady case."
+    "--seconds",
+    type=click.FloatRange(1, 3_600),
+    default=20.0,
+    show_default=True,
+    help="Measured in each run of a steady case, after 5 s of warm-up; a run takes some 15 s more.",
 )
 @click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="On stdout.")
@@ -65,6 +81,7 @@ def bench(
             bed = _bed(Path(made), stack, bootstrap)
             if bootstrap is None:
                 bed.warm_up(min(messages, WARM_UP_RECORDS_MAX))
+            say(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each")
             figures: list[Figure] = []
             ended = _measure(bed, chosen, Size(messages, seconds), repeats, figures)
             if figures:

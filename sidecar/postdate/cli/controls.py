@@ -21,6 +21,7 @@ from postdate.sidecar.errors import ConfigError
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import parse_origin
+from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -74,7 +75,7 @@ class Named:
         if self.origin is None:
             return partition_of(self.id, count)
         if self.partition >= count:
-            raise ConfigError(f"{self.requests} has {count} partitions: {self.origin.decode()} cannot exist")
+            raise ConfigError(f"{self.requests} has {counted(count, 'partition')}: {self.origin.decode()} cannot exist")
         return self.partition
 
 

@@ -102,6 +102,8 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
         spans = spans_of(admin, name, _look_up(admin, config, name).partitions, filters)
     found = letters_of(kafka, rules_of(config, name), spans, filters)
     letters = _first(found, letters_max, _MORE, _without_value)
+    if not letters:
+        say(f"no dead letter of {name}" + (" that matches" if filters != Filters() else ""))
     if output == "json":
         lines: Iterable[str] = (json.dumps(letter_as_json(name, letter)) for letter in letters)
     else:

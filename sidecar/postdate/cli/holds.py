@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from postdate.cli.commands import say
 from postdate.cli.options import output_option
 from postdate.cli.processes import asks_processes, remark
 from postdate.sidecar.errors import ConfigError, TransientError
+from postdate.wire.texts import counted
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
@@ -84,7 +86,10 @@ _add(
 @output_option
 def list_(deployment: Deployment, output: str) -> None:
     """Print the state of every shard of the deployment, who holds it, and what of it is held."""
-    for shard in deployment.overview()["shards"]:
+    shards = deployment.overview()["shards"]
+    if not shards:
+        say("no process holds a shard")
+    for shard in shards:
         if output == "json":
             click.echo(json.dumps({name: value for name, value in shard.items() if name not in ("load", "lateness")}))
         else:
@@ -106,7 +111,7 @@ def drain(deployment: Deployment, output: str) -> None:
     if output == "json":
         click.echo(json.dumps(told))
     else:
-        click.echo(f"{told['instance']} hands over {len(told['draining'])} shards")
+        click.echo(f"{told['instance']} hands over {counted(len(told['draining']), 'shard')}")
 
 
 def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: tuple[str, ...], output: str) -> None:
@@ -124,7 +129,7 @@ def _change(deployment: Deployment, action: str, body: dict[str, Any], shards: t
         remark(deployment)
         missed += len(deployment.not_asked)
     if missed:
-        raise TransientError(f"{missed} shards were not reached and go on as before: ask again")
+        raise TransientError(f"not reached, and as before: {counted(missed, 'shard')}; ask again")
 
 
 def _place(text: str) -> dict[str, Any]:

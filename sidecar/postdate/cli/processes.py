@@ -19,6 +19,7 @@ from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 from postdate.sidecar.config.settings import Config
 from postdate.sidecar.config.sources import read_secret
 from postdate.sidecar.errors import TransientError
+from postdate.wire.texts import counted
 
 if TYPE_CHECKING:
     from postdate.sidecar.http.deployment import Deployment
@@ -84,7 +85,7 @@ def _found(config: Config, token: str) -> Deployment:
     peers = peers_of(members, token, config.http)
     if not any(peer.api for peer in peers):
         raise TransientError(
-            f"group {config.group_id} has {len(members)} members, and none with an HTTP port: does postdate run serve "
-            "this group (--group-id)?"
+            f"group {config.group_id} has {counted(len(members), 'member')}, and none with an HTTP port: does postdate"
+            " run serve this group (--group-id)?"
         )
     return Deployment(peers, expected)

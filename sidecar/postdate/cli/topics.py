@@ -19,6 +19,7 @@ from postdate.sidecar.cluster import rights
 from postdate.sidecar.cluster import topics as rules
 from postdate.sidecar.cluster.limits import COMMAND_TIMEOUT_S
 from postdate.sidecar.errors import Exit, PostdateError
+from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
 
 # How soon a broker that does not know a new topic is asked again: what it lacks arrives within a fraction of a second.
@@ -69,7 +70,7 @@ def create(
             made = maker.create(admin, [rules.request_topic(name, config.topics)])
             live = _seen(admin, [name])[name]
             if partitions is not None and len(live.partitions) != partitions:
-                warn(f"{name} was there already and keeps its {len(live.partitions)} partitions")
+                warn(f"{name} was there already and keeps its {counted(len(live.partitions), 'partition')}")
             made += maker.create(admin, rules.own_topics(live, config.topics))
             _add_partitions(admin, name)
             for topic in made:
@@ -168,7 +169,7 @@ def _add_partitions(admin: Admin, requests: str) -> None:
     short = {name: wanted for name, info in live.items() if len(info.partitions) < wanted}
     if short:
         admin.add_partitions(short)
-        say(f"raised to {wanted} partitions: {listed(sorted(short))}")
+        say(f"raised to {counted(wanted, 'partition')}: {listed(sorted(short))}")
 
 
 def _seen(admin: Admin, names: Iterable[str]) -> dict[str, TopicInfo]:
@@ -221,8 +222,9 @@ class _Maker:
         if not self._told:
             self._told = True
             warn(
-                f"only {self._replicas_max} broker(s) there: topics get {self._replicas_max} replica(s) each; a cluster"
-                " that must survive the loss of a broker needs 3"
+                f"only {counted(self._replicas_max, 'broker')} there: topics get"
+                f" {counted(self._replicas_max, 'replica')} each; a cluster that must survive the loss of a broker"
+                " needs 3"
             )
 
     def _bounded(self, topic: NewTopic) -> NewTopic:

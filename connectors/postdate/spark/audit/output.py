@@ -20,6 +20,7 @@ from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exc
 from postdate.spark.output.text_table import aligned_lines
 from postdate.spark.rules.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 from postdate.spark.state.lateness_trend import TrendDay
+from postdate.wire.texts import counted
 
 MEANINGS = {
     "delivered": "one fate, one record, the same message",
@@ -333,7 +334,7 @@ def closing_lines(outcome: Outcome) -> list[str]:
     if outcome.summary.violations:
         lines.append(f"VIOLATIONS: {outcome.summary.violations:,}")
     elif outcome.is_clean:
-        lines.append(f"clean: {outcome.outcomes.verified:,} requests verified, no violation")
+        lines.append(f"clean: {counted(outcome.outcomes.verified, 'request')} verified, no violation")
     elif not outcome.holes and not outcome.standing:
         lines.append("no violation, but not all was verified: not clean")
     return lines

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from postdate.spark.output.load import NO_LOAD, Load, load_lines
+from postdate.wire.texts import counted
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,9 @@ def _closing_lines(outcome: BulkOutcome) -> list[str]:
     targets = ", ".join(f"{target} {count:,}" for target, count in outcome.targets.items())
     to = f" (targets: {targets})" if targets else ""
     if outcome.dry_run:
-        lines.append(f"dry run, nothing was sent: {outcome.accepted:,} requests would go to {outcome.requests}{to}")
+        lines.append(
+            f"dry run, nothing was sent: {counted(outcome.accepted, 'request')} would go to {outcome.requests}{to}"
+        )
     else:
-        lines.append(f"sent {outcome.sent:,} requests to {outcome.requests}{to}")
+        lines.append(f"sent {counted(outcome.sent, 'request')} to {outcome.requests}{to}")
     return lines

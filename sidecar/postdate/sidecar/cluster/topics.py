@@ -18,6 +18,7 @@ from postdate.sidecar.config.limits import DISPATCH_LOG_RETENTION_MARGIN_MS
 from postdate.sidecar.config.settings import TopicsConfig
 from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES
 from postdate.wire.durations import format_duration
+from postdate.wire.texts import counted
 from postdate.wire.topics import OwnTopics
 
 RETENTION_MS = "retention.ms"
@@ -160,7 +161,7 @@ def _count_violations(
     for name in in_order(own):
         info = live.get(name)
         if info is not None and len(info.partitions) < wanted:
-            detail = f"has {len(info.partitions)} partitions, {requests.name} has {wanted}"
+            detail = f"has {counted(len(info.partitions), 'partition')}, {requests.name} has {wanted}"
             yield Violation(Rule.PARTITIONS, name, detail, create, refuses=False)
 
 

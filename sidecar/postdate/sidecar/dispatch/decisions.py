@@ -22,6 +22,7 @@ from postdate.wire.durations import format_duration
 from postdate.wire.instants import format_instant
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import RequestRules
+from postdate.wire.texts import counted
 
 
 class Decision(Enum):
@@ -83,7 +84,8 @@ class MessageRules:
         if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
             return self._faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
         if entry.partition >= target.partitions:
-            detail = f"topic {entry.target} has {target.partitions} partitions, there is no {entry.partition}"
+            partitions = counted(target.partitions, "partition")
+            detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"
             return Refusal(Reason.BAD_PARTITION, detail)
         if entry.key is None and target.compacted:
             return Refusal(Reason.BAD_KEY, f"topic {entry.target} is compacted and takes no message without a key")

@@ -52,7 +52,10 @@ def require_token(http: HttpConfig) -> None:
     try:
         _read_token(http.token_file)
     except Refused as refused:
-        raise ConfigError(f"http.token_file {http.token_file}: {refused}") from refused
+        raise ConfigError(
+            f"http.token_file {http.token_file}: {refused}. Write one: "
+            f"(umask 077; head -c 24 /dev/urandom | base64 > {http.token_file})"
+        ) from refused
 
 
 class Hosts:

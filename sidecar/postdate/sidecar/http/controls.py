@@ -20,6 +20,7 @@ from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.wire import headers as names
 from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin, parse_origin
+from postdate.wire.texts import counted
 
 CANCEL, RESCHEDULE = "cancel", "reschedule"
 _TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
@@ -49,7 +50,7 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     live = look_up(process.admin, topic, process.config.kafka.bootstrap_servers)
     index = partition_of(caller_id, live.partitions) if partition < 0 else partition
     if index >= live.partitions:
-        raise BadQuery(f"{topic} has {live.partitions} partitions: this origin cannot exist")
+        raise BadQuery(f"{topic} has {counted(live.partitions, 'partition')}: this origin cannot exist")
     try:
         accepted(rules_of(process.config, topic, live.retention_ms), draft, index, process.clock.wall_ms())
     except ConfigError as error:

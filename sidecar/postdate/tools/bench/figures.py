@@ -86,7 +86,10 @@ TARGETS: Mapping[tuple[str, str], Target] = {
     ("held", "restart_after_stop_s"): Target(2.0, at_most=True),
     ("held", "restart_after_kill_s"): Target(5.0, at_most=True),
 }
-"""What is asked for on two cores that the broker shares; the rest is reported only."""
+"""What is asked for on `REFERENCE`; the rest is reported only."""
+
+REFERENCE = "two cores that broker, load and sidecar share"
+"""The machine for which the targets are meant."""
 
 
 def gather(case: str, repeats: Sequence[Figures]) -> list[Figure]:

@@ -11,7 +11,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from postdate.tools.bench.figures import Figure
+from postdate.tools.bench.figures import REFERENCE, Figure
+from postdate.wire.texts import counted
 
 
 def tell(console: Console, figures: Sequence[Figure]) -> None:
@@ -27,6 +28,9 @@ def tell(console: Console, figures: Sequence[Figure]) -> None:
         name = figure.case if figure.case != case else ""
         table.add_row(name, figure.name, _number(figure.median), spread, target, verdict)
         case = figure.case
+    if any(figure.target is not None for figure in figures):
+        here = counted(os.cpu_count() or 1, "core")
+        table.caption = f"Targets are meant for {REFERENCE}; this machine has {here}."
     console.print(table)
 
 
@@ -44,7 +48,9 @@ def as_json(figures: Sequence[Figure], settings: Mapping[str, Any]) -> str:
             said |= {"target": str(figure.target), "met": figure.is_met}
         cases.setdefault(figure.case, {})[figure.name] = said
     machine = {"cores": os.cpu_count(), "system": platform.system(), "python": platform.python_version()}
-    return json.dumps({"machine": machine, "settings": dict(settings), "cases": cases}, indent=2)
+    return json.dumps(
+        {"machine": machine, "targets_for": REFERENCE, "settings": dict(settings), "cases": cases}, indent=2
+    )
 
 
 def _number(value: float) -> str:

@@ -41,7 +41,7 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
     sender = _Sender(bed, requests, [target], rate, count, PARTITIONS)
     arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
-    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s")
+    bed.say(f"sending {rate:,} requests a second {_times(seconds)}")
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     sender.start()
     try:
@@ -64,6 +64,10 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
         "early": float((committed < 0).sum()),
         "core_share": used,
     }
+
+
+def _times(seconds: float) -> str:
+    return f"for {seconds:g} s, after {WARM_UP_S:g} s of warm-up"
 
 
 def _read(arrivals: Arrivals, count: int, sidecar: Sidecar, sender: _Sender) -> None:
@@ -89,7 +93,7 @@ def many(bed: Bed, rate: int, seconds: float) -> Figures:
     count, warm_up = int(rate * (seconds + WARM_UP_S)), int(rate * WARM_UP_S)
     sender = _Sender(bed, requests, [target], rate, count, MANY_PARTITIONS)
     arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
-    bed.say(f"sending {rate:,} requests a second for {seconds + WARM_UP_S:g} s to {MANY_PARTITIONS} partitions")
+    bed.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     sender.start()
     try:
         _read(arrivals, count, sidecar, sender)
@@ -116,7 +120,8 @@ def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness
     sidecar.start_and_wait()
     count, warm_up = int(rate * (seconds + WARM_UP_S)) // 10 * 10, rate * WARM_UP_S
     sender = _Sender(bed, requests, [*targets[:-1], ninth], rate, count, PARTITIONS)
-    bed.say(f"sending {rate:,} requests a second, the tenth target {'is missing' if missing else 'is well'}")
+    tenth = "is missing" if missing else "is well"
+    bed.say(f"sending {rate:,} requests a second {_times(seconds)}; the tenth target {tenth}")
     journal = Journal(bed.kafka, requests)
     began_ms = time.time_ns() // 1_000_000
     sender.start()
