@@ -305,6 +305,29 @@ def test_a_message_that_is_late_by_its_budget_waits_for_a_look_at_its_target(ben
     shard.close()
 
 
+def test_an_answer_that_is_older_than_a_message_ends_no_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look was sent before its topic was created; the answer is read after a message for the topic was accepted."""
+    shard = bench.shard()
+    bench.schedule(1, target=b"late")
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    held, honest = [True], SimAdmin.look_up
+    asked: list[LookedUp] = []
+
+    def look_up(self: SimAdmin, topics: list[str], config: list[str]) -> Callable[[float], LookedUp]:
+        answer = honest(self, topics, config)(1.0)
+        asked.append(answer)
+        return lambda _: None if held[0] else answer
+
+    monkeypatch.setattr(SimAdmin, "look_up", look_up)
+    bench.until(shard, lambda: bool(asked))
+    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
+    bench.schedule(1, target=b"late")
+    held[0] = False
+    assert _arrive(bench, shard, "late", 1, 30_000) < 2_500
+    assert len(bench.letters()) == 1
+    shard.close()
+
+
 def test_a_deleted_target_is_found_while_its_transaction_waits(bench: Bench) -> None:
     shard = bench.shard()
     bench.schedule(1)

@@ -118,14 +118,14 @@ class Targets:
         self.poll()
 
     def expect(self, names: Iterable[str]) -> None:
-        """Messages for these targets have become due. Look again at those that fail, at most once a second: a topic may
+        """Messages for these targets have become due. Look again at those that fail, about once a second: a topic may
         have been created. Never waits."""
         now = self._clock.steady_ms()
         for name in names:
             target = self._known.get(name)
             if target is not None and not target.works:
                 target.probe_at = min(target.probe_at, target.looked_at + TARGET_FRESH_MS_MAX)
-                if target.probe_at <= now and not self.is_looking_at((name,)):
+                if target.probe_at <= now:
                     self._wanted[name] = None
         self.poll()
 
@@ -196,7 +196,7 @@ class Targets:
         if name not in self._known and len(self._known) >= TARGETS_KNOWN_MAX:
             del self._known[next(iter(self._known))]
         target = self._known.setdefault(name, Target(name))
-        target.looked_at = self._clock.steady_ms()
+        target.looked_at = self._asked_at
         if info is None:
             self._mark_failing(target, Reason.UNKNOWN_TARGET, f"topic {name} does not exist")
         elif not info.writable:
