@@ -12,11 +12,12 @@ from unittest.mock import patch
 
 import msgspec
 
+from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
-from postdate.wheel.entry import Entry
+from postdate.wheel.entry import Entry, decode_entry
 from support.simulation.themes import BAD_TARGET
 from support.simulation.world import World
 
@@ -71,13 +72,13 @@ def _given_up_at_once(_: World) -> AbstractContextManager[object]:
 
 
 def _half_the_grace(_: World) -> AbstractContextManager[object]:
-    """A message expires after half of its grace."""
-    honest = MessageRules.decide
+    """A message expires after half of its grace, also by the broker's clock."""
 
-    def decide(self: MessageRules, entry: Entry, *more: Any) -> Any:
-        return honest(self, msgspec.structs.replace(entry, grace_ms=entry.grace_ms // 2), *more)
+    def halved(raw: bytes) -> Entry:
+        entry = decode_entry(raw)
+        return msgspec.structs.replace(entry, grace_ms=entry.grace_ms // 2)
 
-    return patch.object(MessageRules, "decide", decide)
+    return patch.object(batch, "decode_entry", halved)
 
 
 ISOLATION_MUTATIONS: dict[str, tuple[Mutation, str]] = {
