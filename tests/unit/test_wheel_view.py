@@ -25,12 +25,16 @@ SPREAD = IndexOptions(tick_ms=1, fine_slots=20_000, hour_ms=10_000, hour_slots=5
 READER = """
 import sys
 from pathlib import Path
+from postdate.wheel.errors import TornRead
 from postdate.wheel.wheel_view import WheelView
 torn, seen = 0, set()
 with WheelView.open(Path(sys.argv[1])) as view:
     print("reading", flush=True)
     while True:
-        snapshot = view.snapshot()
+        try:
+            snapshot = view.snapshot()
+        except TornRead:  # the writer was busy during each attempt
+            continue
         at_change, over_slots = snapshot.counted_twice()
         torn += at_change != over_slots
         seen.add(snapshot.sequence)
