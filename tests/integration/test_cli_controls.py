@@ -137,7 +137,7 @@ def test_a_cancel_written_while_nobody_runs_is_answered_later(bed: Bed, requests
     cancel = ["cancel", "--origin", origin]
     done = run_postdate(*cancel, "--wait-verdict", "--timeout", "1s", "-b", bed.bootstrap)
     assert (done.returncode, done.stdout.splitlines()[0].rpartition("/")[0]) == (1, origin.rpartition("/")[0])
-    assert "no verdict within 1 s" in done.stderr
+    assert "no verdict within 1s" in done.stderr
     assert "postdate run" in done.stderr
     sidecar = bed.new_sidecar()
     sidecar.start()
