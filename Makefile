@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz soak bench peers lint types docs chart lock sbom vulnerabilities images clean
+.PHONY: help venv java jars tools engine demo test simulate fuzz mutants soak bench peers lint types docs chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
@@ -27,6 +27,10 @@ simulate: venv ## run SEEDS=1000 schedules from SEED=1 on, over a simulated Kafk
 SECONDS ?= 60
 fuzz: venv ## fuzz the parsers for SECONDS=60 from SEED=1 on; prints a reproducer for each failure
 	PYTHONPATH=tests $(BIN)/python -m support.fuzzing --seconds $(SECONDS) --seed $(SEED)
+
+SAMPLE ?= 30
+mutants: venv ## remove safeguards one by one, and make SAMPLE=30 small changes of each module, 0: all; lists what no fast test detects
+	PYTHONPATH=tests $(BIN)/python -m support.mutation --sample $(SAMPLE) --seed $(SEED)
 
 MINUTES ?= 30
 RATE ?= 1000

@@ -1,0 +1,5 @@
+"""Mutation testing: small changes of the product, each of which a test must detect.
+
+`changes` makes the changes, `driver` runs the tests over each of them, `deliberate` lists changes by hand that must
+always be detected. `make mutants` runs both.
+"""

@@ -1,0 +1,72 @@
+"""`python -m support.mutation`: change the product a little, many times, and list what no fast test detects."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from support.mutation.deliberate import survivors
+from support.mutation.driver import DETECTED, ROOT, SURVIVED, Driver, Options, count
+
+#: The modules on which exactly-once delivery rests, and those that read what strangers write.
+MODULES = (
+    "sidecar/postdate/sidecar/index/apply.py",
+    "sidecar/postdate/sidecar/index/overlay.py",
+    "sidecar/postdate/sidecar/dispatch/batch.py",
+    "sidecar/postdate/sidecar/dispatch/dispatcher.py",
+    "sidecar/postdate/sidecar/dispatch/target_rates.py",
+    "sidecar/postdate/sidecar/ingest/quota.py",
+    "sidecar/postdate/sidecar/takeover/takeover.py",
+    "wheel/postdate/wheel/timer_log.py",
+    "wheel/postdate/wheel/wheel_file.py",
+    "connectors/postdate/wire/requests.py",
+)
+
+#: The files of tests that execute these modules and need no broker.
+TESTS = ("sidecar", "recovery", "wheel", "wire", "ingest", "config", "client", "http", "message")
+
+#: Schedules of the simulation: the first seeds, and two of each theme of what the modules do.
+THEMES = ("controls", "store", "moves", "burst", "power", "stranger", "unknown", "bad target")
+
+
+@click.command()
+@click.option("--only", multiple=True, help="The end of the name of a module, without .py; all if not given.")
+@click.option("--sample", default=0, help="The number of changes of each module, drawn at random; 0: all.")
+@click.option("--seed", default=1, help="Determines the sample.")
+@click.option("--jobs", default=2, help="How many changes run at the same time.")
+@click.option("--budget", default=20.0, help="The processor time of the tests of one change, in seconds.")
+@click.option("--kept", default="build/mutants", type=click.Path(path_type=Path), help="The folder of the results.")
+def main(only: tuple[str, ...], sample: int, seed: int, jobs: int, budget: float, kept: Path) -> None:
+    """Exits with 1 if less than 95 per cent of the changes are detected, or if one that was made by hand is not."""
+    kept.mkdir(parents=True, exist_ok=True)
+    missed = [] if only else survivors(ROOT, jobs)
+    for name in missed:
+        click.echo(f"no test detects: {name}")
+    modules = tuple(path for path in MODULES if not only or path.endswith(tuple(f"{name}.py" for name in only)))
+    schedules = (*((each, None) for each in range(1, 9)), *((each, theme) for theme in THEMES for each in (1, 2)))
+    driver = Driver(Options(modules, MODULES, sample, seed, jobs, budget, schedules, kept.resolve()))
+    files = sorted(path for name in TESTS for path in (ROOT / "tests/unit").glob(f"test_{name}_*.py"))
+    options = ["-p", "no:cacheprovider", "-p", "no:randomly", "-q", "--hypothesis-seed=1"]
+    pytest.main([*options, *map(str, files), str(ROOT / "tests/property")], plugins=[driver])
+    sys.exit(0 if _report(driver.results, kept / "report.md") and not missed else 1)
+
+
+def _report(results: dict[str, str], file: Path) -> bool:
+    """Print and write the verdicts; True if enough changes were detected."""
+    rows = ["| module | changes | detected | survived |", "| --- | --- | --- | --- |"]
+    for path, verdicts in sorted(count(results).items()):
+        total = verdicts[DETECTED] + verdicts[SURVIVED]
+        rows.append(f"| {path} | {total} | {verdicts[DETECTED]} | {verdicts[SURVIVED]} |")
+    survivors = sorted(name for name, verdict in results.items() if verdict == SURVIVED)
+    detected = sum(verdict == DETECTED for verdict in results.values())
+    text = "\n".join([*rows, "", *survivors]) + "\n"
+    file.write_text(text, encoding="utf-8")
+    click.echo(text + f"{detected} of {detected + len(survivors)} changes were detected")
+    return bool(results) and detected >= 0.95 * (detected + len(survivors))
+
+
+if __name__ == "__main__":
+    main()

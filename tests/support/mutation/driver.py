@@ -1,0 +1,332 @@
+"""Runs the fast tests over each change: a pytest plugin whose loop, instead of running the tests, runs changes.
+
+pytest collects the tests once. One child process runs all of them, and some schedules of the simulation, and records
+which lines of the modules each executes. Then each change takes effect in a child of its own, which runs the tests that
+execute its line, the fastest first, until one fails. So the work tree is never changed, and a change costs no import.
+
+A child has a bound of processor time, several times what its tests need, so a busy machine changes no verdict; a change
+that makes the tests run beyond it is detected. Results are appended to a file, so a run that was ended goes on where it
+was. A change that was detected is not run again until its module changes; one that survived, until any test changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import itertools
+import json
+import os
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from types import FrameType, ModuleType
+from typing import Any
+
+import pytest
+
+from support.mutation.changes import Change, changes_of, take_effect
+
+ROOT = Path(__file__).resolve().parents[3]
+SURVIVED, DETECTED, UNFIT = "survived", "detected", "unfit"
+_CODES = {0: SURVIVED, 1: DETECTED, 2: UNFIT}
+_SPARE_CPU_S, _SPARE_FACTOR, _WALL_S_MAX = 20, 8, 900.0
+_MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; where it is missing, the usual place
+_SIMULATION = "simulation"
+
+Lines = dict[str, list[int]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """`modules`: those that are changed, of those that are `traced`. `sample`: how many changes of each, drawn by
+    `seed`; 0: all. `schedules`: seed and theme of each schedule of the simulation. `budget_s`: the
+    processor time of the tests of one change. `kept`: where the results lie."""
+
+    modules: tuple[str, ...]
+    traced: tuple[str, ...]
+    sample: int
+    seed: int
+    jobs: int
+    budget_s: float
+    schedules: tuple[tuple[int, str | None], ...]
+    kept: Path
+
+
+class Driver:
+    """The plugin. `survivors`: the names of the changes that no test has detected."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self.results: dict[str, str] = {}
+        self._tests = _digest(_sources("tests"))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        """Take the place of pytest's own loop."""
+        self._scratch = Path(tempfile.mkdtemp(prefix="mutants-", dir=_MEMORY if _MEMORY.is_dir() else None))
+        os.environ["HYPOTHESIS_STORAGE_DIRECTORY"] = str(self._scratch / "hypothesis")
+        try:
+            self._loop(session)
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        return True
+
+    def _loop(self, session: pytest.Session) -> None:
+        covered = self._covered(session)
+        modules = {path: importlib.import_module(_module_name(path)) for path in self._options.modules}
+        waiting: list[tuple[Change, ModuleType, str]] = []
+        known = self._known()
+        for path, module in modules.items():
+            digest = _digest([ROOT / path])
+            for change in self._drawn(path):
+                name = change.name
+                verdict, of_module, of_tests = known.get(name, ("", "", ""))
+                if of_module == digest and (verdict != SURVIVED or of_tests == self._tests):
+                    self.results[name] = verdict
+                else:
+                    waiting.append((change, module, digest))
+        waiting.sort(key=lambda each: hashlib.sha256(each[0].name.encode()).digest())  # a run cut short is a sample
+        running: dict[int, tuple[str, str, float, Path]] = {}
+        done = len(self.results)
+        while waiting or running:
+            while waiting and len(running) < self._options.jobs:
+                change, module, digest = waiting.pop()
+                tests, cpu_s = _selected(change, covered, self._options.budget_s)
+                told = self._scratch / f"{len(waiting)}.txt"
+                pid = self._fork(functools.partial(self._judge, session, change, module, tests, told), cpu_s)
+                running[pid] = change.name, digest, time.monotonic() + _WALL_S_MAX, told
+            for pid, (name, digest, until, told) in list(running.items()):
+                ended, status = os.waitpid(pid, os.WNOHANG)
+                if not ended and time.monotonic() > until:
+                    os.kill(pid, signal.SIGKILL)
+                if ended:
+                    del running[pid]
+                    done += 1
+                    error = self._scratch / f"{pid}.error"
+                    assert not error.exists(), f"{name}: {error.read_text(encoding='utf-8')}"
+                    self._confirm(session, name, told)
+                    self._note(name, _verdict(status), digest, told, f"{done} of {done + len(waiting) + len(running)}")
+            time.sleep(0.02)
+
+    def _drawn(self, path: str) -> list[Change]:
+        changes = changes_of(ROOT, path)
+        random = Random(f"{self._options.seed} {path}")
+        return random.sample(changes, min(self._options.sample, len(changes))) if self._options.sample else changes
+
+    def _known(self) -> dict[str, tuple[str, str, str]]:
+        file = self._options.kept / "results.jsonl"
+        rows = map(json.loads, file.read_text(encoding="utf-8").splitlines()) if file.exists() else ()
+        return {row["change"]: (row["verdict"], row["module"], row["tests"]) for row in rows}
+
+    def _note(self, name: str, verdict: str, digest: str, told: Path, progress: str) -> None:
+        self.results[name] = verdict
+        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        row = {"change": name, "verdict": verdict, "by": by, "module": digest, "tests": self._tests}
+        with (self._options.kept / "results.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+        if verdict != DETECTED:
+            print(f"{progress}: {verdict}: {name}", flush=True)
+
+    def _confirm(self, session: pytest.Session, change: str, told: Path) -> None:
+        """Run the test that detected a change once more without it: a test that fails for another reason proves
+        nothing."""
+        by = told.read_text(encoding="utf-8") if told.exists() else ""
+        item = next((each for each in session.items if each.nodeid == by), None)
+        if item is not None:
+            pid = self._fork(lambda: self._run(session, [item], lambda name: os._exit(1), lambda name: None), 100)
+            status = os.waitpid(pid, 0)[1]
+            assert status == 0, f"{by} failed with the change {change}, and fails without it"
+
+    # ---- children --------------------------------------------------------------------------------------------------
+
+    def _fork(self, action: Callable[[], int | None], cpu_s: float) -> int:
+        """A child that runs `action` and exits with its result, None for 0."""
+        pid = os.fork()
+        if pid:
+            return pid
+        code = 3
+        try:
+            limit = int(cpu_s * _SPARE_FACTOR) + _SPARE_CPU_S
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1, 2):
+                os.dup2(nothing, descriptor)
+            code = action() or 0
+        except BaseException:
+            (self._scratch / f"{os.getpid()}.error").write_text(traceback.format_exc(), encoding="utf-8")
+            raise
+        finally:
+            os._exit(code)
+
+    def _judge(self, session: pytest.Session, change: Change, module: ModuleType, tests: list[str], told: Path) -> int:
+        try:
+            take_effect(change, module)
+        except ValueError:
+            return 2
+        by_name = {item.nodeid: item for item in session.items}
+
+        def failed(name: str) -> None:
+            told.write_text(name, encoding="utf-8")
+            os._exit(1)
+
+        self._run(session, [by_name[name] for name in tests if name in by_name], failed, lambda name: None)
+        for name in tests:
+            if name.startswith(_SIMULATION) and not _schedule_passes(name):
+                failed(name)
+        return 0
+
+    def _run(
+        self,
+        session: pytest.Session,
+        items: list[pytest.Item],
+        failed: Callable[[str], None],
+        ended: Callable[[str], None],
+    ) -> None:
+        """Run these tests in this child."""
+
+        class Reports:
+            def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+                if report.failed:
+                    failed(report.nodeid)
+
+        config = session.config
+        terminal = config.pluginmanager.get_plugin("terminalreporter")
+        if terminal is not None:
+            config.pluginmanager.unregister(terminal)
+        config.pluginmanager.register(Reports())
+        folders: Any = config._tmp_path_factory  # type: ignore[attr-defined]
+        folders._basetemp = Path(tempfile.mkdtemp(dir=self._scratch))
+        for item, following in itertools.zip_longest(items, items[1:]):
+            config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            ended(item.nodeid)
+        shutil.rmtree(folders._basetemp, ignore_errors=True)
+
+    # ---- which test executes which line ----------------------------------------------------------------------------
+
+    def _covered(self, session: pytest.Session) -> dict[str, tuple[float, Lines]]:
+        """The processor time and the lines of each test that passes. Only what has changed since is traced again."""
+        product = _digest(_sources("sidecar", "wheel", "connectors"))
+        file = self._options.kept / "coverage.json"
+        content = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        known = content["tests"] if content.get("product") == product else {}
+        digests = {path: _digest([path]) for path in {item.path for item in session.items}}
+        of_item = {item.nodeid: digests[item.path] for item in session.items}
+        of_item |= dict.fromkeys(map(_schedule_name, self._options.schedules), "")
+        tests = {name: known[name] for name, digest in of_item.items() if name in known and known[name][2] == digest}
+        items = [item for item in session.items if item.nodeid not in tests]
+        schedules = [each for each in map(_schedule_name, self._options.schedules) if each not in tests]
+        if items or schedules:
+            told = self._scratch / "coverage.json"
+            pid = self._fork(lambda: self._trace(session, items, schedules, told), 10_000)
+            assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
+            traced = json.loads(told.read_text(encoding="utf-8"))
+            tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in of_item if name not in tests}
+            file.write_text(json.dumps({"product": product, "tests": tests}), encoding="utf-8")
+        failed = [name for name, (_, lines, _) in tests.items() if lines is None]
+        if failed:
+            print(f"not used, since they fail without any change: {failed}", flush=True)
+        return {name: (cpu_s, lines) for name, (cpu_s, lines, _) in tests.items() if lines}
+
+    def _trace(self, session: pytest.Session, items: list[pytest.Item], schedules: list[str], told: Path) -> int:
+        paths = {str(ROOT / path): path for path in self._options.traced}
+        seen: set[tuple[str, int]] = set()
+        tests: dict[str, tuple[float, Lines]] = {}
+        failed: set[str] = set()
+        began = time.process_time()
+
+        def line(frame: FrameType, _event: str, _argument: object) -> Any:
+            seen.add((frame.f_code.co_filename, frame.f_lineno))
+            return line
+
+        def call(frame: FrameType, event: str, argument: object) -> Any:
+            return line(frame, event, argument) if frame.f_code.co_filename in paths else None
+
+        def ended(name: str) -> None:
+            nonlocal began
+            lines: Lines = {}
+            for path, number in seen:
+                lines.setdefault(paths[path], []).append(number)
+            if name not in failed:
+                tests[name] = time.process_time() - began, lines
+            seen.clear()
+            began = time.process_time()
+            sys.settrace(call)
+            threading.settrace(call)
+
+        ended("")
+        tests.clear()
+        self._run(session, items, failed.add, ended)
+        for name in schedules:
+            assert _schedule_passes(name), f"{name} fails without any change"
+            ended(name)
+        sys.settrace(None)
+        told.write_text(json.dumps(tests), encoding="utf-8")
+        return 0
+
+
+def _schedule_name(schedule: tuple[int, str | None]) -> str:
+    return f"{_SIMULATION} {schedule[0]} {schedule[1] or ''}"
+
+
+def _schedule_passes(name: str) -> bool:
+    from support.simulation.run import run_seed
+
+    _, seed, theme = name.split(" ", 2)
+    return not run_seed(int(seed), theme=theme or None).wrong
+
+
+def _selected(change: Change, covered: dict[str, tuple[float, Lines]], budget_s: float) -> tuple[list[str], float]:
+    """The tests that execute a change, the fastest first, then schedules of the simulation, and the time that they need
+    together: at most the budget for the tests, and half of it for the schedules."""
+    found = sorted(
+        (name.startswith(_SIMULATION), cpu_s, name)
+        for name, (cpu_s, lines) in covered.items()
+        if change.path in lines and (change.is_constant or not change.lines.isdisjoint(lines[change.path]))
+    )
+    chosen, spent_s = [], [0.0, 0.0]
+    for is_schedule, cpu_s, name in found:
+        if spent_s[is_schedule] + cpu_s <= budget_s / (1 + is_schedule):
+            chosen.append(name)
+            spent_s[is_schedule] += cpu_s
+    return chosen, sum(spent_s)
+
+
+def _verdict(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    return DETECTED if code < 0 else _CODES[code]
+
+
+def _sources(*folders: str) -> list[Path]:
+    """All modules in these folders except those of this package."""
+    own = Path(__file__).parent
+    return [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py")) if path.parent != own]
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    total = hashlib.sha256()
+    for path in paths:
+        total.update(path.read_bytes())
+    return total.hexdigest()[:16]
+
+
+def _module_name(path: str) -> str:
+    return ".".join(Path(path).with_suffix("").parts[1:])
+
+
+def count(results: dict[str, str]) -> dict[str, Counter[str]]:
+    """Verdicts by module."""
+    counts: dict[str, Counter[str]] = {}
+    for name, verdict in results.items():
+        counts.setdefault(name.partition(":")[0], Counter())[verdict] += 1
+    return counts
