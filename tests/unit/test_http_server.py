@@ -35,6 +35,7 @@ from postdate.sidecar.http import server, serving
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.metrics import METRICS
 from postdate.sidecar.http.openapi import describe
+from postdate.sidecar.http.page_files import PATHS
 from postdate.sidecar.http.port import claim
 from postdate.sidecar.http.process import Process
 from postdate.sidecar.http.queries import at_fixed_times
@@ -43,7 +44,7 @@ from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
 from postdate.wire.instants import format_instant
-from support.http_steps import Client, free_port
+from support.http_steps import Client, free_port, value_of
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until
 
@@ -410,6 +411,41 @@ def test_only_metrics_of_the_list_are_served(scene: Scene) -> None:
     assert typed == {metric.name: metric.shape.value for metric in METRICS}
     for metric in METRICS:
         assert f"# HELP {metric.name} {metric.help}\n" in text
+
+
+def test_the_metrics_of_a_topic_are_the_sums_of_what_its_shards_counted(scene: Scene) -> None:
+    other = Partition(PART.topic, 1)
+    for part, times in ((PART, 1), (other, 2)):
+        scene.hold(part, State.RUNNING)
+        counts = scene.counts[part]
+        counts.read(5 * times, ["refused"] * times)
+        counts.rated = 7 * times
+        counts.fates["delivered"] += 11 * times
+        counts.dead["expired"] += 13 * times
+        counts.transactions["aborted"] += 17 * times
+    found = scene.serve().samples()
+    expected = {
+        ("postdate_requests_total", "outcome", "refused"): 3,
+        ("postdate_requests_total", "outcome", "schedule"): 12,
+        ("postdate_rate_limited_total", "topic", PART.topic): 21,
+        ("postdate_fates_total", "fate", "delivered"): 33,
+        ("postdate_dead_letters_total", "reason", "expired"): 39,
+        ("postdate_transactions_total", "outcome", "aborted"): 51,
+    }
+    assert {key: value_of(found, key[0], **{key[1]: key[2], "topic": PART.topic}) for key in expected} == expected
+
+
+def test_the_page_may_load_its_own_files_only_and_nobody_may_frame_it(scene: Scene) -> None:
+    client = scene.serve()
+    for path in PATHS:
+        headers = client.get(path).headers
+        policy = dict(clause.split(" ", 1) for clause in headers["content-security-policy"].split("; "))
+        assert policy == {
+            **dict.fromkeys(("default-src", "base-uri", "form-action", "frame-ancestors"), "'none'"),
+            **dict.fromkeys(("script-src", "style-src", "connect-src"), "'self'"),
+            "img-src": "data:",
+        }
+        assert (headers["x-content-type-options"], headers["referrer-policy"]) == ("nosniff", "no-referrer")
 
 
 def test_a_taken_port_is_waited_for_and_does_not_stop_the_process(

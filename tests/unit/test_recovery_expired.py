@@ -151,6 +151,45 @@ def test_an_index_whose_next_record_is_the_oldest_that_is_left_goes_on(bench: Be
     shard.close()
 
 
+def test_an_index_whose_next_record_is_gone_is_rebuilt(bench: Bench) -> None:
+    """Retention has deleted what it missed. What the topics still hold tells what is pending: no person is asked."""
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    other = bench.new_shard(place="elsewhere/0")
+    bench.schedule(1)
+    bench.until(other, lambda: bench.ended() == 2)
+    deleted = _end(bench)
+    bench.until(other, lambda: bench.log()[-1].low_water == 2, _LATER_MS)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(other, lambda: other.next_request == 3)
+    other.close()
+    bench.admin.delete_records({_LOG: deleted})
+    shard = bench.shard()
+    assert [path.name for path in bench.directory.glob("0.*")] == ["0.old-1"]
+    bench.until(shard, lambda: len(bench.read("orders")) == 3, 2 * _LATER_MS)
+    assert _repeated(bench) == []
+    shard.close()
+
+
+@pytest.mark.parametrize("beyond", [0, 1], ids=["up to the low-water mark", "one more"])
+def test_an_old_disk_needs_no_request_below_the_low_water_mark(bench: Bench, beyond: int) -> None:
+    shard = bench.shard()
+    _deliver(bench, shard, 1)
+    shard.close()
+    other = bench.new_shard(place="elsewhere/0")
+    bench.schedule(1)
+    bench.until(other, lambda: bench.ended() == 2)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.schedule(bench.time.now_ms + _LATER_MS)
+    bench.until(other, lambda: other.next_request == 4 and bench.log()[-1].low_water == 2, _LATER_MS)
+    other.close()
+    bench.admin.delete_records({Partition(R, 0): 2 + beyond})
+    shard = _halt(bench) if beyond else bench.shard()
+    assert shard.why.startswith("requests-lost" if beyond else "")
+    shard.close()
+
+
 def test_a_directory_that_was_put_back_ends_the_halt(bench: Bench) -> None:
     shard = bench.shard()
     _deliver(bench, shard, 1)

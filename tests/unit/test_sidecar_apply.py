@@ -13,16 +13,28 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.apply import apply_fate
+from postdate.sidecar.index.apply import apply_fate, apply_request
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.keys import CONTROL_DUE, entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import APPLIED, CANCELLED, DELIVERED, MOVED, REPLACED, STORED, Fate, Moved, PlainFate
-from postdate.wire.requests import Headers, RequestRules
+from postdate.wheel.recent_outcomes import RecentOutcome
+from postdate.wire.dispatch_log import (
+    APPLIED,
+    CANCELLED,
+    DEAD,
+    DELIVERED,
+    MOVED,
+    REPLACED,
+    STORED,
+    Fate,
+    Moved,
+    PlainFate,
+)
+from postdate.wire.requests import Headers, RequestRules, parse_request
 
 BASE_MS = 1_000_000_000_000
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000, forbidden=frozenset({"requests"}))
@@ -215,3 +227,80 @@ def test_requests_far_apart_cost_no_memory_for_what_lies_between(index: TimerInd
     ended = index.entry(entry_key(0, far))
     assert ended is not None
     assert decode_entry(ended).kind == Kind.CANCELLED, "within the batch the control found it by its offset"
+
+
+@pytest.mark.parametrize("named", [1, 2], ids=["itself", "the next one"])
+def test_a_control_names_no_request_that_is_not_before_it(index: TimerIndex, named: int) -> None:
+    """Rule 2 decides at dispatch, when such a request is there: the control must not name it then."""
+    control = request(1, action="reschedule", at=BASE_MS + 900, origin=f"requests/0/{named}")
+    feed(index, schedule(0, BASE_MS + 500), control, schedule(2, BASE_MS + 700))
+    assert IndexOverlay(index).entry(entry_key(0, 1)).acts_on == -1
+
+
+@pytest.mark.parametrize(("first_due", "sent"), [(BASE_MS + 500, True), (CONTROL_DUE, False)])
+def test_a_request_that_another_owner_refused_does_not_count_as_sent(
+    index: TimerIndex, first_due: int, sent: bool
+) -> None:
+    """Its dead letter has no first due time. A later control on its id finds nothing, and does not come too late."""
+    recover(index, PlainFate(0, first_due, DEAD))
+    feed(index, schedule(0, BASE_MS + 500, id="a"))
+    assert IndexOverlay(index).outcome(b"a") == RecentOutcome(0, sent)
+
+
+def test_an_overlay_counts_key_zero_as_the_index_will(index: TimerIndex) -> None:
+    """Ingest stops by these counts, so that all work under key 0 fits into one transaction (rule 1)."""
+
+    def written(overlay: IndexOverlay) -> int:
+        overlay.write()
+        assert (overlay.control_count, overlay.control_bytes) == (index.control_count, index.control_bytes)
+        return index.control_count
+
+    far_ms = BASE_MS + 40_000_000
+    records = [
+        schedule(0, BASE_MS + 500, id="a"),
+        schedule(1, BASE_MS + 600, id="a"),  # replaces 0
+        schedule(2, far_ms, id="b"),  # to be stored
+        request(3, action="cancel", id="b"),
+        schedule(4, far_ms),
+        request(5, action="reschedule", at=far_ms + 1, origin="requests/0/4"),
+    ]
+    overlay = IndexOverlay(index, BASE_MS, store_after_ms=1_000)
+    for record in records:
+        parsed = parse_request(RULES, 0, record.timestamp_ms, record.key, record.headers)
+        overlay.saw_first_due(record.offset, apply_request(overlay, record, parsed))
+    overlay.note_first_dues()
+    overlay.advance(next_request=6)
+    assert written(overlay) == 5
+    fates = [
+        PlainFate(0, BASE_MS + 500, REPLACED),
+        PlainFate(2, far_ms, CANCELLED),
+        PlainFate(3, 0, APPLIED),
+        PlainFate(4, far_ms, STORED),
+    ]
+    for left, fate in zip((4, 3, 2, 1), fates, strict=True):
+        overlay = IndexOverlay(index)
+        apply_fate(overlay, fate, 6)
+        assert written(overlay) == left
+
+
+def test_a_request_that_became_no_entry_has_no_first_due_time(index: TimerIndex) -> None:
+    recover(index, PlainFate(1, BASE_MS + 500, DELIVERED))
+    feed(index, schedule(0, BASE_MS + 400), schedule(1, BASE_MS + 500))
+    assert (index.first_due(0), index.first_due(1)) == (BASE_MS + 400, None)
+
+
+@pytest.mark.parametrize(("given", "left"), [({"grace": "0s"}, 0), ({"grace": "5s"}, 5_000), ({}, 60_000)])
+def test_a_reschedule_without_a_grace_keeps_that_of_its_message(
+    index: TimerIndex, given: dict[str, str], left: int
+) -> None:
+    feed(index, schedule(0, BASE_MS + 500, id="a", grace="60s"))
+    feed(index, request(1, action="reschedule", id="a", at=BASE_MS + 900, **given))
+    assert IndexOverlay(index).entry(entry_key(BASE_MS + 900, 0)).grace_ms == left
+
+
+def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
+    records = [schedule(0, BASE_MS + 1_000), schedule(1, BASE_MS + 1_001)]
+    assert ingest(index, Intake(RULES, 0, store_after_ms=1_000), records) == 2
+    overlay = IndexOverlay(index)
+    found = [overlay.entry(key).kind for key in index.scan_keys(entry_key(CONTROL_DUE, 0), None, 10)]
+    assert found == [Kind.STORE, Kind.DELIVER]

@@ -28,10 +28,12 @@ from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
+from postdate.wheel import changes
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
+from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.dispatch_log import DELIVERED, Fate, PlainFate
+from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, Fate, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
 
@@ -39,6 +41,7 @@ BASE_MS = 1_000_000_000_000
 SOON_MS = BASE_MS + 500
 FAR_MS = BASE_MS + 50_000
 WINDOW_MS = 60_000
+BUDGET_MS = 30_000
 OWN = OwnTopics.of("requests")
 RULES = RequestRules(topic="requests", horizon_ms=86_400_000)
 
@@ -55,8 +58,8 @@ class Place:
         self.now_ms = BASE_MS
         self.targets = {"orders": Target("orders", partitions=3), OWN.dead_letters: Target(OWN.dead_letters, 1)}
         answers = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
-        faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
-        rules = MessageRules(self.targets.get, RULES, faults, 30_000, Held(), b"requests/0/")
+        faults = FaultAttribution(SystemClock(), BUDGET_MS, OWN.names())
+        rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, Held(), b"requests/0/")
         self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
@@ -68,12 +71,19 @@ class Place:
             apply_fate(overlay, fate, read_up_to(self.index))
         overlay.write()
 
-    def commit(self, now_ms: int, choice: Choice | None = None) -> Batch:
-        """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed."""
+    def commit(
+        self, now_ms: int, choice: Choice | None = None, steady_ms: float = 0.0, leave_out: int | None = None
+    ) -> Batch:
+        """The transaction with all that is due before `now_ms`, or those of it that a choice takes, committed.
+        `leave_out`: a request that the second cursor has not read; the key behind it is `apart`."""
         self.now_ms = now_ms
         overlay = IndexOverlay(self.index, now_ms)
         due = Due(*self.index.scan_due(now_ms, 1_000), now_ms=now_ms, choice=choice)
-        batch = self._builder.build(overlay, due, 0.0)
+        if leave_out is not None:
+            at = [split_key(key)[1] for key in due.keys].index(leave_out)
+            del due.keys[at], due.values[at]
+            due.apart = {due.keys[at]}
+        batch = self._builder.build(overlay, due, steady_ms)
         assert not batch.unknown
         finish(overlay, batch)
         overlay.write()
@@ -142,6 +152,14 @@ def test_a_second_cancel_beside_the_first_does_not_see_what_the_id_was_before(pl
     place.commit(SOON_MS + 1)
     place.feed(schedule(1, FAR_MS, id="a"), request(2, action="cancel", id="a"), request(3, action="cancel", id="a"))
     assert place.verdicts(SOON_MS + 1) == [("cancelled", 2, 1), ("not-found", 3, None)]
+
+
+def test_a_message_frees_its_id_also_behind_a_control_in_the_same_transaction(place: Place) -> None:
+    place.feed(request(0, action="cancel", id="nobody"), schedule(1, SOON_MS, id="a"))
+    assert [fate.name for fate in place.commit(SOON_MS + 1).fates] == [APPLIED, DELIVERED]
+    assert place.index.id_key(b"a") is None
+    place.feed(request(2, action="cancel", id="a"))
+    assert place.verdicts(SOON_MS + 2) == [("too-late", 2, 1)]
 
 
 def test_the_end_of_an_id_is_forgotten_after_the_window(place: Place) -> None:
@@ -256,6 +274,46 @@ def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: P
     assert batch.dead == ["bad-partition", "expired", "too-large", "bad-key"]
 
 
+@pytest.mark.parametrize(
+    ("late_ms", "failing_ms", "dead"),
+    [(BUDGET_MS - 1, 3_600_000, False), (BUDGET_MS, BUDGET_MS - 1, False), (BUDGET_MS, BUDGET_MS, True)],
+)
+def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_too(
+    place: Place, late_ms: int, failing_ms: int, dead: bool
+) -> None:
+    place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0)
+    place.feed(schedule(0, SOON_MS))
+    batch = place.commit(SOON_MS + late_ms, steady_ms=failing_ms)
+    assert len(batch.dead) == dead
+    assert len(batch.park) == (not dead)
+
+
+@pytest.mark.parametrize("why", ["acted on", "batch is full", "target fails", "entries unread"])
+def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
+    place: Place, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """Entries that end are deleted as a range of keys: one that stays must end that range."""
+    monkeypatch.setattr(changes, "SPAN_KEYS_MIN", 2)
+    place.targets["small"] = Target("small", partitions=1, size_bytes_max=300)
+    place.targets["away"] = Target("away", partitions=1, failing_since=0.0)
+    target = {"batch is full": "small", "target fails": "away"}.get(why, "orders")
+    place.feed(schedule(0, SOON_MS), *(request(n, topic="small", at=SOON_MS) for n in (1, 2)), schedule(3, SOON_MS))
+    place.feed(request(4, topic=target, at=SOON_MS, key="other"), schedule(5, SOON_MS), schedule(6, SOON_MS))
+    choice = Choice((), of_own=False, left=0, acted_on={4}) if why == "acted on" else None
+    batch = place.commit(SOON_MS + 1, choice, leave_out=4 if why == "entries unread" else None)
+    gone = {fate.offset for fate in batch.fates}
+    assert 4 not in gone
+    assert gone >= {0, 3, 5, 6}
+    assert {split_key(key)[1] for key in place.index.scan_keys(entry_key(1, 0), None, 100)} == set(range(7)) - gone
+
+
+def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS, grace="1s"))
+    batch = place.commit(SOON_MS + 1_000)
+    assert batch.dead == []
+    assert [fate.name for fate in batch.fates] == [DELIVERED]
+
+
 def test_an_expiry_counts_only_if_the_broker_stamps_it_after_the_grace(place: Place) -> None:
     """Else a message could expire before it is due, if this process believed that the broker's clock is ahead."""
     place.feed(schedule(0, SOON_MS, grace="1s"))
@@ -301,3 +359,32 @@ def test_beyond_a_limit_requests_to_schedule_are_refused_and_controls_are_not(
     batch = place.commit(SOON_MS)
     ended = {message[0]: dict(message[5])["postdate-dead-reason"] for message in batch.messages if message[0] >= 0}
     assert ended == dict.fromkeys(refused, b"limit-exceeded")
+
+
+def test_the_limit_of_bytes_counts_what_is_pending_at_the_begin_of_a_batch(place: Place) -> None:
+    quota = Quota(RequestTopicConfig(pending_size_bytes_max=1_500))
+    given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
+    place.feed(Record(0, BASE_MS, True, b"key", bytes(1_000), given), quota=quota)
+    place.feed(Record(1, BASE_MS, True, b"key", bytes(600), given), quota=quota)
+    assert [fate.name for fate in place.commit(SOON_MS + 1).fates] == [DEAD, DELIVERED]
+    place.feed(Record(2, BASE_MS, True, b"key", bytes(1_000), given), quota=quota)
+    assert [fate.name for fate in place.commit(SOON_MS + 1).fates] == [DELIVERED]
+
+
+@pytest.mark.parametrize(("limit", "fate"), [(9, DELIVERED), (8, DEAD)])
+def test_a_request_may_use_up_the_limit_of_bytes(place: Place, limit: int, fate: str) -> None:
+    given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
+    place.feed(
+        Record(0, BASE_MS, True, b"key", b"123456", given),
+        quota=Quota(RequestTopicConfig(pending_size_bytes_max=limit)),
+    )
+    assert [found.name for found in place.commit(SOON_MS + 1).fates] == [fate]
+
+
+@pytest.mark.parametrize(("after_ms", "fate"), [(500, DELIVERED), (499, DEAD)])
+def test_a_request_is_accepted_as_soon_as_the_rate_allows_it(place: Place, after_ms: int, fate: str) -> None:
+    quota = Quota(RequestTopicConfig(requests_per_second_max=2))
+    given: Headers = [("postdate-topic", b"orders"), ("postdate-at", b"%d" % SOON_MS)]
+    at_ms = [BASE_MS, BASE_MS, BASE_MS + after_ms]
+    place.feed(*(Record(n, at, True, b"key", b"v", given) for n, at in enumerate(at_ms)), quota=quota)
+    assert {found.offset: found.name for found in place.commit(SOON_MS + 1).fates}[2] == fate

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -48,9 +49,12 @@ def _has_tried(bench: Bench, shard: Shard) -> Callable[[], bool]:
     return lambda: shard._dispatcher._faults.any
 
 
-def test_a_slow_target_gets_all_its_messages_and_delays_no_other(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("rates", [(), ("mails=50",)], ids=["no rates", "a rate for the other"])
+def test_a_slow_target_gets_all_its_messages_and_delays_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, rates: tuple[str, ...]
+) -> None:
     slow_down(monkeypatch, "orders", 100)
-    shard = bench.shard()
+    shard = bench.shard(RequestTopicConfig(R, messages_per_second_max=rates))
     for _ in range(300):
         bench.schedule(1)
     bench.until(shard, _has_tried(bench, shard))
@@ -58,6 +62,10 @@ def test_a_slow_target_gets_all_its_messages_and_delays_no_other(bench: Bench, m
     assert _arrive(bench, shard, "mails", 1, 10_000) < 3_000
     bench.until(shard, lambda: len(bench.read("orders")) == 300, 60_000)
     assert bench.letters() == []
+    assert shard._dispatcher._faults.any
+    ends = bench.time.now_ms + 2_000
+    bench.until(shard, lambda: bench.time.now_ms > ends)
+    assert shard._dispatcher.parked_in_ms() == inf  # still isolated, but no trial is due while nothing waits
     shard.close()
 
 
@@ -126,6 +134,7 @@ def test_a_record_that_is_refused_for_good_is_a_dead_letter_at_once(
     bench.until(shard, lambda: bench.ended() == 100)
     assert bench.time.now_ms - began < 2_000  # the retry budget is 30 s
     assert bench.letters() == [(b"record-refused", b"bad")]
+    assert shard._dispatcher.parked_in_ms() > 0  # nothing is left to do at once
     shard.close()
 
 

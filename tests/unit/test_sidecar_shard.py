@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import NewTopic, Partition
@@ -19,6 +20,7 @@ from postdate.sidecar.config.settings import RequestTopicConfig
 from postdate.sidecar.states import State
 from postdate.sidecar.takeover import store_reading
 from postdate.wheel.errors import Corrupt
+from postdate.wire.dispatch_log import OWNER
 from postdate.wire.stored import BOUND_KEY
 from postdate.wire.verdicts import decode_verdict
 from support.shard_bench import OWN, Bench, R, refuse
@@ -41,6 +43,27 @@ def test_a_refused_request_above_the_clients_own_limit_leaves_as_a_dead_letter(b
     bench.schedule(1)
     bench.until(shard, lambda: bench.ended() == 2)
     assert bench.letters() == [(b"unknown-header", body)]
+    shard.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "kept"), [(KafkaError.MSG_SIZE_TOO_LARGE, False), (KafkaError.POLICY_VIOLATION, True)]
+)
+def test_only_a_refusal_for_its_size_makes_a_dead_letter_leave_without_its_value(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, code: int, kept: bool
+) -> None:
+    """The topic takes less than its configuration says: its limit is learned from the refusal."""
+    shard = bench.shard()
+    body = b"x" * 2_000
+    ends_ms = bench.time.now_ms + (10_000 if kept else 1_000_000)
+
+    def is_refused(topic: str, value: bytes | None) -> bool:
+        return topic == OWN.dead_letters and value == body and bench.time.now_ms < ends_ms
+
+    refuse(monkeypatch, is_refused, code)
+    bench.ask(("postdate-dealy", b"1"), value=body)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert bench.letters() == [(b"unknown-header", body if kept else None)]
     shard.close()
 
 
@@ -124,6 +147,29 @@ def test_a_limit_refuses_nothing_that_was_accepted_when_it_is_read_again(bench: 
     bench.until(shard, lambda: bench.ended() == 10)
     assert [reason for reason, _ in bench.letters()] == [b"limit-exceeded"]
     assert len(bench.read("orders")) == 9
+    shard.close()
+
+
+def test_a_limit_refuses_nothing_on_an_old_disk_that_another_owner_accepted(bench: Bench) -> None:
+    topic = RequestTopicConfig(R, pending_max=2)
+    shard = bench.shard(topic)
+    soon = bench.time.now_ms + 60_000
+    bench.schedule(soon)
+    bench.until(shard, lambda: shard.next_request == 1)
+    shard.close()
+    other = bench.new_shard(topic, place="elsewhere/0")
+    for count in (1, 2):
+        bench.schedule(1)
+        bench.until(other, partial(_has_ended, bench, count))
+    bench.schedule(soon)
+    bench.until(other, lambda: other.next_request == 4)
+    bench.ask(("postdate-action", b"cancel"), ("postdate-id", b"nobody"))
+    bench.until(other, partial(_has_ended, bench, 3))
+    other.close()
+    shard = bench.shard(topic)
+    bench.until(shard, partial(_has_ended, bench, 5), 120_000)
+    assert bench.letters() == []
+    assert [said.takeover for said in bench.log() if said.kind == OWNER] == [1, 2, 3]
     shard.close()
 
 

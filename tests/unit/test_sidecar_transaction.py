@@ -78,6 +78,22 @@ def test_a_late_commit_of_an_aborted_beat_decides_no_other_transaction(
     shard.close()
 
 
+@pytest.mark.parametrize("given_up", [None, lambda: False], ids=["one wait", "in slices"])
+def test_a_transaction_with_a_record_that_has_no_report_is_aborted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, given_up: Callable[[], bool] | None
+) -> None:
+    """All records but one are acknowledged, among them the record of the dispatch log."""
+    shard = bench.shard()
+    honest = SimTransactionalProducer.flush
+    committed = []
+    monkeypatch.setattr(SimTransactionalProducer, "flush", lambda self, timeout_s: honest(self, timeout_s) + 1)
+    monkeypatch.setattr(SimTransactionalProducer, "commit", lambda self: committed.append(self))
+    with pytest.raises(AbortRequired, match="1 records without an answer"):
+        _ownership_of(shard).run(Content(BEAT), 0, 0, must_give_up=given_up)
+    assert committed == []
+    shard.close()
+
+
 @pytest.mark.parametrize("fails", [False, True], ids=["commit", "abort"])
 def test_an_ownership_settles_at_each_end_and_refuses_to_begin_before(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: bool
@@ -269,3 +285,22 @@ def test_a_log_record_without_an_offset_aborts_and_teaches_no_time(
     assert not unknown
     assert -1 not in sampled
     assert [record.value for record in bench.read("orders")] == [b"v"]
+
+
+def test_a_shard_sleeps_until_the_retry_of_an_aborted_transaction(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = bench.shard()
+
+    def refuse(self: SimTransactionalProducer) -> None:
+        raise AbortRequired("not now")
+
+    monkeypatch.setattr(SimTransactionalProducer, "commit", refuse)
+    bench.schedule(1)
+    bench.until(shard, lambda: shard._dispatcher._aborts._delay_ms > 200)
+    retry_at = shard._dispatcher.retry_at()
+    assert retry_at is not None
+    assert shard.turn() == pytest.approx(retry_at - shard.ctx.clock.steady_ms(), abs=5)
+    monkeypatch.undo()
+    bench.until(shard, lambda: bench.ended() == 1)
+    shard.close()

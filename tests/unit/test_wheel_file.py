@@ -6,6 +6,7 @@ must deliver the same entries, at once, and end with a wheel that agrees with th
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import shutil
@@ -14,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull
+from postdate.wheel.host import LocalHost
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
@@ -143,6 +146,70 @@ def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp
     assert index.rebuilds == 0
     assert_same_deliveries(index)
     index.close()
+
+
+class SyncedHost(FakeHost):
+    """A machine that keeps a copy of what was written back last: all that a loss of power leaves for sure."""
+
+    synced = b""
+
+    def sync(self, mapped: mmap.mmap) -> None:
+        super().sync(mapped)
+        self.synced = bytes(mapped)
+
+
+def test_a_clean_file_is_believed_after_a_loss_of_power(tmp_path: Path) -> None:
+    host = SyncedHost()
+    index = reopened(tmp_path, host)
+    put_entries(index, ENTRIES)
+    finish_wheel(index, NOW_MS)
+    index.close()
+    index.wheel_path.write_bytes(host.synced)
+    index = reopened(tmp_path, FakeHost("boot-2"))
+    assert index.rebuilds == 0
+    assert_same_deliveries(index)
+    index.close()
+
+
+def test_a_clean_close_syncs_the_timer_log_before_the_wheel_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(Database, "sync", lambda self: synced.append("timer log"))
+    monkeypatch.setattr(SyncedHost, "sync", lambda self, mapped: synced.append("wheel"))
+    index = reopened(tmp_path, SyncedHost())
+    put_entries(index, ENTRIES)
+    synced.clear()
+    index.close()
+    assert synced == ["timer log", "wheel", "wheel"]
+
+
+def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path: Path) -> None:
+    """A copy may be sparse; a write to it on a full disk would kill the process."""
+    filled(tmp_path, clean=True)
+    with pytest.raises(DiskFull):
+        reopened(tmp_path, FakeHost(room_bytes=SLOTS_END - 1))
+    reopened(tmp_path, FakeHost(room_bytes=SLOTS_END)).close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_closed_file_is_unmapped(tmp_path: Path, clean: bool) -> None:
+    index = reopened(tmp_path)
+    mapped = index._wheel._file._mapped
+    index.close(clean)
+    assert mapped.closed
+
+
+def test_the_machine_writes_a_mapped_file_back() -> None:
+    flushed: list[bool] = []
+
+    class Mapped(mmap.mmap):
+        def flush(self, *_: int) -> None:
+            flushed.append(True)
+
+    with Mapped(-1, 4096) as mapped:
+        LocalHost().sync(mapped)
+    assert flushed == [True]
 
 
 def test_an_unclean_file_is_not_believed_where_the_boot_is_unknown(tmp_path: Path) -> None:

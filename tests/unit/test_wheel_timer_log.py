@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import gc
 import random
+import re
 import shutil
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from rocksdict import Options
 
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
@@ -20,6 +23,7 @@ from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
+from postdate.wheel.options import IndexOptions, database_options
 from postdate.wheel.recent_outcomes import control_end_key
 from postdate.wheel.timer_log import NO_FIRST_DUE, TimerLog
 from support.timer_indexes import IDENTITY, NOW_MS, TINY, drain, note_firsts, open_index, put_entries
@@ -73,6 +77,36 @@ def test_a_log_cut_after_the_last_sync_opens_at_a_consistent_prefix(tmp_path: Pa
     index.close()
 
 
+@pytest.fixture
+def wal_syncs(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """How often RocksDB has synced the write-ahead log of the database opened last, by its own statistics. What the
+    kernel holds looks the same in a file before and after a sync."""
+    opened: list[Options] = []
+
+    def counting(options: IndexOptions) -> Options:
+        opened.append(database_options(options))
+        opened[-1].enable_statistics()
+        return opened[-1]
+
+    def count() -> int:
+        found = re.search(r"rocksdb\.wal\.synced COUNT : (\d+)", opened[-1].get_statistics() or "")
+        assert found is not None
+        return int(found[1])
+
+    monkeypatch.setattr("postdate.wheel.database.database_options", counting)
+    return count
+
+
+def test_a_sync_reaches_the_disk(tmp_path: Path, wal_syncs: Callable[[], int]) -> None:
+    index = open_index(tmp_path)
+    assert wal_syncs() == 1, "a new log is identified on the disk before anything is written"
+    write_batches(index, 0, 5)
+    assert wal_syncs() == 1
+    index.sync()
+    assert wal_syncs() == 2
+    index.close()
+
+
 def test_a_flush_between_syncs_leaves_no_family_ahead_of_another(tmp_path: Path) -> None:
     log = TimerLog(tmp_path / "live", IDENTITY, TINY)
     changes = Changes()
@@ -122,6 +156,16 @@ def test_a_span_and_point_deletes_leave_the_same(tmp_path: Path) -> None:
         assert indexes[0].pending_by_horizon(NOW_MS) == indexes[1].pending_by_horizon(NOW_MS)
     for index in indexes:
         index.close()
+
+
+def test_first_dues_are_found_in_any_order(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    note_firsts(index, 0, [100, 101, 102])
+    note_firsts(index, 3, list(range(103, 120)))
+    for offset in (3, 1, 0, 19, 4, 2):
+        assert index.first_due(offset) == 100 + offset
+    assert index.first_due(20) is None
+    index.close()
 
 
 def test_first_dues_are_found_and_given_up_below_the_low_water_mark(

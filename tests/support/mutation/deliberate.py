@@ -40,7 +40,7 @@ DELIBERATE = (
     ),
     Deliberate(
         "a message expires at the end of its grace, not after it",
-        f"{_SIDECAR}/dispatch/batch.py",
+        f"{_SIDECAR}/dispatch/decisions.py",
         "now_ms > entry.due + entry.grace_ms",
         "now_ms >= entry.due + entry.grace_ms",
         "unit/test_sidecar_batch.py",
@@ -98,13 +98,13 @@ DELIBERATE = (
     Deliberate(
         "a transaction is committed although a record has no report",
         f"{_SIDECAR}/transaction/transaction.py",
-        "self._check(left, due_max_ms)",
-        "self._check(0, due_max_ms)",
+        "self._check(left, content.due_max_ms)",
+        "self._check(0, content.due_max_ms)",
         "unit/test_sidecar_transaction.py",
     ),
     Deliberate(
         "a missing target is given up before the retry budget after the due time",
-        f"{_SIDECAR}/dispatch/batch.py",
+        f"{_SIDECAR}/dispatch/decisions.py",
         "if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms:",
         "if waited >= self._budget_ms:",
         "unit/test_sidecar_batch.py",
@@ -119,8 +119,8 @@ DELIBERATE = (
     Deliberate(
         "a refused request counts as delivered before it is read",
         f"{_SIDECAR}/index/apply.py",
-        "sent=name in SENT and fate[1] != CONTROL_DUE)",
-        "sent=name in SENT)",
+        "sent = fate.name in SENT and fate.first_due_ms != CONTROL_DUE",
+        "sent = fate.name in SENT",
         "unit/test_sidecar_apply.py",
     ),
     Deliberate(
