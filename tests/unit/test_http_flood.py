@@ -1,48 +1,35 @@
 """Goal: no load on the HTTP port delays a probe, and no client holds a connection for longer than it may.
 
-Method: the real server on a port of this machine. A flood opens 2,000 connections of one kind and keeps sending on
-those that are still open. Meanwhile probes connect, one after the other. Their times are compared with those of a round
-without a flood, both without what other programs kept the processes from doing (`support/contention.py`).
+Method: the real server on a port of this machine. A flood (`support/flooding.py`) opens 2,000 connections of one kind,
+sends on them, and opens some of those again that the server closes. Meanwhile probes connect, one after the other.
+Their times are compared with those of a round without a flood, both without what other programs kept the processes from
+doing (`support/contention.py`).
 """
 
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from postdate.sidecar.http import connections, gate
+from support import flooding
 from support.contention import watch_contention
 from support.http_steps import Client
 from support.sidecars import wait_until
 from support.timeouts import WAIT_TIMEOUT_S
 from unit.test_http_server import TOKEN, Scene
 
-_FLOOD = 2_000
 _PROBES = 60
 _MORE_MS = 100.0
 
-_HEAD = b"GET /api/v1/pending HTTP/1.1\r\nHost: localhost\r\n"
-_POST = (
-    b"POST /api/v1/hold HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer "
-    + TOKEN.encode()
-    + b"\r\nContent-Length: 16000\r\n\r\n"
-)
-_KINDS = {
-    "silent": (b"", b""),
-    "slow head": (_HEAD, b"X-A: b\r\n"),
-    "slow body": (_POST, b" "),
-    "long head": (_HEAD + b"X-A: " + b"a" * 100_000, b"a" * 100_000),
-    "long body": (_POST.replace(b"16000", b"1000000000"), b"x" * 100_000),
-    "pipelined": (_HEAD + b"\r\n", (_HEAD + b"\r\n") * 20),
-    "no HTTP": (b"\x16\x03\x01\r\n\r\n", b"\r\n\r\n"),
-}
+_KINDS = flooding.kinds(TOKEN)
+_HEAD, _POST = _KINDS["slow head"][0], _KINDS["slow body"][0]
 
 
 @pytest.fixture
@@ -57,36 +44,6 @@ def connect(client: Client, first: bytes = b"") -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
     connection.sendall(first)
     return connection
-
-
-@contextmanager
-def flood(client: Client, first: bytes, more: bytes) -> Iterator[None]:
-    """_FLOOD connections that are open, or were until the server closed them; `more` follows on each of them."""
-    over = threading.Event()
-    held: list[socket.socket] = []
-
-    def send() -> None:
-        while not over.wait(0.2):
-            for connection in held:
-                with suppress(OSError):
-                    connection.send(more)
-
-    sender = threading.Thread(target=send)
-    try:
-        for _ in range(_FLOOD):
-            connection = socket.create_connection(("127.0.0.1", client.port), WAIT_TIMEOUT_S)
-            connection.setblocking(False)
-            held.append(connection)
-            with suppress(OSError):
-                connection.send(first)
-        sender.start()
-        yield
-    finally:
-        over.set()
-        if sender.ident is not None:
-            sender.join()
-        for connection in held:
-            connection.close()
 
 
 def probe(client: Client) -> list[tuple[float, float]]:
@@ -104,7 +61,7 @@ def probe(client: Client) -> list[tuple[float, float]]:
 def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str) -> None:
     with watch_contention() as watch:
         quiet = probe(client)
-        with flood(client, *_KINDS[kind]):
+        with flooding.flood(client.port, TOKEN, kind):
             flooded = probe(client)
         waits = watch.most()
     quiet_ms, flooded_ms = (
@@ -117,7 +74,7 @@ def test_no_flood_keeps_a_probe_from_its_answer(client: Client, kind: str) -> No
 
 def test_probes_are_answered_while_whole_requests_flood_the_port(client: Client) -> None:
     """These cost the processor what they ask for, so no time is claimed."""
-    with flood(client, *_KINDS["pipelined"]):
+    with flooding.flood(client.port, TOKEN, "pipelined"):
         probe(client)
     wait_until(lambda: client.get("/api/v1/pending").status == 200, "the flood is over")
 
