@@ -15,6 +15,8 @@ import pytest
 from support.mutation.changes import Change, changes_of, take_effect
 from support.mutation.deliberate import COPIED, DELIBERATE, Deliberate, survivors
 from support.mutation.driver import ROOT
+from support.mutation.report import DETECTED, SURVIVED, report
+from support.mutation.undetectable import UNDETECTABLE, Undetectable, names, table
 
 _TEXT = '''
 """A module."""
@@ -135,3 +137,43 @@ def test_a_change_that_its_test_does_not_detect_is_named(tmp_path: Path) -> None
         (tmp_path / f"tests/test_{name}.py").write_text(text)
     changes = tuple(Deliberate(name, "sidecar/small.py", "* 2", "* 3", f"test_{name}.py") for name in ("good", "blind"))
     assert survivors(tmp_path, 2, changes) == ["blind"]
+
+
+@pytest.mark.parametrize("declared", UNDETECTABLE, ids=lambda each: f"{each.function}: {each.what}")
+def test_what_is_declared_undetectable_is_a_change_that_is_made(declared: Undetectable) -> None:
+    assert len(names(ROOT, (declared,))) == len(declared.changes)
+
+
+def test_what_is_no_change_cannot_be_declared_undetectable(tmp_path: Path) -> None:
+    _changes(tmp_path)
+    made, other = ("* 2", "* 3"), ("self.size", "self.length")
+    with pytest.raises(AssertionError, match="does not make"):
+        names(tmp_path, (Undetectable("small.py", "Box.twice", "", "", (made, other)),))
+    with pytest.raises(AssertionError, match="0 times"):
+        names(tmp_path, (Undetectable("small.py", "Box.twice", "", "", (("* 5", "* 6"),)),))
+    (name,) = names(tmp_path, (Undetectable("small.py", "Box.twice", "", "", (made,)),))
+    assert name.endswith(": Box.twice: 2 → 3")
+
+
+def test_the_documents_show_what_is_declared_undetectable() -> None:
+    assert table() in (ROOT / "docs/testing.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("detected", "enough"), [(94, False), (95, True)])
+def test_the_report_gives_the_score_of_all_changes_and_of_those_that_can_be_detected(
+    detected: int, enough: bool
+) -> None:
+    made = [f"a.py:{number}: f: 1 → 2" for number in range(110)]
+    results = {name: DETECTED if number < detected else SURVIVED for number, name in enumerate(made)}
+    text, is_enough = report(results, {*made[100:], "b.py:1: g: 1 → 2"})
+    assert is_enough == enough
+    assert f"| a.py | 110 | {detected} | 10 | {100 - detected} |" in text
+    assert f"all changes: {detected} of 110, {detected / 1.1:.1f} %" in text
+    assert f"can be detected: {detected} of 100, {detected}.0 %" in text
+    assert [name in text for name in (made[99], made[100])] == [True, False]
+
+
+def test_a_change_that_was_detected_cannot_be_declared_undetectable() -> None:
+    text, is_enough = report({"a.py:1: f: 1 → 2": DETECTED}, {"a.py:1: f: 1 → 2"})
+    assert not is_enough
+    assert "declared undetectable, but detected: a.py:1: f: 1 → 2" in text

@@ -9,7 +9,9 @@ import click
 import pytest
 
 from support.mutation.deliberate import survivors
-from support.mutation.driver import DETECTED, ROOT, SURVIVED, Driver, Options, count
+from support.mutation.driver import ROOT, Driver, Options
+from support.mutation.report import report
+from support.mutation.undetectable import names
 
 #: The modules on which exactly-once delivery rests, and those that read what strangers write.
 MODULES = (
@@ -42,7 +44,7 @@ THEMES = ("controls", "store", "moves", "burst", "power", "stranger", "unknown",
 @click.option("--budget", default=20.0, help="The processor time of the tests of one change, in seconds.")
 @click.option("--kept", default="build/mutants", type=click.Path(path_type=Path), help="The folder of the results.")
 def main(only: tuple[str, ...], sample: int, seed: int, jobs: int, budget: float, kept: Path) -> None:
-    """Exits with 1 if less than 95 per cent of the changes are detected, or if one that was made by hand is not."""
+    """Exits with 1 if less than 95 per cent of the changes that can be detected are, or if one by hand is not."""
     kept.mkdir(parents=True, exist_ok=True)
     missed = [] if only else survivors(ROOT, jobs)
     for name in missed:
@@ -53,21 +55,10 @@ def main(only: tuple[str, ...], sample: int, seed: int, jobs: int, budget: float
     files = sorted(path for name in TESTS for path in (ROOT / "tests/unit").glob(f"test_{name}_*.py"))
     options = ["-p", "no:cacheprovider", "-p", "no:randomly", "-q", "--hypothesis-seed=1"]
     pytest.main([*options, *map(str, files), str(ROOT / "tests/property")], plugins=[driver])
-    sys.exit(0 if _report(driver.results, kept / "report.md") and not missed else 1)
-
-
-def _report(results: dict[str, str], file: Path) -> bool:
-    """Print and write the verdicts; True if enough changes were detected."""
-    rows = ["| module | changes | detected | survived |", "| --- | --- | --- | --- |"]
-    for path, verdicts in sorted(count(results).items()):
-        total = verdicts[DETECTED] + verdicts[SURVIVED]
-        rows.append(f"| {path} | {total} | {verdicts[DETECTED]} | {verdicts[SURVIVED]} |")
-    survivors = sorted(name for name, verdict in results.items() if verdict == SURVIVED)
-    detected = sum(verdict == DETECTED for verdict in results.values())
-    text = "\n".join([*rows, "", *survivors]) + "\n"
-    file.write_text(text, encoding="utf-8")
-    click.echo(text + f"{detected} of {detected + len(survivors)} changes were detected")
-    return bool(results) and detected >= 0.95 * (detected + len(survivors))
+    text, is_enough = report(driver.results, names(ROOT))
+    (kept / "report.md").write_text(text, encoding="utf-8")
+    click.echo(text)
+    sys.exit(0 if is_enough and not missed else 1)
 
 
 if __name__ == "__main__":

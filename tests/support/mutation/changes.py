@@ -53,6 +53,7 @@ class Change:
     column: int
     text: str
     put: Callable[[], None] = field(repr=False)
+    undo: Callable[[], None] = field(repr=False)
     tree: ast.Module = field(repr=False)
     is_constant: bool = False
 
@@ -61,11 +62,36 @@ class Change:
         """The place and the change, for people and for the record of results."""
         return f"{self.path}:{max(self.lines)}:{self.column}: {self.scope}: {self.text}"
 
+    def scope_text(self) -> str:
+        """The text of the function or the constant with this change. The tree stays as it is."""
+        self.put()
+        text = scope_text(self.tree, self.scope)
+        self.undo()
+        return text
+
 
 def changes_of(root: Path, path: str) -> list[Change]:
     """All changes of the module at `path` below `root`, in the order of its text."""
     tree = ast.parse((root / path).read_text(encoding="utf-8"))
     return [change for node in tree.body for change in _in_module(path, tree, node)]
+
+
+def scope_text(tree: ast.Module, scope: str) -> str:
+    """The text of a function or of a constant, without its layout. `scope`: its qualified name in the module."""
+    node: Any = tree
+    for part in scope.split("."):
+        node = next(each for each in node.body if _name(each) == part)
+    return ast.unparse(node)
+
+
+def _name(node: ast.stmt) -> str | None:
+    """The name that a statement gives to a class, a function or a constant."""
+    if isinstance(node, ast.ClassDef | ast.FunctionDef):
+        return node.name
+    if not isinstance(node, ast.Assign | ast.AnnAssign):
+        return None
+    target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+    return target.id if isinstance(target, ast.Name) else None
 
 
 def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") -> Iterator[Change]:
@@ -75,12 +101,10 @@ def _in_module(path: str, tree: ast.Module, node: ast.stmt, within: str = "") ->
     elif isinstance(node, ast.FunctionDef):
         for statement in node.body:
             yield from _below(path, tree, within + node.name, node, statement)
-    elif isinstance(node, ast.Assign | ast.AnnAssign) and not within:
-        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-        if isinstance(target, ast.Name) and target.id != "__all__":
-            for change in _below(path, tree, target.id, tree, node):
-                change.is_constant = True
-                yield change
+    elif not within and (name := _name(node)) is not None and name != "__all__":
+        for change in _below(path, tree, name, tree, node):
+            change.is_constant = True
+            yield change
 
 
 def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: ast.stmt) -> Iterator[Change]:
@@ -91,7 +115,8 @@ def _below(path: str, tree: ast.Module, scope: str, parent: ast.AST, statement: 
             at = node.test if isinstance(node, ast.If | ast.While) else node
             lines = frozenset({at.lineno, _statement_line(statement, at.lineno)})
             text = f"{_short(node)} → {_short(new)}"
-            yield Change(path, scope, lines, at.col_offset, text, functools.partial(put, new), tree)
+            put_new, put_old = functools.partial(put, new), functools.partial(put, node)
+            yield Change(path, scope, lines, at.col_offset, text, put_new, put_old, tree)
 
 
 def _statement_line(statement: ast.stmt, line: int) -> int:

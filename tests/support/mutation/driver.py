@@ -25,7 +25,6 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,9 +35,9 @@ from typing import Any
 import pytest
 
 from support.mutation.changes import Change, changes_of, take_effect
+from support.mutation.report import DETECTED, SURVIVED, UNFIT
 
 ROOT = Path(__file__).resolve().parents[3]
-SURVIVED, DETECTED, UNFIT = "survived", "detected", "unfit"
 _CODES = {0: SURVIVED, 1: DETECTED, 2: UNFIT}
 _SPARE_CPU_S, _SPARE_FACTOR, _WALL_S_MAX = 20, 8, 900.0
 _MEMORY = Path("/dev/shm")  # noqa: S108  # timer indexes sync often; where it is missing, the usual place
@@ -322,11 +321,3 @@ def _digest(paths: Iterable[Path]) -> str:
 
 def _module_name(path: str) -> str:
     return ".".join(Path(path).with_suffix("").parts[1:])
-
-
-def count(results: dict[str, str]) -> dict[str, Counter[str]]:
-    """Verdicts by module."""
-    counts: dict[str, Counter[str]] = {}
-    for name, verdict in results.items():
-        counts.setdefault(name.partition(":")[0], Counter())[verdict] += 1
-    return counts

@@ -1,0 +1,285 @@
+"""Changes that no test can detect, each with the reason. They survive, and do not count against the score.
+
+Nothing that a user, a topic or a file shows depends on what they change. `docs/testing.md` shows this list;
+`tests/unit/test_mutation.py` keeps the two equal, and checks that each change here is one that the tool makes.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from support.mutation.changes import Change, changes_of, scope_text
+
+_SIDECAR, _WHEEL, _WIRE = "sidecar/postdate/sidecar", "wheel/postdate/wheel", "connectors/postdate/wire"
+
+
+@dataclass(frozen=True)
+class Undetectable:
+    """Changes of one function for one reason. `what`: the changes, for people. `changes`: texts before and after; the
+    text before occurs once in the function."""
+
+    path: str
+    function: str
+    what: str
+    reason: str
+    changes: tuple[tuple[str, str], ...]
+
+    def texts(self, root: Path) -> list[str]:
+        """The text of the function after each of the changes, as `Change.scope_text` returns it."""
+        source = (root / self.path).read_text(encoding="utf-8")
+        whole = scope_text(ast.parse(source), self.function)
+        texts = []
+        for old, new in self.changes:
+            assert whole.count(old) == 1, f"{self.function}: {whole.count(old)} times {old}"
+            texts.append(ast.unparse(ast.parse(whole.replace(old, new))))
+        return texts
+
+
+def _of(path: str, function: str, what: str, reason: str, *changes: tuple[str, str]) -> Undetectable:
+    return Undetectable(path, function, what, reason, changes)
+
+
+_APPLY, _BATCH = f"{_SIDECAR}/index/apply.py", f"{_SIDECAR}/dispatch/batch.py"
+_DECISIONS, _DISPATCHER = f"{_SIDECAR}/dispatch/decisions.py", f"{_SIDECAR}/dispatch/dispatcher.py"
+_ABORTS, _RATES = f"{_SIDECAR}/dispatch/aborts.py", f"{_SIDECAR}/dispatch/target_rates.py"
+_QUOTA, _TAKEOVER = f"{_SIDECAR}/ingest/quota.py", f"{_SIDECAR}/takeover/takeover.py"
+_TIMER_LOG, _WHEEL_FILE = f"{_WHEEL}/timer_log.py", f"{_WHEEL}/wheel_file.py"
+_REQUESTS = f"{_WIRE}/requests.py"
+
+#: By module and function. The texts are those that Python prints for a syntax tree: one statement a line.
+UNDETECTABLE: tuple[Undetectable, ...] = (
+    _of(
+        _REQUESTS,
+        "parse_request",
+        "the short path of a common request is not taken, or every header name is looked at in full",
+        "the general path gives the same; the first letter only saves a call",
+        ("len(said) == 2", "len(said) == 1"),
+        ("name[:1] in 'pP'", "name[:0] in 'pP'"),
+    ),
+    _of(
+        _REQUESTS,
+        "_due_ms",
+        "two times are also looked for among two headers",
+        "a target or an action is one of the two",
+        ("len(said) > 2", "len(said) >= 2"),
+        ("len(said) > 2", "len(said) > 1"),
+    ),
+    _of(
+        _APPLY,
+        "_schedule",
+        "the short path of a common request is not taken",
+        "the general path gives the same",
+        ("first_due - record.timestamp_ms", "first_due + record.timestamp_ms"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder.build",
+        "an entry without id and place is unlinked as well",
+        "there is nothing to unlink",
+        ("entry.due if deliver else 0", "entry.due if deliver else 1"),
+        ("entry.due if deliver else 0", "entry.due if deliver else -1"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder._fits",
+        "an unknown target has another number of partitions",
+        "messages for unknown targets are deferred before",
+        ("else 0", "else 1"),
+        ("else 0", "else -1"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder._fills",
+        "the first message of a target is compared with its limit",
+        "a message above the limit became a dead letter before",
+        ("filled == 0", "filled == 1"),
+        ("filled == 0", "filled == -1"),
+    ),
+    _of(
+        _BATCH,
+        "BatchBuilder._apply",
+        "an offset or a due time of -1 or 0 is looked up",
+        "no entry has the offset -1, no request is due before 1, and a cancelled entry cannot move any more",
+        ("entry.acts_on >= 0", "entry.acts_on >= -1"),
+        ("entry.new_due >= 0", "entry.new_due > 0"),
+        ("entry.new_due >= 0", "entry.new_due >= 1"),
+        ("entry.new_due >= 0", "entry.new_due >= -1"),
+    ),
+    _of(
+        _DECISIONS,
+        "MessageRules.decide",
+        "the exact size is computed one byte earlier",
+        "the exact size decides",
+        (
+            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
+            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
+        ),
+    ),
+    _of(
+        _DECISIONS,
+        "is_special",
+        "a message is looked at in full one byte earlier",
+        "`decide` gives the same",
+        (
+            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
+            "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
+        ),
+    ),
+    _of(
+        _DISPATCHER,
+        "Dispatcher._commit",
+        "condemned entries that have ended stay noted",
+        "the reader of condemned entries drops those that are gone",
+        ("self._faults.ended([fate.offset for fate in batch.fates] if self._faults.condemned else ())", "pass"),
+        (
+            "[fate.offset for fate in batch.fates] if self._faults.condemned else ()",
+            "() if self._faults.condemned else [fate.offset for fate in batch.fates]",
+        ),
+    ),
+    _of(
+        _ABORTS,
+        "Aborts.__init__",
+        "the first pause is negative, or ended before the clock began",
+        "neither is a pause",
+        ("self._retry_at = 0.0", "self._retry_at = -1.0"),
+        ("self._delay_ms = 0.0", "self._delay_ms = -1.0"),
+    ),
+    _of(
+        _ABORTS,
+        "Aborts.committed",
+        "the next pause is negative",
+        "it is no pause",
+        ("self._delay_ms = 0.0", "self._delay_ms = -1.0"),
+    ),
+    _of(
+        _RATES,
+        "TargetRates.__init__",
+        "no present time before the first turn",
+        "each turn begins by setting it",
+        ("self._steady_ms = steady_ms", "pass"),
+    ),
+    _of(
+        _RATES,
+        "TargetRates._look",
+        "more than the first parked message is read",
+        "only the first one is used",
+        ("scan_parked(target, 1, 1,", "scan_parked(target, 2, 1,"),
+        ("scan_parked(target, 1, 1,", "scan_parked(target, 1, 2,"),
+        ("scan_parked(target, 1, 1,", "scan_parked(target, 1, 0,"),
+    ),
+    _of(
+        _QUOTA,
+        "Quota.__init__",
+        "other values before the first batch",
+        "each batch sets them, no offset is negative, and the first bucket is full whatever is added",
+        ("self._filled_ms = -1", "self._filled_ms = -2"),
+        ("self._filled_ms = -1", "self._filled_ms = -0"),
+        ("self._pending = self._size_bytes = 0", "pass"),
+        ("self._pending = self._size_bytes = 0", "self._pending = self._size_bytes = 1"),
+        ("self._pending = self._size_bytes = 0", "self._pending = self._size_bytes = -1"),
+        ("self._from_offset = 0", "self._from_offset = -1"),
+    ),
+    _of(
+        _QUOTA,
+        "Quota._take",
+        "the bucket is filled before the first request",
+        "it is full then",
+        ("self._filled_ms >= 0", "self._filled_ms >= -1"),
+    ),
+    _of(
+        _TAKEOVER,
+        "recover",
+        "another negative number for “none”, or no place to stop a process",
+        "only the sign is used; only tests stop a process there",
+        ("checked, None, -1)", "checked, None, -2)"),
+        ("failpoints.reached('takeover.recovered')", "pass"),
+    ),
+    _of(
+        _TAKEOVER,
+        "_begin",
+        "another negative number for “none”",
+        "only the sign is used",
+        ("(True, -1)", "(True, -2)"),
+    ),
+    _of(
+        _TAKEOVER,
+        "_check_behind",
+        "another negative number for “none”",
+        "only the sign is used",
+        ("return -1", "return -2"),
+    ),
+    _of(
+        _TAKEOVER,
+        "leave_mark",
+        "the state of the index at the fence",
+        "the fence passes it on, and here nobody reads it",
+        ("empty=False", "empty=True"),
+        ("behind=False", "behind=True"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "_UNBOUNDED",
+        "another bound of bytes",
+        "no row of it is as large",
+        ("2 ** 62", "2 ** 63"),
+        ("2 ** 62", "2 ** 61"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "TimerLog.first_due",
+        "the first offset of the row that was read last",
+        "it is read again; positions are multiples of 8",
+        ("0 <= at", "0 < at"),
+        ("0 <= at", "1 <= at"),
+        ("0 <= at", "-1 <= at"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "TimerLog._first_dues",
+        "more rows, or a row beyond the end of the range",
+        "the caller looks up offsets of the range only",
+        ("before - start + 1", "before + start + 1"),
+        ("before - start + 1", "before - start + 2"),
+        ("min(before - base", "min(before + base"),
+    ),
+    _of(
+        _TIMER_LOG,
+        "TimerLog._trim_firsts",
+        "an empty range is deleted, the offset of no row, and range tombstones are counted otherwise",
+        "an empty row holds no offset; the count only determines when memory is written out",
+        ("bound > self.first_dues_from", "bound >= self.first_dues_from"),
+        ("(bound, (0, b''))", "(bound, (1, b''))"),
+        ("(bound, (0, b''))", "(bound, (-1, b''))"),
+        ("self._range_tombstones += 1", "pass"),
+        ("self._range_tombstones += 1", "self._range_tombstones += 0"),
+        ("self._range_tombstones += 1", "self._range_tombstones += 2"),
+    ),
+    _of(
+        _WHEEL_FILE,
+        "WheelFile.__init__",
+        "the first generation is 2",
+        "only the order of generations is used",
+        ("0 if stamp is None", "1 if stamp is None"),
+    ),
+)
+
+
+def names(root: Path, declared: tuple[Undetectable, ...] = UNDETECTABLE) -> set[str]:
+    """The names of the declared changes. Raises AssertionError if one of them is none that the tool makes."""
+    found = set()
+    for path in {each.path for each in declared}:
+        made: dict[tuple[str, str], Change] = {(each.scope, each.scope_text()): each for each in changes_of(root, path)}
+        for each in declared:
+            if each.path == path:
+                for text, change in zip(each.texts(root), each.changes, strict=True):
+                    assert (each.function, text) in made, f"{each.function}: the tool does not make {change}"
+                    found.add(made[each.function, text].name)
+    return found
+
+
+def table(declared: tuple[Undetectable, ...] = UNDETECTABLE) -> str:
+    """The list as a table for people."""
+    rows = [f"| `{each.function}` | {each.what} | {each.reason} |" for each in declared]
+    return "\n".join(["| function | change | reason |", "| --- | --- | --- |", *rows])
