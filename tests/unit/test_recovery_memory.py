@@ -1,7 +1,7 @@
 """Goal: eight takeovers at once, each over the largest records that the dispatch log may hold, stay within 256 MiB.
 
 Method: a process of its own, whose peak memory the kernel counts; eight threads replay a made-up log into timer
-indexes, each of its reads as large as a reader's read may be.
+indexes, each of its reads as large as a reader's read may be. When memory is released is counted in reads.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
+
+import pytest
 
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.operation.losses import AcceptedLosses
@@ -40,18 +42,45 @@ def test_eight_takeovers_at_once_stay_within_256_mib(tmp_path: Path) -> None:
     assert int(ran.stdout) < _ALLOWED_BYTES, f"{int(ran.stdout) / _MIB:.0f} MiB"
 
 
-def _record(number: int) -> Record:
-    """The largest record there is; all its fates are of requests that the index has not read, so each leaves a mark."""
-    first = _FIRST + number * FATES_MAX
+@pytest.mark.parametrize(("spare_bytes", "released_after"), [(0, [3, 6]), (-1, [2, 4, 6])])
+def test_a_replay_releases_memory_when_it_has_read_more_than_its_bound(
+    tmp_path: Path, spare_bytes: int, released_after: list[int]
+) -> None:
+    """With a bound of two records, or of a byte less; each read returns one record."""
+    records = [_record(number, fates=1) for number in range(7)]
+    index, released, reads = _index(tmp_path, 0), [], 0
+
+    def read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) -> None:
+        nonlocal reads
+        for record in records:
+            reads += 1
+            take([record])
+
+    assert len({len(record.value or b"") for record in records}) == 1
+    memory_max = 2 * len(records[0].value or b"") + spare_bytes
+    with (
+        patch.object(takeover, "read_log", read_log),
+        patch.object(takeover, "RECOVERY_MEMTABLES_BYTES_MAX", memory_max),
+        patch.object(index, "release_memory", lambda: released.append(reads)),
+    ):
+        _replay(index, len(records), fates=1)
+    assert released == released_after
+    index.close()
+
+
+def _record(number: int, fates: int = FATES_MAX) -> Record:
+    """A record of so many fates, by default as many as fit. All are of requests that the index has not read, so each
+    leaves a mark."""
+    first = _FIRST + number * fates
     said = DispatchRecord(
         seq=number + 1,
         takeover=1,
         instance="i",
         group="g",
         at=1,
-        next_request=first + FATES_MAX,
+        next_request=first + fates,
         low_water=0,
-        fates=[PlainFate(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(FATES_MAX)],
+        fates=[PlainFate(first + at, 1_795_258_283_950 + number, DELIVERED) for at in range(fates)],
     )
     return Record(2 * number, 1_795_258_284_000 + number, True, None, encode_record(said), [])
 
@@ -61,11 +90,19 @@ def _read_log(_ctx: Any, _part: Partition, _start: int, _end: int, take: Any) ->
         take([_record(number) for number in range(first, min(first + _READ_RECORDS, _RECORDS))])
 
 
-def _replay(index: TimerIndex) -> None:
+def _index(directory: Path, number: int) -> TimerIndex:
+    index = TimerIndex.open(directory, Identity("c", "r", "d", number, "s"), IndexOptions(), 1)
+    changes = index.changes()
+    changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 0, 0, 0
+    index.write(changes)
+    return index
+
+
+def _replay(index: TimerIndex, records: int = _RECORDS, fates: int = FATES_MAX) -> None:
     ctx: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
     checked = Checked(index, AcceptedLosses(), empty=False, behind=False)
-    takeover._replay(ctx, checked, 0, 2 * _RECORDS)
-    assert index.marks_end == _FIRST + _RECORDS * FATES_MAX
+    takeover._replay(ctx, checked, 0, 2 * records)
+    assert index.marks_end == _FIRST + records * fates
 
 
 def _memory_bytes(field: str) -> int:
@@ -74,13 +111,7 @@ def _memory_bytes(field: str) -> int:
 
 
 def _main(directory: Path) -> None:
-    indexes = []
-    for number in range(TAKEOVERS_AT_ONCE_MAX):
-        index = TimerIndex.open(directory / str(number), Identity("c", "r", "d", number, "s"), IndexOptions(), 1)
-        changes = index.changes()
-        changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 0, 0, 0
-        index.write(changes)
-        indexes.append(index)
+    indexes = [_index(directory / str(number), number) for number in range(TAKEOVERS_AT_ONCE_MAX)]
     idle = _memory_bytes("VmRSS")
     with patch.object(takeover, "read_log", _read_log), ThreadPoolExecutor(TAKEOVERS_AT_ONCE_MAX) as threads:
         list(threads.map(_replay, indexes))

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from postdate.kafka.interface import Record
-from postdate.sidecar.index.apply import apply_fate, apply_request
+from postdate.sidecar.index.apply import apply_fate, apply_request, refused_entry
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.wheel.entry import Kind, decode_entry
@@ -34,6 +34,8 @@ from postdate.wire.dispatch_log import (
     Moved,
     PlainFate,
 )
+from postdate.wire.errors import RequestRefused
+from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
 
 BASE_MS = 1_000_000_000_000
@@ -304,3 +306,31 @@ def test_only_a_delay_above_the_limit_is_stored(index: TimerIndex) -> None:
     overlay = IndexOverlay(index)
     found = [overlay.entry(key).kind for key in index.scan_keys(entry_key(CONTROL_DUE, 0), None, 10)]
     assert found == [Kind.STORE, Kind.DELIVER]
+
+
+@pytest.mark.parametrize(("is_pending", "grace_ms"), [(True, 2_000), (False, None)])
+def test_a_reschedule_that_another_owner_has_ended_still_gives_its_grace(
+    index: TimerIndex, is_pending: bool, grace_ms: int | None
+) -> None:
+    feed(index, schedule(0, BASE_MS + 500))
+    recover(index, PlainFate(1, 0, APPLIED))
+    if not is_pending:
+        recover(index, PlainFate(0, BASE_MS + 500, DELIVERED))
+    feed(index, request(1, action="reschedule", origin="requests/0/0", at=BASE_MS + 900, grace="2s"))
+    raw = index.entry(entry_key(BASE_MS + 500, 0))
+    assert (None if raw is None else decode_entry(raw).grace_ms) == grace_ms
+
+
+def test_an_entry_that_is_due_at_the_beginning_of_time_is_no_control(index: TimerIndex) -> None:
+    feed(index, schedule(0, 1), request(1, action="cancel", id="nobody"))
+    assert [offset for offset, _ in IndexOverlay(index).controls()] == [1]
+
+
+def test_an_offset_behind_a_row_of_first_due_times_has_none(index: TimerIndex) -> None:
+    overlay = IndexOverlay(index)
+    overlay.saw_first_due(0, BASE_MS)
+    overlay.saw_first_due(1, BASE_MS + 1)
+    overlay.saw_first_due(100_000, BASE_MS + 2)
+    overlay.put(1, BASE_MS + 1, refused_entry(request(1), RequestRefused(Reason.BAD_ID, "")))
+    assert overlay.find(1) == entry_key(BASE_MS + 1, 1)
+    assert [overlay.find(offset) for offset in (2, 3, 99_999, 100_001)] == [None] * 4

@@ -29,6 +29,7 @@ from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel import changes
+from postdate.wheel.entry import decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
@@ -281,11 +282,22 @@ def test_a_message_is_judged_by_itself_also_behind_others_of_its_target(place: P
 def test_a_message_has_the_whole_retry_budget_from_its_due_time_and_its_target_too(
     place: Place, late_ms: int, failing_ms: int, dead: bool
 ) -> None:
-    place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0)
+    place.targets["orders"] = Target("orders", partitions=3, failing_since=700.0, looked_at=700.0 + failing_ms)
     place.feed(schedule(0, SOON_MS))
-    batch = place.commit(SOON_MS + late_ms, steady_ms=failing_ms)
+    batch = place.commit(SOON_MS + late_ms, steady_ms=700.0 + failing_ms)
     assert len(batch.dead) == dead
     assert len(batch.park) == (not dead)
+
+
+@pytest.mark.parametrize(("before_request_ms", "dead"), [(0, True), (1, False)])
+def test_a_message_is_given_up_only_after_a_look_at_its_target_that_is_not_older(
+    place: Place, before_request_ms: int, dead: bool
+) -> None:
+    now_ms, steady_ms = SOON_MS + BUDGET_MS, 4.0 * BUDGET_MS
+    looked_at = steady_ms - (now_ms - BASE_MS) - before_request_ms
+    place.targets["orders"] = Target("orders", partitions=3, failing_since=0.0, looked_at=looked_at)
+    place.feed(schedule(0, SOON_MS))
+    assert len(place.commit(now_ms, steady_ms=steady_ms).dead) == dead
 
 
 @pytest.mark.parametrize("why", ["acted on", "batch is full", "target fails", "entries unread"])
@@ -305,6 +317,22 @@ def test_an_entry_that_stays_between_those_that_leave_is_not_deleted_with_them(
     assert 4 not in gone
     assert gone >= {0, 3, 5, 6}
     assert {split_key(key)[1] for key in place.index.scan_keys(entry_key(1, 0), None, 100)} == set(range(7)) - gone
+
+
+@pytest.mark.parametrize(
+    ("messages_max", "spare_bytes", "leaving"), [(1, 0, 1), (2, 0, 2), (2, -1, 1), (3, 0, 3), (3, -1, 2)]
+)
+def test_messages_of_a_target_of_small_batches_fill_one_to_the_byte(
+    place: Place, messages_max: int, spare_bytes: int, leaving: int
+) -> None:
+    place.feed(*(schedule(offset, SOON_MS) for offset in range(3)))
+    (size_bytes,) = {
+        place._builder._rules.delivered_size_bytes(decode_entry(raw))
+        for raw in place.index.scan_due(SOON_MS + 1, 10)[1]
+    }
+    limit = messages_max * size_bytes + spare_bytes
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=limit)
+    assert len(place.commit(SOON_MS + 1).fates) == leaving
 
 
 def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None:

@@ -328,6 +328,19 @@ def test_nothing_that_waits_is_taken_before_its_due_time(tmp_path: Path) -> None
     index.close()
 
 
+@pytest.mark.parametrize(("last", "count"), [(entry_key(NOW_MS, 3), 1), (entry_key(NOW_MS, 2), 0)])
+def test_what_waits_is_taken_up_to_a_key_and_with_it(tmp_path: Path, last: bytes, count: int) -> None:
+    index = open_index(tmp_path)
+    put = index.changes()
+    put.insert_parked(parked_key("orders", NOW_MS, 3), b"a")
+    index.write(put)
+    rates = TargetRates(RateRules.of(("orders=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    rates.wait("orders")
+    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: last)) == count
+    index.close()
+
+
 def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path) -> None:
     """A message that is retried alone counts, and does not wait."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)

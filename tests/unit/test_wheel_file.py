@@ -22,6 +22,8 @@ from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.wheel_file import WheelFile
+from postdate.wheel.write_delta import Totals
 from support.fake_host import FakeHost
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
@@ -148,6 +150,18 @@ def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp
     index.close()
 
 
+def test_a_new_file_is_believed_from_its_first_update_on(tmp_path: Path) -> None:
+    path, geometry, digest, host = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakeHost()
+    made = WheelFile.create(path, geometry, digest, host)
+    made.begin()
+    made.commit(7, 3)
+    made.close(7, 3, clean=False)
+    again = WheelFile.open_existing(path, geometry, digest, host)
+    assert again is not None
+    assert again.is_believed(7, 3, Totals())
+    again.close(7, 3, clean=False)
+
+
 class SyncedHost(FakeHost):
     """A machine that keeps a copy of what was written back last: all that a loss of power leaves for sure."""
 
@@ -198,6 +212,21 @@ def test_a_closed_file_is_unmapped(tmp_path: Path, clean: bool) -> None:
     mapped = index._wheel._file._mapped
     index.close(clean)
     assert mapped.closed
+
+
+def test_a_file_that_is_created_or_opened_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    path, geometry, digest, host = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakeHost()
+
+    def opened() -> int:
+        return sum(os.path.realpath(link).startswith(str(tmp_path)) for link in Path("/proc/self/fd").iterdir())
+
+    WheelFile.create(path, geometry, digest, host).close(0, None, clean=True)
+    assert opened() == 0
+    again = WheelFile.open_existing(path, geometry, digest, host)
+    assert again is not None
+    again.close(0, None, clean=False)
+    assert WheelFile.open_existing(path, geometry, bytes([1] * 32), host) is None
+    assert opened() == 0
 
 
 def test_the_machine_writes_a_mapped_file_back() -> None:

@@ -335,6 +335,15 @@ def test_the_low_water_mark_follows_the_oldest_entry_though_its_block_is_never_e
     index.close()
 
 
+def test_the_low_water_mark_falls_to_an_entry_of_an_earlier_block(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put_entries(index, [(NOW_MS, 5 * limits.BLOCK_OFFSETS)])
+    assert index.low_water() == 5 * limits.BLOCK_OFFSETS
+    put_entries(index, [(NOW_MS, 7)])
+    assert index.low_water() == 7
+    index.close()
+
+
 def test_a_block_that_counts_what_is_not_there_is_damage(tmp_path: Path) -> None:
     index = open_index(tmp_path)
     put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it

@@ -1,0 +1,88 @@
+"""Goal: single steps of a takeover are right where an index begins again at the first record of the dispatch log.
+
+Method: the step is called with a timer index and with records that the test makes up; no cluster is needed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from postdate.kafka.interface import Partition, Record
+from postdate.sidecar.operation.losses import AcceptedLosses
+from postdate.sidecar.takeover import takeover
+from postdate.sidecar.takeover.checking import Checked
+from postdate.sidecar.transaction.bound_check import UnverifiedBound
+from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES, OWNER, DispatchRecord, PlainFate, encode_record
+from support.timer_indexes import open_index
+
+_CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
+
+
+def _record(number: int, kind: str = BEAT, fates: int = 0) -> Record:
+    """A record of so many fates; that of an owner names an accepted loss."""
+    said = DispatchRecord(
+        seq=number + 1,
+        takeover=1,
+        instance="i",
+        group="g",
+        at=1,
+        next_request=0,
+        low_water=0,
+        kind=kind,
+        fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
+        accepted=[("requests-truncated", "r", 0, 1)] if kind == OWNER else UNSET,
+    )
+    return Record(2 * number, 1_795_258_284_000, True, None, encode_record(said), [])
+
+
+def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index(tmp_path)
+    changes = index.changes()
+    changes.next_request, changes.next_dispatch, changes.seq, changes.takeover = 0, 90, 45, 1
+    index.write(changes)
+    read: list[int] = []
+
+    def read_log(_ctx: Any, _part: Partition, start: int, _end: int, take: Any) -> None:
+        read.append(start)
+        take([_record(number) for number in range(3)])
+
+    monkeypatch.setattr(takeover, "read_log", read_log)
+    takeover._replay(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0), 0, 6)
+    assert (read, index.seq, index.next_dispatch) == ([0], 3, 6)
+    index.close()
+
+
+def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(takeover, "RECOVERY_FATES_MAX", 4)
+    fates = [2, 2, 1, 9, 0, 0, 4, 0]
+    records = [_record(number, FATES if count else BEAT, count) for number, count in enumerate(fates)]
+    records += [_record(8), _record(9, OWNER), _record(10), _record(11)]
+    pieces = [[record.offset // 2 for record, _ in piece] for piece in takeover._pieces(_CTX, records)]
+    assert pieces == [[0, 1], [2], [3], [4, 5, 6, 7, 8], [9], [10, 11]]
+
+
+def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:
+    """Not even if that record has been deleted since: a person has accepted it."""
+    index: Any = SimpleNamespace(next_dispatch=2)
+    checked = Checked(index, AcceptedLosses(), empty=False, behind=False, rewind_to=0)
+    bounded: Any = SimpleNamespace(start=5, end=9)
+    assert not takeover._has_missed(_CTX, bounded, checked)
+
+
+@pytest.mark.parametrize(("offset", "is_refused"), [(4, False), (5, True)])
+def test_a_mark_is_committed_only_below_what_the_index_has_seen(offset: int, is_refused: bool) -> None:
+    index: Any = SimpleNamespace(next_dispatch=5)
+    if is_refused:
+        with pytest.raises(UnverifiedBound):
+            takeover._verify_truncated(index, offset)
+    else:
+        takeover._verify_truncated(index, offset)

@@ -1,0 +1,221 @@
+"""Goal: a transaction of the dispatcher uses the time that it was given, and leaves the timer index up to date.
+
+Method: a shard on a simulated cluster that has read its requests but dispatched none; the test calls the dispatcher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postdate.kafka.errors import UnknownOutcome
+from postdate.kafka.interface import NewTopic
+from postdate.sidecar.dispatch.batch import BatchBuilder
+from postdate.sidecar.dispatch.batch_content import Batch
+from postdate.sidecar.dispatch.dispatcher import Dispatcher
+from postdate.sidecar.dispatch.due_reader import Due, DueReader
+from postdate.sidecar.dispatch.fault_attribution import OWN as OWN_NAME
+from postdate.sidecar.dispatch.fault_attribution import Isolated
+from postdate.sidecar.dispatch.targets import Targets
+from postdate.sidecar.shard.shard import Shard
+from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.wheel.index import TimerIndex
+from support.kafka_simulator.producer import SimTransactionalProducer
+from support.shard_bench import OWN, Bench, refuse
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def _parts(shard: Shard) -> tuple[TimerIndex, ShardOwnership]:
+    assert shard._index is not None
+    assert shard._ownership is not None
+    return shard._index, shard._ownership
+
+
+def _read_requests(bench: Bench, shard: Shard) -> None:
+    """Let a shard read all requests, and dispatch none."""
+    count = len(bench.read("requests"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Dispatcher, "dispatch", lambda *_: (0, False))
+        bench.until(shard, lambda: shard.next_request == count)
+
+
+@pytest.mark.parametrize(("late_ms", "fate"), [(1_000, "delivered"), (1_001, "dead")])
+def test_a_message_expires_one_millisecond_after_its_grace(bench: Bench, late_ms: int, fate: str) -> None:
+    shard = bench.shard()
+    due_ms = bench.broker.now_ms() - 60_000
+    bench.schedule(due_ms, ("postdate-grace", b"1s"))
+    _read_requests(bench, shard)
+    assert shard._dispatcher.dispatch(*_parts(shard), due_ms + late_ms + 1) == (1, False)
+    assert bench.fates() == [[(0, fate)]]
+    shard.close()
+
+
+def test_a_beat_leaves_the_index_behind_its_record(bench: Bench) -> None:
+    """Otherwise an index would look as if it had missed records, once retention deletes beats."""
+    shard = bench.shard()
+    index, ownership = _parts(shard)
+    assert shard._dispatcher.beat(index, ownership)
+    last = bench.read(OWN.dispatch_log)[-1]
+    assert (index.next_dispatch, index.seq) == (last.offset + 1, bench.log()[-1].seq)
+    assert bench.log()[-1].kind == "beat"
+    shard.close()
+
+
+def test_nothing_begins_in_the_pause_after_aborts(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    parts, dispatcher = _parts(shard), shard._dispatcher
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    before_ms = bench.broker.now_ms()
+    refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
+    assert not dispatcher.beat(*parts)
+    assert dispatcher.retry_at() is None, "the first one is retried at once"
+    assert not dispatcher.beat(*parts)
+    assert dispatcher.retry_at() is not None
+    monkeypatch.undo()
+    begun = len(bench.log())
+    assert not dispatcher.beat(*parts)
+    assert dispatcher.dispatch(*parts, before_ms) == (0, False)
+    assert len(bench.log()) == begun
+    bench.time.wait(1_000)
+    assert dispatcher.dispatch(*parts, before_ms) == (1, False)
+    shard.close()
+
+
+def test_after_an_unknown_outcome_the_targets_are_looked_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A deleted one can end the producer, and would end the next one."""
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    asked: list[str] = []
+
+    def commit(_: SimTransactionalProducer) -> None:
+        asked.clear()
+        raise UnknownOutcome("no answer came")
+
+    def look_again(_: Targets, names: Iterable[str]) -> None:
+        asked.extend(names)
+
+    monkeypatch.setattr(Targets, "look_again", look_again)
+    monkeypatch.setattr(SimTransactionalProducer, "commit", commit)
+    with pytest.raises(UnknownOutcome):
+        shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+    assert asked == ["orders"]
+    shard.close()
+
+
+@pytest.mark.parametrize("is_trial", [True, False])
+def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, is_trial: bool
+) -> None:
+    """A trial that finds nothing ends; then the other messages have their turn."""
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    trial = Isolated(OWN_NAME, 1, 0.0, 0.0, 0.0) if is_trial else None
+    dispatcher, honest = shard._dispatcher, DueReader.read
+
+    def read(*arguments: Any) -> Due:
+        return replace(honest(*arguments), trial=trial)
+
+    monkeypatch.setattr(DueReader, "read", read)
+    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch())
+    assert dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, is_trial)
+    assert trial is None or not trial.waits
+    shard.close()
+
+
+def test_with_nothing_due_there_is_nothing_to_do(bench: Bench) -> None:
+    shard = bench.shard()
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, False)
+    shard.close()
+
+
+@pytest.mark.parametrize("why", ["goes on", "stayed", "trial"])
+def test_more_may_be_due_if_something_was_left(bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    read, build = DueReader.read, BatchBuilder.build
+
+    def read_more(*arguments: Any) -> Due:
+        return replace(
+            read(*arguments),
+            goes_on=why == "goes on",
+            trial=Isolated("orders", 1, 0.0, 0.0, 0.0) if why == "trial" else None,
+        )
+
+    def build_less(*arguments: Any) -> Batch:
+        return replace(build(*arguments), stayed=int(why == "stayed"))
+
+    monkeypatch.setattr(DueReader, "read", read_more)
+    monkeypatch.setattr(BatchBuilder, "build", build_less)
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (1, True)
+    shard.close()
+
+
+@pytest.mark.parametrize(("full", "short", "grows"), [(True, False, True), (True, True, False), (False, False, False)])
+def test_only_a_full_transaction_changes_the_limit(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, full: bool, short: bool, grows: bool
+) -> None:
+    """Full by the limit, not by a shorter one for this transaction."""
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    honest = DueReader.read
+
+    def read(*arguments: Any) -> Due:
+        return replace(honest(*arguments), full=full, short=short)
+
+    monkeypatch.setattr(DueReader, "read", read)
+    before = shard._dispatcher._limit.entries
+    shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+    assert (shard._dispatcher._limit.entries > before) == grows
+    shard.close()
+
+
+def test_an_aborted_transaction_is_tried_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    refuse(monkeypatch, lambda topic, _: topic == OWN.dispatch_log)
+    assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, True)
+    shard.close()
+
+
+def test_a_missing_target_and_a_parked_message_must_be_tended(bench: Bench) -> None:
+    shard = bench.shard()
+    index, _ = _parts(shard)
+    bench.schedule(1)
+    bench.until(shard, lambda: bench.ended() == 1)
+    assert not shard._dispatcher.must_tend(index)
+    bench.schedule(bench.broker.now_ms(), target=b"late")
+    bench.until(shard, lambda: index.parked_count == 1)
+    assert shard._dispatcher.must_tend(index)
+    assert shard._dispatcher.tend(index, bench.broker.now_ms()) is False, "nothing may leave"
+    bench.until(shard, lambda: len(bench.letters()) == 1)
+    assert index.parked_count == 0
+    assert shard._dispatcher.must_tend(index), "the target is still missing"
+    shard.close()
+
+
+def test_what_is_parked_moves_back_once_its_target_works(bench: Bench) -> None:
+    shard = bench.shard()
+    index, _ = _parts(shard)
+    bench.schedule(bench.broker.now_ms(), target=b"late")
+    bench.until(shard, lambda: index.parked_count == 1)
+    bench.admin.create_topics([NewTopic("late", 1, 1, {})])
+    for _ in range(60):
+        bench.time.wait(1_000)
+        if shard._dispatcher.tend(index, bench.broker.now_ms()):
+            break
+    assert index.parked_count == 0
+    shard.close()
