@@ -67,11 +67,26 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         ("len(said) > 2", "len(said) > 1"),
     ),
     _of(
+        _REQUESTS,
+        "_due_ms",
+        "the earliest due time is replaced by the earliest due time",
+        "they are equal",
+        ("due_ms >= DUE_MS_MIN", "due_ms > DUE_MS_MIN"),
+    ),
+    _of(
         _APPLY,
         "_schedule",
         "the short path of a common request is not taken",
         "the general path gives the same",
         ("first_due - record.timestamp_ms", "first_due + record.timestamp_ms"),
+    ),
+    _of(
+        _APPLY,
+        "_check_moved",
+        "a reschedule to 0 moves nothing",
+        "no request is due before 1",
+        ("entry.new_due < 0", "entry.new_due < 1"),
+        ("entry.new_due < 0", "entry.new_due <= 0"),
     ),
     _of(
         _BATCH,
@@ -120,8 +135,10 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _DECISIONS,
         "is_special",
-        "a message is looked at in full one byte earlier",
+        "more messages are looked at in full",
         "`decide` gives the same",
+        ("entry.grace_ms >= 0", "entry.grace_ms >= -1"),
+        ("entry.key is None and target.compacted", "(entry.key is None or target.compacted)"),
         (
             "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX > target",
             "size_bytes + DELIVERED_HEADERS_SIZE_BYTES_MAX >= target",
@@ -228,6 +245,17 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     ),
     _of(
         _TIMER_LOG,
+        "TimerLog._load",
+        "marks are looked for at one offset more or less without a mark, and the offset of no row",
+        "the look-up finds none; an empty row holds no offset",
+        ("0 if last_mark is None", "1 if last_mark is None"),
+        ("0 if last_mark is None", "-1 if last_mark is None"),
+        ("key_number(last_mark[0]) + 1", "key_number(last_mark[0]) + 2"),
+        ("(0, b'')", "(1, b'')"),
+        ("(0, b'')", "(-1, b'')"),
+    ),
+    _of(
+        _TIMER_LOG,
         "TimerLog.first_due",
         "the first offset of the row that was read last",
         "it is read again; positions are multiples of 8",
@@ -262,6 +290,14 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the first generation is 2",
         "only the order of generations is used",
         ("0 if stamp is None", "1 if stamp is None"),
+    ),
+    _of(
+        _WHEEL_FILE,
+        "WheelFile._write_stamp",
+        "another number for no checksum",
+        "the checksum of an unclean file is not read",
+        ("if clean else 0", "if clean else 1"),
+        ("if clean else 0", "if clean else -1"),
     ),
 )
 
