@@ -13,13 +13,28 @@ import pytest
 from msgspec import UNSET
 
 from postdate.kafka.interface import Partition, Record
+from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import Checked
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
-from postdate.wire.dispatch_log import BEAT, DELIVERED, FATES, OWNER, DispatchRecord, PlainFate, encode_record
+from postdate.wheel.entry import Entry, Kind
+from postdate.wheel.options import IndexOptions
+from postdate.wheel.recent_outcomes import RecentOutcome
+from postdate.wire.dispatch_log import (
+    BEAT,
+    DELIVERED,
+    FATES,
+    OWNER,
+    DispatchRecord,
+    PlainFate,
+    decode_record,
+    encode_record,
+)
 from support.timer_indexes import open_index
 
+_AT_MS = 1_795_258_284_000
+_WINDOW_MS = 60_000
 _CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
 
 
@@ -37,7 +52,7 @@ def _record(number: int, kind: str = BEAT, fates: int = 0) -> Record:
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
         accepted=[("requests-truncated", "r", 0, 1)] if kind == OWNER else UNSET,
     )
-    return Record(2 * number, 1_795_258_284_000, True, None, encode_record(said), [])
+    return Record(2 * number, _AT_MS, True, None, encode_record(said), [])
 
 
 def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
@@ -68,6 +83,25 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apar
     records += [_record(8), _record(9, OWNER), _record(10), _record(11)]
     pieces = [[record.offset // 2 for record, _ in piece] for piece in takeover._pieces(_CTX, records)]
     assert pieces == [[0, 1], [2], [3], [4, 5, 6, 7, 8], [9], [10, 11]]
+
+
+@pytest.mark.parametrize(("asked_ms", "is_known"), [(_AT_MS, True), (_AT_MS + 3 * _WINDOW_MS, False)])
+def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
+    tmp_path: Path, asked_ms: int, is_known: bool
+) -> None:
+    index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=1, next_dispatch=0, seq=0, takeover=1)
+    entry = Entry(Kind.DELIVER, False, first_due=1, due=1, target="t", key=None, value=b"", headers=[], id=b"a")
+    overlay.put(0, 1, entry)
+    overlay.claim_id(entry, 0)
+    overlay.write()
+    piece = [(record, decode_record(record.value)) for record in (_record(0, FATES, 1),)]
+    takeover._apply_piece(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=False), piece)
+    assert index.count == 0
+    found = IndexOverlay(index, asked_ms).outcome(b"a")
+    assert found == (RecentOutcome(0, True) if is_known else None)
+    index.close()
 
 
 def test_an_index_that_goes_back_to_the_first_record_has_missed_none() -> None:

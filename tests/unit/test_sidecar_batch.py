@@ -17,6 +17,7 @@ from postdate.kafka.interface import Record
 from postdate.sidecar.clock import SystemClock
 from postdate.sidecar.config.settings import RequestTopicConfig, Verdicts
 from postdate.sidecar.context.holds import Held
+from postdate.sidecar.dispatch import batch as batch_module
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.decisions import MessageRules
@@ -335,6 +336,15 @@ def test_messages_of_a_target_of_small_batches_fill_one_to_the_byte(
     assert len(place.commit(SOON_MS + 1).fates) == leaving
 
 
+def test_a_target_that_takes_the_batches_of_the_client_has_no_such_limit(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_module, "CLIENT_BATCH_BYTES", 300)
+    place.targets["orders"] = Target("orders", partitions=3, size_bytes_max=300)
+    place.feed(*(schedule(offset, SOON_MS) for offset in range(9)))
+    assert len(place.commit(SOON_MS + 1).fates) == 9
+
+
 def test_a_message_may_still_leave_at_the_end_of_its_grace(place: Place) -> None:
     place.feed(schedule(0, SOON_MS, grace="1s"))
     batch = place.commit(SOON_MS + 1_000)
@@ -362,6 +372,14 @@ def test_a_message_that_waits_for_a_topic_of_ours_is_not_overtaken_by_one_with_i
     ours_alone = Choice((OWN.verdicts,), of_own=True, left=9)
     assert place.commit(SOON_MS, ours_alone).fates == []
     assert [fate.offset for fate in place.commit(SOON_MS).fates] == [0, 1, 3]
+
+
+def test_a_message_that_waits_for_a_topic_of_ours_is_noted(talkative: Place) -> None:
+    talkative.feed(schedule(0, SOON_MS))
+    waiting = talkative.commit(SOON_MS + 1, Choice((OWN.verdicts,), of_own=False, left=0))
+    assert (waiting.passed_own, waiting.fates) == (True, [])
+    gone = talkative.commit(SOON_MS + 1, Choice((OWN.store,), of_own=False, left=0))
+    assert (gone.passed_own, len(gone.fates)) == (False, 1)
 
 
 @pytest.mark.parametrize(

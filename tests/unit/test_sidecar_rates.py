@@ -341,6 +341,42 @@ def test_what_waits_is_taken_up_to_a_key_and_with_it(tmp_path: Path, last: bytes
     index.close()
 
 
+@pytest.mark.parametrize(
+    ("entries_max", "size_bytes_max", "count"), [(9, 9, 2), (1, 9, 1), (9, 1, 1), (0, 9, 0), (9, 0, 0)]
+)
+def test_the_limits_of_a_transaction_hold_over_all_targets(
+    tmp_path: Path, entries_max: int, size_bytes_max: int, count: int
+) -> None:
+    index = open_index(tmp_path)
+    put = index.changes()
+    for target in ("light", "small"):
+        put.insert_parked(parked_key(target, NOW_MS, 0), b"a")
+    index.write(put)
+    rates = TargetRates(RateRules.of(("*=1000",)), 0.0)
+    rates.begin(index, 10_000.0)
+    for target in ("light", "small"):
+        rates.wait(target)
+    assert len(rates.take(index, NOW_MS + 1, entries_max, size_bytes_max, lambda target: LAST_KEY)) == count
+    index.close()
+
+
+def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path: Path) -> None:
+    index = open_index(tmp_path)
+    put = index.changes()
+    put.insert_parked(parked_key("orders", NOW_MS, 0), b"a")
+    index.write(put)
+    rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
+    rates.begin(index, 0.0)
+    rates.wait("orders")
+    rates.begin(index, 250.0)
+    rates.spend({"orders": 1})
+    assert rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY) == []
+    assert rates.next_at() == 500.0
+    rates.begin(index, 500.0)
+    assert len(rates.take(index, NOW_MS + 1, 100, 1_000, lambda target: LAST_KEY)) == 1
+    index.close()
+
+
 def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path) -> None:
     """A message that is retried alone counts, and does not wait."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)

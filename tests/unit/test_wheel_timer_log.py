@@ -19,6 +19,7 @@ from rocksdict import Options
 
 from postdate.wheel import limits
 from postdate.wheel.changes import Changes
+from postdate.wheel.database import Database
 from postdate.wheel.entry import Entry, Kind, Mark, encode_entry
 from postdate.wheel.errors import Corrupt
 from postdate.wheel.index import TimerIndex
@@ -273,6 +274,17 @@ def test_space_of_what_has_ended_is_given_back(tmp_path: Path, monkeypatch: pyte
     held = sum(path.stat().st_size for path in (tmp_path / "log").glob("*.sst"))
     assert held < 1_000_000
     assert len(drain(index, NOW_MS + 5000)) == 100
+    index.close()
+
+
+def test_memory_is_released_when_the_memtables_have_been_written_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = open_index(tmp_path)
+    waited: list[bool] = []
+    monkeypatch.setattr(Database, "flush", lambda self, wait: waited.append(wait))
+    index.release_memory()
+    assert waited == [True]
     index.close()
 
 

@@ -5,6 +5,7 @@ Requests are parsed from literal headers and compared field by field with what m
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from postdate.wire.limits import REMEMBERED_TEXTS_MAX
@@ -205,3 +206,38 @@ def test_what_rules_remember_is_bounded_and_changes_no_answer() -> None:
 def test_rules_that_are_none_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"name|levels|horizon"):
         RequestRules(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_control_has_no_target() -> None:
+    given: Headers = [("postdate-action", b"cancel"), ("postdate-id", b"a"), ("b", b"2")]
+    assert parse(given) == Request(
+        action=Action.CANCEL,
+        target="",
+        due_ms=-1,
+        key=b"k",
+        partition=-1,
+        id=b"a",
+        acts_on=-1,
+        grace_ms=-1,
+        headers=[("b", b"2")],
+        control=[(0, "postdate-action", b"cancel"), (1, "postdate-id", b"a")],
+    )
+    origin: Headers = [("postdate-action", b"reschedule"), ("postdate-origin", b"R/3/0"), ("postdate-at", b"0")]
+    assert parse(origin) == Request(
+        action=Action.RESCHEDULE,
+        target="",
+        due_ms=1,
+        key=b"k",
+        partition=-1,
+        id=b"",
+        acts_on=0,
+        grace_ms=-1,
+        headers=[],
+        control=[(at, name, value) for at, (name, value) in enumerate(origin)],
+    )
+
+
+def test_a_common_request_means_the_same_with_and_without_optional_headers() -> None:
+    common, full = parse(AT_ONCE), parse([*AT_ONCE, ("postdate-action", b"schedule")])
+    assert full.control != common.control
+    assert msgspec.structs.replace(full, control=common.control) == common
