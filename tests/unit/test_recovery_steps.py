@@ -18,7 +18,7 @@ from postdate.sidecar.operation.losses import AcceptedLosses
 from postdate.sidecar.takeover import takeover
 from postdate.sidecar.takeover.checking import Checked
 from postdate.sidecar.transaction.bound_check import UnverifiedBound
-from postdate.wheel.entry import Entry, Kind
+from postdate.wheel.entry import Entry, Kind, Mark
 from postdate.wheel.options import IndexOptions
 from postdate.wheel.recent_outcomes import RecentOutcome
 from postdate.wire.dispatch_log import (
@@ -101,6 +101,22 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
     assert index.count == 0
     found = IndexOverlay(index, asked_ms).outcome(b"a")
     assert found == (RecentOutcome(0, True) if is_known else None)
+    index.close()
+
+
+def test_given_up_requests_leave_no_marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mark waits for its request, and these are never read."""
+    index = open_index(tmp_path)
+    overlay = IndexOverlay(index)
+    overlay.advance(next_request=2, next_dispatch=0, seq=0, takeover=1)
+    for offset in (2, 3, 5, 6):
+        overlay.set_mark(offset, Mark(final=True, stored=False, due=-1))
+    overlay.write()
+    monkeypatch.setattr(takeover, "rebuild", lambda *_: None)
+    bounded: Any = SimpleNamespace(fenced=SimpleNamespace(checked=SimpleNamespace(acceptance=None)))
+    takeover._give_up(_CTX, bounded, index, 5)
+    assert index.next_request == 5
+    assert [offset for offset in range(9) if index.mark(offset) is not None] == [5, 6]
     index.close()
 
 

@@ -184,6 +184,14 @@ def test_moved_by_a_control_not_ingested_yet_moves_the_entry_and_skips_the_contr
     assert held(index) == {0: (Kind.DELIVER, BASE_MS + 800, BASE_MS + 500)}
 
 
+def test_a_move_of_a_cancelled_entry_does_not_take_its_id_back(index: TimerIndex) -> None:
+    """A later request has the id by then."""
+    feed(index, schedule(0, BASE_MS + 500, id="a"), request(1, action="cancel", id="a"))
+    feed(index, schedule(2, BASE_MS + 700, id="a"))
+    recover(index, Moved(0, BASE_MS + 500, MOVED, BASE_MS + 900, 3))
+    assert index.id_key(b"a") == entry_key(BASE_MS + 700, 2)
+
+
 def test_a_refused_request_is_held_as_a_dead_letter_with_all_its_headers(index: TimerIndex) -> None:
     feed(index, request(0, topic="orders", delay="soon"))
     assert held(index) == {0: (Kind.DEAD, 0, 0)}

@@ -28,13 +28,15 @@ from postdate.sidecar.index.apply import apply_fate
 from postdate.sidecar.index.overlay import IndexOverlay, read_up_to
 from postdate.sidecar.ingest.ingest import Intake, ingest
 from postdate.sidecar.ingest.quota import Quota
+from postdate.sidecar.transaction.transaction import Message
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel import changes
 from postdate.wheel.entry import decode_entry
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wire.delivered import record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, Fate, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
@@ -243,6 +245,47 @@ def test_a_dead_letter_that_does_not_fit_goes_without_its_value_and_then_without
         assert detail.startswith(words)
         assert detail.endswith(b"needs one of postdate-at, postdate-delay and postdate-level")
     assert ("postdate-topic", b"orders") in first[5]
+
+
+def _letter(place: Place, offset: int, size_bytes_max: int) -> Message:
+    """The dead letter of a request without a time, for a topic that takes records up to a size."""
+    place.targets[OWN.dead_letters].size_bytes_max = size_bytes_max
+    headers: Headers = [("postdate-topic", b"orders"), ("big", b"x" * 300)]
+    place.feed(Record(offset, BASE_MS, True, b"key", b"v" * 1_000, headers))
+    (message,) = place.commit(SOON_MS).messages
+    return message
+
+
+def test_a_dead_letter_that_just_fits_goes_as_it_is(place: Place) -> None:
+    whole = _letter(place, 0, 10_000)
+    size_bytes = record_size_bytes(*whole[3:])
+    assert _letter(place, 1, size_bytes)[4] == b"v" * 1_000
+    without_value = _letter(place, 2, size_bytes - 1)
+    assert without_value[4] is None
+    size_bytes = record_size_bytes(*without_value[3:])
+    assert ("big", b"x" * 300) in _letter(place, 3, size_bytes)[5]
+    assert ("big", b"x" * 300) not in _letter(place, 4, size_bytes - 1)[5]
+
+
+@pytest.mark.parametrize(("partitions_max", "transactions"), [(5, [[0, 1, 2]]), (4, [[0], [1], [2]])])
+def test_a_transaction_has_a_bounded_number_of_partitions(
+    place: Place, monkeypatch: pytest.MonkeyPatch, partitions_max: int, transactions: list[list[int]]
+) -> None:
+    monkeypatch.setattr(batch_module, "TARGET_PARTITIONS_PER_TRANSACTION_MAX", partitions_max)
+    place.targets["mails"] = Target("mails", partitions=2)
+    for offset, target in enumerate(("orders", "mails", "orders")):
+        place.feed(request(offset, topic=target, at=SOON_MS + offset))
+    left = [[fate.offset for fate in place.commit(SOON_MS + 9).fates] for _ in transactions]
+    assert left == transactions
+
+
+def test_parked_messages_leave_among_the_others_by_due_time(place: Place) -> None:
+    place.feed(*(schedule(offset, SOON_MS + offset) for offset in range(4)))
+    keys, values = place.index.scan_due(SOON_MS + 9, 10)
+    waiting = [(parked_key("orders", *split_key(keys[at])), values[at]) for at in (0, 2)]
+    due = Due([keys[1], keys[3]], [values[1], values[3]], waiting=waiting, now_ms=SOON_MS + 9)
+    batch = place._builder.build(IndexOverlay(place.index, SOON_MS), due, 0.0)
+    assert [fate.offset for fate in batch.fates] == [0, 1, 2, 3]
 
 
 def test_a_compacted_target_takes_no_message_without_a_key(place: Place) -> None:

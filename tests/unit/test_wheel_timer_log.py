@@ -267,6 +267,7 @@ def test_space_of_what_has_ended_is_given_back(tmp_path: Path, monkeypatch: pyte
             changes.insert(entry_key(NOW_MS + offset, offset), rng.randbytes(1000))
         index.write(changes)
     index._log._db.flush(wait=True)
+    assert index._log.reclaimable_size_bytes == 0
     assert not index.reclaim()
     drain(index, NOW_MS + 3900, limit=300)
     assert index.reclaim()

@@ -69,8 +69,9 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "_due_ms",
-        "the earliest due time is replaced by the earliest due time",
-        "they are equal",
+        "0 is read by the general parser; the earliest due time is replaced by itself",
+        "the general parser gives 0 as well",
+        ("due_ms < 0", "due_ms <= 0"),
         ("due_ms >= DUE_MS_MIN", "due_ms > DUE_MS_MIN"),
     ),
     _of(
@@ -79,6 +80,13 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "the short path of a common request is not taken",
         "the general path gives the same",
         ("first_due - record.timestamp_ms", "first_due + record.timestamp_ms"),
+    ),
+    _of(
+        _APPLY,
+        "_control",
+        "another negative number for “none”",
+        "only the sign is used",
+        ("request.action == Action.RESCHEDULE else -1", "request.action == Action.RESCHEDULE else -2"),
     ),
     _of(
         _APPLY,
@@ -115,9 +123,8 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _BATCH,
         "BatchBuilder._apply",
-        "an offset or a due time of -1 or 0 is looked up",
-        "no entry has the offset -1, no request is due before 1, and a cancelled entry cannot move any more",
-        ("entry.acts_on >= 0", "entry.acts_on >= -1"),
+        "a cancel, or a reschedule to 0, is looked at like a reschedule",
+        "a cancelled entry cannot move any more, and no request is due before 1",
         ("entry.new_due >= 0", "entry.new_due > 0"),
         ("entry.new_due >= 0", "entry.new_due >= 1"),
         ("entry.new_due >= 0", "entry.new_due >= -1"),
@@ -248,7 +255,6 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "TimerLog._load",
         "marks are looked for at one offset more or less without a mark, and the offset of no row",
         "the look-up finds none; an empty row holds no offset",
-        ("0 if last_mark is None", "1 if last_mark is None"),
         ("0 if last_mark is None", "-1 if last_mark is None"),
         ("key_number(last_mark[0]) + 1", "key_number(last_mark[0]) + 2"),
         ("(0, b'')", "(1, b'')"),
@@ -297,7 +303,6 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
         "another number for no checksum",
         "the checksum of an unclean file is not read",
         ("if clean else 0", "if clean else 1"),
-        ("if clean else 0", "if clean else -1"),
     ),
 )
 
