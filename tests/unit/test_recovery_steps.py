@@ -38,7 +38,7 @@ _WINDOW_MS = 60_000
 _CTX: Any = SimpleNamespace(own=SimpleNamespace(requests="r"), log=Partition("d", 0))
 
 
-def _record(number: int, kind: str = BEAT, fates: int = 0) -> Record:
+def _record(number: int, kind: str = BEAT, fates: int = 0, at_ms: int = _AT_MS) -> Record:
     """A record of so many fates; that of an owner names an accepted loss."""
     said = DispatchRecord(
         seq=number + 1,
@@ -52,7 +52,7 @@ def _record(number: int, kind: str = BEAT, fates: int = 0) -> Record:
         fates=[PlainFate(10 * number + at, 1, DELIVERED) for at in range(fates)],
         accepted=[("requests-truncated", "r", 0, 1)] if kind == OWNER else UNSET,
     )
-    return Record(2 * number, _AT_MS, True, None, encode_record(said), [])
+    return Record(2 * number, at_ms, True, None, encode_record(said), [])
 
 
 def test_a_log_that_is_read_again_from_its_first_record_counts_its_own_seq(
@@ -85,10 +85,14 @@ def test_records_are_applied_in_pieces_of_bounded_size_and_an_accepted_loss_apar
     assert pieces == [[0, 1], [2], [3], [4, 5, 6, 7, 8], [9], [10, 11]]
 
 
-@pytest.mark.parametrize(("asked_ms", "is_known"), [(_AT_MS, True), (_AT_MS + 3 * _WINDOW_MS, False)])
+@pytest.mark.parametrize(
+    ("at_ms", "asked_ms", "is_known"),
+    [(_AT_MS, _AT_MS, True), (_AT_MS, _AT_MS + 3 * _WINDOW_MS, False), (-1, 0, True), (0, 0, True)],
+)
 def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
-    tmp_path: Path, asked_ms: int, is_known: bool
+    tmp_path: Path, at_ms: int, asked_ms: int, is_known: bool
 ) -> None:
+    """A record without a time counts as one of the beginning."""
     index = open_index(tmp_path, IndexOptions(ended_window_ms=_WINDOW_MS))
     overlay = IndexOverlay(index)
     overlay.advance(next_request=1, next_dispatch=0, seq=0, takeover=1)
@@ -96,7 +100,7 @@ def test_the_end_of_an_id_is_remembered_from_the_time_of_its_record(
     overlay.put(0, 1, entry)
     overlay.claim_id(entry, 0)
     overlay.write()
-    piece = [(record, decode_record(record.value)) for record in (_record(0, FATES, 1),)]
+    piece = [(record, decode_record(record.value)) for record in (_record(0, FATES, 1, at_ms),)]
     takeover._apply_piece(_CTX, Checked(index, AcceptedLosses(), empty=False, behind=False), piece)
     assert index.count == 0
     found = IndexOverlay(index, asked_ms).outcome(b"a")

@@ -36,7 +36,7 @@ from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.options import IndexOptions
-from postdate.wire.delivered import record_size_bytes
+from postdate.wire.delivered import delivered_headers, record_size_bytes
 from postdate.wire.dispatch_log import APPLIED, DEAD, DELIVERED, Fate, PlainFate
 from postdate.wire.requests import Headers, RequestRules
 from postdate.wire.topics import OwnTopics
@@ -277,6 +277,20 @@ def test_a_transaction_has_a_bounded_number_of_partitions(
         place.feed(request(offset, topic=target, at=SOON_MS + offset))
     left = [[fate.offset for fate in place.commit(SOON_MS + 9).fates] for _ in transactions]
     assert left == transactions
+
+
+def test_a_delivery_is_late_from_its_due_time_or_from_its_request_if_that_was_later(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS), schedule(1, BASE_MS - 500), schedule(2, SOON_MS + 1))
+    batch = place.commit(SOON_MS + 9)
+    assert (batch.dues_ms, batch.due_max_ms) == ([BASE_MS, SOON_MS, SOON_MS + 1], SOON_MS + 1)
+
+
+def test_the_size_of_a_delivery_counts_the_longest_origin(place: Place) -> None:
+    place.feed(schedule(0, SOON_MS))
+    entry = decode_entry(place.index.scan_due(SOON_MS + 1, 1)[1][0])
+    headers = delivered_headers(entry.headers, b"requests/0/%d" % (2**63 - 1), entry.due, entry.id)
+    size_bytes = record_size_bytes(entry.key, entry.value, headers)
+    assert place._builder._rules.delivered_size_bytes(entry) == size_bytes
 
 
 def test_parked_messages_leave_among_the_others_by_due_time(place: Place) -> None:

@@ -133,6 +133,31 @@ def test_a_turn_in_which_nothing_may_leave_is_repeated_only_for_a_trial(
     shard.close()
 
 
+@pytest.mark.parametrize(
+    ("passed_own", "is_trial", "notes"),
+    [(True, False, [(OWN_NAME,)]), (False, False, []), (True, True, []), (False, True, [])],
+)
+def test_a_message_that_waits_for_an_own_topic_is_noted_outside_of_trials(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, passed_own: bool, is_trial: bool, notes: list[tuple[str, ...]]
+) -> None:
+    shard = bench.shard()
+    bench.schedule(1)
+    _read_requests(bench, shard)
+    honest = DueReader.read
+    parked: list[tuple[str, ...]] = []
+    trial = Isolated(OWN_NAME, 1, 0.0, 0.0, 0.0) if is_trial else None
+
+    def read(*arguments: Any) -> Due:
+        return replace(honest(*arguments), trial=trial)
+
+    monkeypatch.setattr(DueReader, "read", read)
+    monkeypatch.setattr(BatchBuilder, "build", lambda *_: Batch(passed_own=passed_own))
+    monkeypatch.setattr(shard._dispatcher._faults, "parked", parked.append)
+    shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms())
+    assert parked == notes
+    shard.close()
+
+
 def test_with_nothing_due_there_is_nothing_to_do(bench: Bench) -> None:
     shard = bench.shard()
     assert shard._dispatcher.dispatch(*_parts(shard), bench.broker.now_ms()) == (0, False)

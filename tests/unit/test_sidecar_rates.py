@@ -377,6 +377,20 @@ def test_a_target_whose_tokens_were_spent_meanwhile_waits_for_the_next(tmp_path:
     index.close()
 
 
+def test_after_a_rebuild_what_waits_has_its_turn_and_no_more_tokens(tmp_path: Path) -> None:
+    rates = TargetRates(RateRules.of(("orders=4",)), 0.0)
+    indexes = [open_index(tmp_path / name) for name in ("old", "new")]
+    rates.begin(indexes[0], 250.0)
+    rates.spend({"orders": 1})
+    rates.wait("orders")
+    rates.begin(indexes[1], 250.0)
+    assert rates.next_at() is None
+    rates.wait("orders")
+    assert rates.next_at() == 500.0
+    for index in indexes:
+        index.close()
+
+
 def test_a_target_that_got_more_than_its_rate_has_no_room(tmp_path: Path) -> None:
     """A message that is retried alone counts, and does not wait."""
     rates = TargetRates(RateRules.of(("orders=10",)), 0.0)

@@ -159,6 +159,9 @@ def test_a_new_file_is_believed_from_its_first_update_on(tmp_path: Path) -> None
     again = WheelFile.open_existing(path, geometry, digest, host)
     assert again is not None
     assert again.is_believed(7, 3, Totals())
+    assert not again.is_believed(7, 3, Totals(entries=1))
+    again.rings.building = True
+    assert not again.is_believed(7, 3, Totals())
     again.close(7, 3, clean=False)
 
 

@@ -278,6 +278,18 @@ def test_space_of_what_has_ended_is_given_back(tmp_path: Path, monkeypatch: pyte
     index.close()
 
 
+def test_a_mark_is_looked_up_only_below_the_last_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = open_index(tmp_path)
+    changes = index.changes()
+    changes.marks[4] = Mark(final=True, stored=False, due=-1)
+    index.write(changes)
+    looked_up: list[str] = []
+    monkeypatch.setattr(Database, "get", lambda self, family, key: looked_up.append(family))
+    assert [index.mark(offset) for offset in (3, 4, 5, 6)] == [None] * 4
+    assert looked_up == ["ahead"] * 2
+    index.close()
+
+
 def test_memory_is_released_when_the_memtables_have_been_written_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,4 +374,8 @@ def test_a_block_that_counts_what_is_not_there_is_damage(tmp_path: Path) -> None
     put_entries(index, [(NOW_MS, 5)])  # and nothing says how to find it
     with pytest.raises(Corrupt, match="block 0"):
         index.raise_low_water(10_000)
+    put_entries(index, [(NOW_MS, limits.BLOCK_OFFSETS + 3)])
+    note_firsts(index, limits.BLOCK_OFFSETS + 3, [NOW_MS])
+    with pytest.raises(Corrupt, match="block 0"):  # an entry of the next block does not stand for it
+        index.raise_low_water(10 * limits.BLOCK_OFFSETS)
     index.close()
