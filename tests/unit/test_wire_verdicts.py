@@ -65,6 +65,26 @@ def test_what_is_no_verdict_is_told_apart(value: bytes | None) -> None:
         decode_verdict(value)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(value_of(verdict="4711-Ada"), id="verdict"),
+        pytest.param(value_of(origin="4711-Ada"), id="origin"),
+        pytest.param(value_of(of="4711-Ada"), id="of"),
+        pytest.param(value_of(v=-4711), id="version"),
+        pytest.param(value_of(at=-4711), id="time"),
+        pytest.param(value_of(id={"4711-Ada": 1}), id="id"),
+        pytest.param(value_of() + b"4711-Ada", id="trailing"),
+        pytest.param(b'{"v":1,"4711-Ada":\x00}', id="malformed"),
+        pytest.param(b"4711-Ada", id="text"),
+    ],
+)
+def test_the_error_quotes_nothing_of_the_record(value: bytes) -> None:
+    with pytest.raises(FormatError) as caught:
+        decode_verdict(value)
+    assert not any(said in str(caught.value) for said in ("4711", "Ada"))
+
+
 @pytest.mark.parametrize("field", ["v", "origin", "verdict", "at"])
 def test_a_verdict_that_lacks_a_field_is_none(field: str) -> None:
     with pytest.raises(FormatError, match=field):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from enum import StrEnum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 
@@ -63,11 +63,14 @@ class _Written(msgspec.Struct):
 
 
 class _Read(msgspec.Struct):
-    """What every verdict of version 1 holds. Types and bounds are checked in C, while decoding."""
+    """What every verdict of version 1 holds. Types and bounds are checked in C, while decoding.
 
-    v: Literal[1]
+    No field has an enumeration as its type: the error for a value outside it would quote the value.
+    """
+
+    v: Annotated[int, msgspec.Meta(ge=VERSION, le=VERSION)]
     origin: str
-    verdict: Verdict
+    verdict: str
     at: Annotated[int, msgspec.Meta(ge=0, le=INTEGER_END - 1)]
     id: str | None = None
     of: str | None = None
@@ -77,6 +80,7 @@ class _Version(msgspec.Struct):
     v: int
 
 
+_WORDS: Final = frozenset(Verdict)
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(_Read)
 _version_decoder = msgspec.json.Decoder(_Version)
@@ -96,7 +100,7 @@ def decode_verdict(value: bytes | None) -> Answer:
     """Return the verdict that the value of a record on the verdicts topic holds: the inverse of `encode_verdict`.
 
     Raises FormatError on anything else: a foreign writer, damage or a newer Postdate; nothing is known of the request
-    then. Cost: 2 us.
+    then. The error quotes nothing of the record but a newer version. Cost: 2 us.
     """
     if value is None:
         raise FormatError("a record of the verdicts topic has no value")
@@ -110,14 +114,16 @@ def decode_verdict(value: bytes | None) -> Answer:
     _check_origin("origin", read.origin)
     if read.of is not None:
         _check_origin("of", read.of)
-    return Answer(origin=read.origin, id=read.id, verdict=read.verdict, of=read.of, at_ms=read.at)
+    if read.verdict not in _WORDS:
+        raise FormatError("a verdict has a word that Postdate does not write")
+    return Answer(origin=read.origin, id=read.id, verdict=Verdict(read.verdict), of=read.of, at_ms=read.at)
 
 
 def _check_origin(field: str, text: str) -> None:
     try:
         parse_origin(text.encode("utf-8", "surrogatepass"))
     except ValueError as error:
-        raise FormatError(f"a verdict's {field} {text[:80]!a} {error}") from None
+        raise FormatError(f"a verdict's {field} {error}") from None
 
 
 def _check_version(value: bytes) -> None:
