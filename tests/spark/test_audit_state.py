@@ -6,19 +6,25 @@ and audits at the same time are two stores that began with the same state.
 
 from __future__ import annotations
 
+import errno
+import threading
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from postdate.spark.audit.job import run_audit
+from postdate.spark.audit.options import AuditOptions
 from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.session.small_tables import small_table
 from postdate.spark.state import store as state_store
-from postdate.spark.state.delta import TableForm
-from postdate.spark.state.store import ORIGINS, RUNS, AuditState, StateStore
+from postdate.spark.state.delta import DeltaTables, TableForm
+from postdate.spark.state.store import OFFSETS, ORIGINS, RUNS, VIOLATIONS, AuditState, StateStore, state_lock
 
 _TOLD = {"judged": 1, "lateness_ms": {"p50": 3}, "settings": {}}
 _FACTS = "id:bigint"
@@ -90,11 +96,89 @@ def test_of_two_audits_at_the_same_time_the_second_fails(spark: SparkSession, tm
     assert (_offsets(after), newest.next, newest.run) == ([1, 2], {"r/0": 9}, kept.run)
 
 
-@pytest.mark.parametrize("table", [ORIGINS, RUNS])
-def test_a_table_that_was_never_finished_is_created(spark: SparkSession, tmp_path: Path, table: str) -> None:
-    """A first audit was killed between the directory of a log and its first commit."""
+def test_two_commits_at_the_same_moment_add_one_run(spark: SparkSession, tmp_path: Path) -> None:
+    """Neither has seen the other's commit when its own begins."""
+    path, meeting, ended = tmp_path / "state", threading.Barrier(2, timeout=60), list[str]()
+    _ran(spark, path, 1)
+
+    def commit(store: StateStore, state: AuditState) -> None:
+        tables: Any = store._tables
+        merge = tables.merge
+        tables.merge = lambda *given, **named: (meeting.wait(), merge(*given, **named))[1]
+        tables.commits_after = lambda *_: [True]  # the other tables have no commits of others
+        tables.replace = lambda *_: None
+        try:
+            store.commit(replace(state, run=2), _TOLD)
+            ended.append("committed")
+        except CannotRun as error:
+            ended.append(str(error)[:18])
+
+    begun = [_begun(session, path) for session in (spark, spark.newSession())]
+    threads = [threading.Thread(target=commit, args=one) for one in begun]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(ended) == ["Another audit used", "committed"]
+    assert DeltaTables(spark, str(path)).read(RUNS).count() == 2
+
+
+def test_rows_of_another_audit_are_not_taken_for_those_of_the_state(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other audit writes while this one restores the table that a killed audit has left."""
     path = tmp_path / "state"
-    (path / table / "_delta_log").mkdir(parents=True)
+    _ran(spark, path, 1)
+    killed, _ = _begun(spark, path)
+    killed.add(ORIGINS, _rows(spark, 2))
+    run, other = DeltaTables._sql, DeltaTables(spark, str(path))
+
+    def slowly(tables: DeltaTables, statement: str) -> DataFrame:
+        done = run(tables, statement)
+        other.append(ORIGINS, _rows(spark, 3))
+        return done
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DeltaTables, "_sql", slowly)
+        store, state = _begun(spark, path)
+    with pytest.raises(CannotRun, match="Another audit used"):
+        store.commit(replace(state, run=2), _TOLD)
+    after, _ = _begun(spark, path)
+    assert _offsets(after) == [1]
+
+
+def test_an_audit_refuses_a_local_path_that_another_one_is_using(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "state")
+    with state_lock(spark, path):
+        assert run_audit(AuditOptions("localhost:1", ("r",), state=f"file://{path}")) == 1
+    assert f"Another audit is using file://{path}. Run this one again when it has ended." in capsys.readouterr().err
+    with state_lock(spark, path):
+        """The first has released it."""
+
+
+@pytest.mark.parametrize(("code", "is_refused"), [(errno.ENOLCK, False), (errno.EIO, True)])
+def test_a_file_system_without_locks_is_not_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, is_refused: bool
+) -> None:
+    def flock(*_: Any) -> None:
+        raise OSError(code, "no")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    refusal = pytest.raises(CannotRun, match="cannot be locked: no") if is_refused else nullcontext()
+    with refusal, state_lock(spark, str(tmp_path)):
+        """The audit works."""
+
+
+@pytest.mark.parametrize("table", [ORIGINS, VIOLATIONS, OFFSETS, RUNS])
+def test_a_table_that_was_never_finished_is_created(spark: SparkSession, tmp_path: Path, table: str) -> None:
+    """A first audit was killed between the directory of a log and its first commit, which it had begun to write."""
+    path = tmp_path / "state"
+    log = path / table / "_delta_log"
+    log.mkdir(parents=True)
+    (log / f".{0:020d}.json.2f1e.tmp").write_text('{"commitInfo"')
+    assert StateStore(spark, str(path)).newest() == AuditState()
     _ran(spark, path, 1)
     _ran(spark, path, 2)
     store, _ = _begun(spark, path)

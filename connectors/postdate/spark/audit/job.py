@@ -40,7 +40,7 @@ from postdate.spark.records.fates import chain_breaks
 from postdate.spark.session.caching import released
 from postdate.spark.session.places import write_text
 from postdate.spark.session.start import require_connectors
-from postdate.spark.state.store import AuditState, StateStore, last_verdicts
+from postdate.spark.state.store import AuditState, StateStore, last_verdicts, state_lock
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def audit_with_state(
     `after`: the last state that this process has committed, if that is the one to continue from. Raises as `audit`
     does, and JobUsageError if another state is needed.
     """
-    with AuditSteps.begun(spark, options, reporter) as steps:
+    assert options.state is not None, "without a state there is no last audit"
+    with state_lock(spark, options.state), AuditSteps.begun(spark, options, reporter) as steps:
         return audit_since(steps, report, after)
 
 

@@ -107,9 +107,14 @@ class DeltaTables:
         """Deletes the rows for which the condition holds."""
         self._sql(f"DELETE FROM {self._named(name)} WHERE {condition}")  # noqa: S608 - the caller's own words
 
-    def restore(self, name: str, version: int) -> None:
-        """Restores the rows of an earlier version, by a new commit."""
+    def restored(self, name: str, version: int) -> int:
+        """The version that holds the rows of this one and no others: the same, or that of a new commit if there are
+        later ones. A commit that another writer adds meanwhile lies after the returned version."""
+        if not self.commits_after(name, version):
+            return version
         self._sql(f"RESTORE TABLE {self._named(name)} TO VERSION AS OF {version}")
+        own = [place for place, is_own in enumerate(self.commits_after(name, version), 1) if is_own]
+        return version + own[-1]
 
     def tidy(self, name: str) -> None:
         """Merges small files, and removes files that no version of the last week needs."""

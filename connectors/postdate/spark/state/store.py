@@ -10,23 +10,29 @@ Delta commits one table at a time, so an audit writes `origins`, `violations` an
 a row to `runs` that names the versions of those tables. An audit begins with the newest row of `runs`: if a table has
 later commits, an audit was killed before its last commit, and the table is restored to the version that the row names.
 Of two audits at the same time only one adds the next row to `runs`: the insert is conditional, and Delta's optimistic
-concurrency control refuses the second. An acknowledgement belongs to no run, so it conflicts with no audit.
+concurrency control refuses the second. On a local disk Delta looks for a file and then renames another to its name, so
+two processes may both commit: there an audit also holds a lock (`state_lock`). An acknowledgement belongs to no run, so
+it conflicts with no audit.
 """
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from postdate.spark.errors import JobUsageError
+from postdate.spark.errors import CannotRun, JobUsageError
 from postdate.spark.job.cluster import Partition
 from postdate.spark.limits import RUNS_BETWEEN_TIDYING
 from postdate.spark.session.places import located
@@ -36,6 +42,9 @@ from postdate.spark.state.delta import DeltaTables, TableForm, overtaken
 
 ORIGINS, VIOLATIONS, OFFSETS, RUNS = "origins", "violations", "offsets", "runs"
 ACKNOWLEDGEMENTS: Final = "acknowledgements"
+_LOCK: Final = ".lock"
+# What a file system without locks answers.
+_NO_LOCKS: Final = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _SCRATCH: Final = ".scratch-"
 _SCRATCH_MS: Final = 86_400_000
 _VERSIONED: Final = (ORIGINS, VIOLATIONS, OFFSETS)
@@ -151,9 +160,7 @@ class StateStore:
             version = state.versions.get(name, 0)
             if not state.run:
                 self._tables.ensure(name, form)
-            if self._tables.commits_after(name, version):
-                self._tables.restore(name, version)
-            self._base[name] = version + len(self._tables.commits_after(name, version))
+            self._base[name] = self._tables.restored(name, version)
         if not state.run:
             properties = {**_PROPERTIES, "delta.isolationLevel": "Serializable"}
             self._tables.ensure(RUNS, replace(_form(_RUN_COLUMNS), properties=properties))
@@ -272,6 +279,34 @@ def last_verdicts(spark: SparkSession, path: str) -> DataFrame:
         raise JobUsageError(f"No audit with --state {path} has judged anything yet.")
     rows = store.origins_of(state).where(F.col("verdicts").isNotNull())
     return rows.drop("facts", "links", "id")
+
+
+@contextmanager
+def state_lock(spark: SparkSession, path: str) -> Iterator[None]:
+    """A context that holds the lock of a state on a local disk; on other file systems it does nothing.
+
+    The operating system releases the lock when the process ends, also if it is killed. On a network file system without
+    locks there is none. Raises CannotRun: another audit holds the lock, or the path cannot be written.
+    """
+    place, system = located(spark, path)
+    if system.getUri().getScheme() != "file":
+        yield
+        return
+    directory = Path(system.makeQualified(place).toUri().getPath())
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = (directory / _LOCK).open("w")
+    except OSError as error:
+        raise CannotRun(f"{path} cannot be written: {error.strerror}") from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CannotRun(f"Another audit is using {path}. Run this one again when it has ended.") from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise CannotRun(f"{path} cannot be locked: {error.strerror}") from error
+        yield
 
 
 def acknowledge(spark: SparkSession, path: str, run: int, by: str, note: str | None) -> int:
