@@ -51,6 +51,19 @@ def test_no_other_answer_of_the_history_is_called_false(rows: dict[int, Row]) ->
     assert called == {case.offset for case in CASES.expected.values() if "false-verdict" in case.verdicts}
 
 
+def test_what_lies_outside_the_window_still_bears_out_an_answer(spark: SparkSession) -> None:
+    """A message before the window that a control in it has moved, and a message in it that was replaced from behind."""
+    history, moved, control, replaced, end = History(T), 1, 2, 3, 4
+    history.ask(control, ("postdate-action", b"reschedule"), ("postdate-id", b"m"), ("postdate-delay", b"2s"))
+    history.commit([moved, DUE, "moved", T + 2_000, control], [control, 0, "applied"])
+    history.answer(control, "not-found", None, "m")
+    history.ask(replaced, TO_ORDERS, ("postdate-delay", b"1s"), ("postdate-id", b"r"))
+    history.commit([replaced, DUE, "replaced"])
+    history.answer(end, "replaced", replaced, "r")
+    found = judged(spark, history, verdicts="control", request_start=control, request_end=end)[0].collect()
+    assert {row["offset"]: row["verdicts"] for row in found} == {control: ["false-verdict"], replaced: ["replaced"]}
+
+
 def test_the_answers_are_those_of_the_wire() -> None:
     assert set(ANSWERS) == {*Verdict}
 

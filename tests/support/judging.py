@@ -108,6 +108,7 @@ def judged(
     with_claims: bool = True,
     dialects: DialectOptions = NO_DIALECTS,
     separate_rows_max: int = SEPARATE_ROWS_MAX,
+    verdicts: Mode = "none",
     **bounds: Any,
 ) -> tuple[DataFrame, DataFrame]:
     """The judged rows and the breaks of the chain of a history of one partition; `separate_rows_max` 0: all by the
@@ -117,7 +118,7 @@ def judged(
         *(found.partitions, small_table(spark, [*targets], TARGETS)),
         has_claims=with_claims,
         has_answers=bool(history.answers),
-        verdicts="none",
+        verdicts=verdicts,
         snapshot_ms=SNAPSHOT,
         slack_ms=60_000,
         separate_rows_max=separate_rows_max,

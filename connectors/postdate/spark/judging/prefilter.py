@@ -110,18 +110,26 @@ def plain_rows(marks: DataFrame, partitions: DataFrame, targets: DataFrame) -> D
     )
 
 
-def related_origins(marks: DataFrame, asked: DataFrame, answers: DataFrame) -> DataFrame:
-    """The origins that are needed to judge those that are not plain: these, those with the same id, and those that they
-    or their answers name. Cost: a scan of the small columns of `marks` and `asked`."""
+def related_origins(marks: DataFrame, asked: DataFrame, fates: DataFrame, answers: DataFrame) -> DataFrame:
+    """The origins that are needed to judge those that are not plain: these, those with the same id, those that they or
+    their answers name, and those whose moves or answers name any of these, also outside the audited range.
+
+    Cost: a scan of the small columns of `marks` and `asked`, and of `fates` and `answers`.
+    """
     rest = marks.where("plain is null")
     ids = rest.where("id_hash is not null").select(*PARTITION, "id_hash").distinct()
-    return (
+    near = (
         rest.select(*ORIGIN)
         .unionByName(asked.where("has_id").join(ids, [*PARTITION, "id_hash"], "left_semi").select(*ORIGIN))
         .unionByName(rest.where("acts_on is not null").select(*PARTITION, F.col("acts_on").alias("offset")))
         .unionByName(answers.where("of is not null").select(*PARTITION, F.col("of").alias("offset")))
         .distinct()
     )
+    control = F.col("fate.control_offset")
+    naming = fates.where(control.isNotNull()).select(*ORIGIN, control.alias("named"))
+    naming = naming.unionByName(answers.where("of is not null").select(*ORIGIN, F.col("of").alias("named")))
+    named = near.select(*PARTITION, F.col("offset").alias("named"))
+    return near.unionByName(naming.join(named, [*PARTITION, "named"], "left_semi").select(*ORIGIN)).distinct()
 
 
 def _plain(overdue_before_ms: int, owes_all: bool) -> Column:

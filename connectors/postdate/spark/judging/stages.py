@@ -237,7 +237,7 @@ def judged_inputs(
         near = left
         if how.needs_histories:
             near = related_origins(
-                marks, asked if of is None else asked_rows(of.requests), around.answers
+                marks, asked if of is None else asked_rows(of.requests), around.fates, around.answers
             ).localCheckpoint()
         few = near.count() <= how.separate_rows_max
     if few:
