@@ -1,0 +1,213 @@
+"""The fast tiers of the audit. Goal: chunks, the prefilter and the judging of stored rows agree with the plain rules.
+
+Method: random histories, each in its own partition, mostly sound and some with random defects (`tier_histories`). The
+plain rules judge all of them at once. Then each tier judges the same histories, and every origin is compared:
+
+- If the prefilter finds an origin plain, the rules give it the same row.
+- By the rules, each request of a consistent chunk is delivered or pending. The origins that the chunks leave are judged
+  with the narrowed history around them, and get the rows of the rules. Each origin is in one of these two parts.
+- Rows folded as a state stores them get the rows of the rules.
+
+POSTDATE_TEST_HISTORIES is the number of histories, POSTDATE_TEST_HISTORIES_SEED the seed of the first batch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postdate.spark.audit.ranges import PARTITIONS
+from postdate.spark.audit.ranges import TARGETS as TARGET_COLUMNS
+from postdate.spark.columns.by_origin import ORIGIN
+from postdate.spark.job.options import LEVELS_MS_DEFAULT
+from postdate.spark.job.sources import RECORDS
+from postdate.spark.judging.chunk_digests import ChunkDigests
+from postdate.spark.judging.folded import found_of, judged_folded, placed
+from postdate.spark.judging.inputs import AuditInputs, folded
+from postdate.spark.judging.judge import judge
+from postdate.spark.judging.prefilter import asked_rows, plain_rows, prefiltered
+from postdate.spark.judging.stages import History, JudgingParameters, caused, judged_inputs, split
+from postdate.spark.records.deliveries import dead_letter_rows, delivered_messages
+from postdate.spark.records.fates import fate_rows, log_rows
+from postdate.spark.records.requests import understood_rows
+from postdate.spark.records.verdict_records import answer_rows
+from postdate.spark.rules.ordering import overtaken
+from postdate.spark.rules.unanswered import Mode
+from postdate.spark.session.small_tables import small_table
+from support.history import LETTERS, REQUESTS, VERDICTS
+from support.tier_histories import OVERDUE_MS, SLACK_MS, TARGETS, Histories, write_rows
+from support.verdict_cases import SNAPSHOT
+
+_COUNT = int(os.environ.get("POSTDATE_TEST_HISTORIES", "400"))
+_SEED = int(os.environ.get("POSTDATE_TEST_HISTORIES_SEED", "1"))
+_AT_ONCE = 34_000
+_CHUNK_BITS = 2
+_MODES: tuple[Mode, ...] = ("none", "control", "all")
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Histories, and the rows of the rules for them, `expected`. No rows have a lineage: planning with it takes longer
+    than judging."""
+
+    history: History
+    inputs: AuditInputs
+    how: JudgingParameters
+    expected: DataFrame
+    seed: int
+
+    def differences(self, rows: DataFrame) -> list[tuple[Any, ...]]:
+        """Some origins of `rows` whose row differs from that of the rules."""
+        names = [name for name in self.expected.columns if name not in ORIGIN]
+        one = rows.select(*ORIGIN, F.to_json(F.struct(*names)).alias("tier"))
+        other = self.expected.select(*ORIGIN, F.to_json(F.struct(*names)).alias("rules"))
+        return _some(one.join(other, list(ORIGIN), "left").where("NOT (tier <=> rules)"))
+
+
+def _some(rows: DataFrame) -> list[tuple[Any, ...]]:
+    return [tuple(row) for row in rows.limit(5).collect()]
+
+
+def _read(spark: SparkSession, directory: Path, name: str, rows: list[Any], columns: str) -> DataFrame:
+    schema, path = StructType.fromDDL(columns), directory / f"{name}.json"
+    assert isinstance(schema, StructType)
+    write_rows(path, rows, schema.names)
+    return spark.read.schema(schema).json(str(path)).localCheckpoint()
+
+
+def _without_lineage(inputs: AuditInputs) -> AuditInputs:
+    return AuditInputs(
+        inputs.requests.localCheckpoint(),
+        inputs.fates.localCheckpoint(),
+        inputs.delivered.localCheckpoint(),
+        inputs.letters.localCheckpoint(),
+        inputs.answers.localCheckpoint(),
+        tuple(rows.localCheckpoint() for rows in inputs.overtaken),
+    )
+
+
+def by_the_rules(spark: SparkSession, directory: Path, count: int, seed: int, verdicts: Mode) -> Judged:
+    """`count` histories of this seed, judged by the rules."""
+    drawn = Histories.drawn(count, seed)
+    directory.mkdir(exist_ok=True)
+    partitions = _read(spark, directory, "partitions", drawn.partitions, PARTITIONS)
+    requests, log, delivered, letters, answers = (
+        _read(spark, directory, name, getattr(drawn, name), RECORDS)
+        for name in ("requests", "log", "delivered", "letters", "answers")
+    )
+    history = History(
+        understood_rows(requests, LEVELS_MS_DEFAULT).localCheckpoint(),
+        delivered_messages(delivered, [REQUESTS]).localCheckpoint(),
+        log_rows(log, partitions).localCheckpoint(),
+        dead_letter_rows(letters, {LETTERS: REQUESTS}).localCheckpoint(),
+        answer_rows(answers, {VERDICTS: REQUESTS}).localCheckpoint(),
+    )
+    disorder = overtaken(history.messages, fate_rows(history.log), history.understood)
+    history = replace(history, overtaken=(disorder.localCheckpoint(),))
+    how = JudgingParameters(
+        *(partitions, small_table(spark, TARGETS, TARGET_COLUMNS), True, True, verdicts, SNAPSHOT, SLACK_MS),
+        left_share_max=1.0,
+    )
+    inputs = _without_lineage(history.inputs())
+    expected = judge(
+        *(inputs.requests, inputs.fates, inputs.delivered, inputs.letters),
+        *([*caused(inputs, how).causes, *inputs.overtaken], how.partitions, how.targets),
+        snapshot_ms=how.snapshot_ms,
+        slack_ms=how.slack_ms,
+    ).localCheckpoint()
+    return Judged(history, inputs, how, expected, seed)
+
+
+def _batches() -> list[tuple[int, int]]:
+    """The number of histories in each batch, and its seed."""
+    whole, rest = divmod(_COUNT, _AT_ONCE)
+    sizes = [_AT_ONCE] * whole + [rest] * (rest > 0)
+    return [(size, _SEED + number) for number, size in enumerate(sizes)]
+
+
+@pytest.fixture(scope="module", params=_batches(), ids=lambda batch: f"{batch[0]} of seed {batch[1]}")
+def judged(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Judged]:
+    count, seed = request.param
+    print(f"{count} histories of seed {seed}")
+    yield by_the_rules(spark, tmp_path_factory.mktemp("histories"), count, seed, _MODES[seed % 3])
+    spark.catalog.clearCache()
+
+
+def found_plain(judged: Judged) -> DataFrame:
+    """The plain rows of the prefilter."""
+    how = judged.how
+    marks = prefiltered(
+        *(asked_rows(judged.inputs.requests), judged.inputs, how.partitions, how.targets),
+        overdue_before_ms=OVERDUE_MS,
+        owes_all=how.owes_all,
+    )
+    return plain_rows(marks, how.partitions, how.targets)
+
+
+def problems_of_chunks(judged: Judged) -> tuple[dict[str, list[tuple[Any, ...]]], int, int]:
+    """The differences of the consistent chunks, and of the judged rest, from the rules; the number of requests in
+    consistent chunks; and the number of origins that are left."""
+    digests = ChunkDigests(OVERDUE_MS, _CHUNK_BITS)
+    history, how = judged.history, judged.how
+    found = split(history, how, digests, digests.of_requests(history.understood).localCheckpoint())
+    assert found is not None
+    verified = digests.consistent_rows(history.understood, found.inconsistent, found.exceptional).localCheckpoint()
+    verdict = F.when(F.col("due_ms") < OVERDUE_MS, "delivered").otherwise("pending")
+    both = verified.select(*ORIGIN, F.array(verdict).alias("found")).join(judged.expected, list(ORIGIN), "left")
+    fate = F.col("fate")
+    lateness = digests.consistent_rows(fate_rows(history.log), found.inconsistent, found.exceptional).select(
+        *ORIGIN, (fate.at_ms - fate.first_due_ms).alias("found_ms")
+    )
+    late = lateness.join(judged.expected, list(ORIGIN), "left").where("NOT (found_ms <=> lateness_ms)")
+    assert found.left is not None
+    inputs = _without_lineage(found.left)
+    left = judged_inputs(asked_rows(inputs.requests), inputs, how, judged.inputs)
+    assert left.rows is not None
+    rows = left.rows.localCheckpoint()
+    missing = judged.expected.select(*ORIGIN).exceptAll(rows.select(*ORIGIN).unionByName(verified.select(*ORIGIN)))
+    problems = {
+        "verified": _some(both.where("NOT (found <=> verdicts)")),
+        "late": _some(late.select(*ORIGIN, "found_ms", "lateness_ms")),
+        "left": judged.differences(rows),
+        "nowhere": _some(missing),
+    }
+    return problems, verified.count(), rows.count()
+
+
+def rows_of_state(judged: Judged) -> DataFrame:
+    """The rows as a run with a state judges them."""
+    beside = placed(folded(judged.inputs).localCheckpoint(), judged.how)
+    found = found_of(beside)
+    how = replace(judged.how, has_claims=found.has_claims, has_answers=found.has_answers)
+    return judged_folded(beside, found, None, how, ())[0].where("verdicts is not null").localCheckpoint()
+
+
+@pytest.mark.timeout(3600)
+def test_a_plain_origin_of_the_prefilter_is_plain_by_the_rules(judged: Judged) -> None:
+    rows = found_plain(judged).localCheckpoint()
+    assert judged.differences(rows) == []
+    assert 0.1 < rows.count() / judged.expected.count() < 0.8, "both kinds occur"
+
+
+@pytest.mark.timeout(3600)
+def test_chunks_and_the_rest_get_the_rows_of_the_rules(judged: Judged) -> None:
+    problems, verified, left = problems_of_chunks(judged)
+    assert problems == {"verified": [], "late": [], "left": [], "nowhere": []}
+    assert 0.05 < verified / (verified + left) < 0.8, "both kinds occur"
+
+
+@pytest.mark.timeout(3600)
+def test_stored_rows_get_the_rows_of_the_rules(judged: Judged) -> None:
+    rows = rows_of_state(judged)
+    assert judged.differences(rows) == []
+    assert rows.count() == judged.expected.count()
