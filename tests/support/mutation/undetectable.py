@@ -69,7 +69,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _REQUESTS,
         "_due_ms",
-        "0 is read by the general parser; the earliest due time is replaced by itself",
+        "0 is read by the general parser; the earliest due time takes the place of the same one",
         "the general parser gives 0 as well",
         ("due_ms < 0", "due_ms <= 0"),
         ("due_ms >= DUE_MS_MIN", "due_ms > DUE_MS_MIN"),
@@ -123,7 +123,7 @@ UNDETECTABLE: tuple[Undetectable, ...] = (
     _of(
         _BATCH,
         "BatchBuilder._deliver",
-        "the latest due time is replaced by itself",
+        "the latest due time takes the place of the same one",
         "they are equal",
         ("due_ms > batch.due_max_ms", "due_ms >= batch.due_max_ms"),
     ),
