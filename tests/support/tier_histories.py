@@ -375,6 +375,7 @@ def _altered(one: Any, chance: random.Random) -> Any:
             *({"data": [*reversed(one.data)]}, {"due_ms": one.due_ms + 1}, {"id": chance.choice((*_IDS, None))}),
             *({"topic": chance.choice(_NAMES)}, {"place": chance.randrange(4)}, {"behind": (("a", b"1"),)}),
             *({"behind": (("postdate-due", b"7"),)}, {"origin": one.origin + chance.choice((1, 4, 20))}),
+            {"data": [], "behind": tuple(one.data)},
         ]
     elif isinstance(one, _Letter):
         changes = [{"key": b"another"}, {"value": None}, {"headers": []}, {"reason": chance.choice(_REASONS)}]

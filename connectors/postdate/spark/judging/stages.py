@@ -134,7 +134,8 @@ def judged_history(history: History, how: JudgingParameters, digests: ChunkDiges
 def split(
     history: History, how: JudgingParameters, digests: ChunkDigests, asked: DataFrame, doubtful: DataFrame | None = None
 ) -> Split | None:
-    """The parts of `history`; None if most chunks are inconsistent, or too many origins exceptional.
+    """The parts of `history`; None if most chunks are inconsistent, or too many origins exceptional. Requires that not
+    every delivered request must be answered (`how.owes_all`): chunks do not count answers.
 
     `doubtful`: further exceptional origins, about which something is known that the history does not contain.
     """
