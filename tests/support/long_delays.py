@@ -59,7 +59,7 @@ class Shard:
         answers = VerdictRecords(OWN, 0, mode, lambda: BASE_MS)
         faults = FaultAttribution(SystemClock(), 30_000, OWN.names())
         rules = MessageRules(self.targets.get, self.rules, faults, 30_000, Held(), b"requests/0/")
-        self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
+        self._builder = BatchBuilder(OWN, 0, rules, answers)
 
     def begin(self, next_request: int = 0) -> None:
         """R and D of a shard that begins."""

@@ -15,7 +15,6 @@ from postdate.kafka.interface import Isolation, NewTopic, Partition, Record
 from postdate.sidecar.config.settings import Config, DispatchConfig, RequestTopicConfig
 from postdate.sidecar.context.pacing import TransactionBudget, TransactionThrottle
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS
 from postdate.sidecar.ingest.request_rules import rules_of
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.shard.shard import Shard
@@ -90,7 +89,7 @@ class Bench:
             assert self.time.now_ms < deadline, f"{shard.state} {shard.why}"
             wait_ms = shard.turn()
             self._poll(shard)
-            self.time.wait(max(wait_ms, 1.0) if wait_ms < TEND_INTERVAL_MS else 50.0)  # new input would wake the shard
+            self.time.wait(min(max(wait_ms, 1.0), 50.0))  # new input would wake the shard
 
     def _poll(self, shard: Shard) -> None:
         inbox = shard.inbox

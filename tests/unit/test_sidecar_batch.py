@@ -64,7 +64,7 @@ class Place:
         answers = VerdictRecords(OWN, 0, mode, lambda: self.now_ms)
         faults = FaultAttribution(SystemClock(), BUDGET_MS, OWN.names())
         rules = MessageRules(self.targets.get, RULES, faults, BUDGET_MS, Held(), b"requests/0/")
-        self._builder = BatchBuilder(OWN, 0, rules, faults, answers)
+        self._builder = BatchBuilder(OWN, 0, rules, answers)
 
     def feed(self, *records: Record, quota: Quota | None = None) -> None:
         assert ingest(self.index, Intake(RULES, 0, quota), list(records), self.now_ms) == len(records)

@@ -18,6 +18,8 @@ from confluent_kafka import KafkaError
 from postdate.kafka.errors import Unreachable
 from postdate.kafka.interface import LookedUp, NewTopic
 from postdate.sidecar.config.settings import DispatchConfig, RequestTopicConfig
+from postdate.sidecar.context.holds import Holds
+from postdate.sidecar.dispatch import parking
 from postdate.sidecar.dispatch.due_reader import Due, DueReader
 from postdate.sidecar.dispatch.limits import TARGET_LOOK_WAIT_MS, TEND_INTERVAL_MS, TRIAL_LOOKED_AHEAD_MAX
 from postdate.sidecar.shard.housekeeping import Housekeeping
@@ -85,6 +87,41 @@ def test_a_slow_target_gets_its_messages_in_order(bench: Bench, monkeypatch: pyt
     bench.until(shard, schedule_some, 200_000)
     assert shard._dispatcher._faults.any
     check_order(bench, ("orders",))
+    shard.close()
+
+
+@pytest.mark.parametrize("why", ["slow", "held", "missing"])
+def test_new_messages_do_not_overtake_parked_ones(bench: Bench, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    """Neither after a restart, which has forgotten the isolation, nor while the parked ones are moved back in parts."""
+    monkeypatch.setattr(parking, "UNPARK_ENTRIES_MAX", 40)
+    target = "later" if why == "missing" else "orders"
+    with monkeypatch.context() as fault:
+        if why == "slow":
+            slow_down(fault, target, 100)
+        shard = bench.shard()
+        if why == "held":
+            shard.ctx.held.now = Holds(targets=frozenset({target}))
+        for _ in range(300):
+            bench.schedule(bench.time.now_ms, target=target.encode())
+        index = shard._index
+        assert index is not None
+        bench.until(shard, lambda: index.parked_count > 0 and bench.ended() + index.parked_count == 300)
+        shard.close()
+    if why == "missing":
+        bench.admin.create_topics([NewTopic(target, 1, 1, {})])
+    shard = bench.shard()
+
+    asked, until_ms = 300, bench.time.now_ms + 6_000
+
+    def schedule_more() -> bool:
+        nonlocal asked
+        if bench.time.now_ms < until_ms:
+            bench.schedule(bench.time.now_ms, target=target.encode())
+            asked += 1
+        return bench.ended() == asked
+
+    bench.until(shard, schedule_more)
+    check_order(bench, (target,))
     shard.close()
 
 

@@ -13,7 +13,6 @@ from unittest.mock import patch
 from postdate.kafka.errors import UnknownOutcome
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.backlog_bypass import Ahead, BacklogBypass
-from postdate.sidecar.dispatch.batch_content import Batch
 from postdate.sidecar.dispatch.due_reader import DueReader
 from postdate.sidecar.dispatch.fault_attribution import FaultAttribution, Isolated
 from postdate.sidecar.dispatch.parking import Parking
@@ -26,7 +25,7 @@ from postdate.sidecar.transaction.transaction import Message
 from postdate.sidecar.transaction.verdict_records import VerdictRecords
 from postdate.wheel.entry import PENDING, Entry, Kind
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import entry_key, split_key
+from postdate.wheel.keys import entry_key
 from postdate.wire.dispatch_log import FINAL, Fate, Moved
 from support.kafka_simulator.coordinator import Phase
 from support.kafka_simulator.producer import SimTransactionalProducer
@@ -49,7 +48,8 @@ def counted(world: World) -> Iterator[None]:
         stack.enter_context(patch.object(BacklogBypass, "take", _looks_ahead(world)))
         stack.enter_context(patch.object(TargetRates, "take", _rates(world)))
         stack.enter_context(patch.object(Parking, "tend", _tends(world)))
-        stack.enter_context(patch.object(Parking, "park", _parks(world)))
+        stack.enter_context(patch.object(FaultAttribution, "_set_aside", _refusals(world)))
+        stack.enter_context(patch.object(FaultAttribution, "_refuse_again", _refusals_alone(world)))
         stack.enter_context(patch.object(IndexOverlay, "contradicted", _contradictions(world)))
         stack.enter_context(patch.object(DueReader, "_limits", _limits(world)))
         yield
@@ -123,7 +123,7 @@ def _isolations(world: World) -> Callable[..., Isolated]:
     honest = FaultAttribution._isolate
 
     def isolate(self: FaultAttribution, name: str, *arguments: Any) -> Isolated:
-        world.failed |= {name} if name else world.broker.topics.keys()  # what waits for key 0 may be passed
+        world.key_zero_isolated |= not name
         world.reached["isolated a target" if name else "isolated key 0"] += 1
         return honest(self, name, *arguments)
 
@@ -173,14 +173,28 @@ def _contradictions(world: World) -> Callable[[IndexOverlay, str], None]:
     return contradicted
 
 
-def _parks(world: World) -> Callable[[Parking, TimerIndex, Batch], None]:
-    honest = Parking.park
+def _refusals(world: World) -> Callable[..., None]:
+    honest = FaultAttribution._set_aside
 
-    def park(self: Parking, index: TimerIndex, batch: Batch) -> None:
-        world.parked.update((self._ctx.partition, split_key(key)[1]) for key, _ in batch.park)
-        honest(self, index, batch)
+    def set_aside(self: FaultAttribution, isolated: Isolated, offsets: Any, now: float) -> None:
+        actor = world.scheduler.current
+        assert isinstance(actor, ShardActor)
+        world.refused.update((actor.shard.ctx.partition, offset) for offset in offsets)
+        honest(self, isolated, offsets, now)
 
-    return park
+    return set_aside
+
+
+def _refusals_alone(world: World) -> Callable[..., None]:
+    honest = FaultAttribution._refuse_again
+
+    def refuse_again(self: FaultAttribution, isolated: Isolated, offset: int, now: float) -> None:
+        actor = world.scheduler.current
+        assert isinstance(actor, ShardActor)
+        world.refused.add((actor.shard.ctx.partition, offset))
+        honest(self, isolated, offset, now)
+
+    return refuse_again
 
 
 def _tends(world: World) -> Callable[[Parking, TimerIndex, int], bool]:

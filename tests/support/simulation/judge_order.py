@@ -4,9 +4,9 @@ Stricter than what is promised, which is the order of each key: the code keeps t
 compared if the later one was known to the sender of the earlier one: its request lies below the `next_request` of that
 transaction. Two of one transaction are compared by their offsets, if they lie in one partition of their target.
 
-Not judged, as the promise says: a message that was overtaken while it was parked because its target failed or was
-held, or after it was refused and tried alone; what was moved or stored, which is not among the messages for a while;
-and what not every process understands in the same way.
+Not judged, as the promise says: a message that its target refused, which is tried again alone; a schedule in which
+Postdate's own topics were isolated, since only messages of one key wait for each other then; what was moved or stored,
+which is not among the messages for a while; and what not every process understands in the same way.
 """
 
 from __future__ import annotations
@@ -29,29 +29,27 @@ class _Left:
     partition: int
     place: int
     known: int
-    aside: bool
 
 
 def judge_order(outcome: Outcome, traffic: Traffic, readings: Readings, world: World) -> None:
     """What was overtaken is added to `outcome.wrong`."""
     by_target: dict[tuple[int, str], list[_Left]] = defaultdict(list)
+    if world.key_zero_isolated:
+        return
     for origin, copies in outcome.delivered.items():
-        if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin):
+        if origin not in traffic.asked or _is_excepted(outcome, traffic, readings, origin) or origin in world.refused:
             continue
         arrival, said = copies[0], outcome.ended_by[origin]
-        if arrival.target in world.failed:
-            continue
-        aside = origin in world.parked
         key = (outcome.due_ms(traffic.asked[origin]), origin[1])
         where = (arrival.partition, arrival.record.offset)
-        by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request, aside))
+        by_target[origin[0], arrival.target].append(_Left(key, said.seq, *where, said.next_request))
     for (part, target), left in by_target.items():
         outcome.reached["order judged"] += len(left) > 1
         left.sort(key=lambda each: (each.seq, each.partition, each.place))
         for number, earlier in enumerate(left):
             for later in left[number + 1 :]:
                 apart = later.seq == earlier.seq and later.partition != earlier.partition
-                if later.key < earlier.key and later.key[1] < earlier.known and not apart and not later.aside:
+                if later.key < earlier.key and later.key[1] < earlier.known and not apart:
                     outcome.wrong.append(
                         f"O12: {target} gets {earlier.key} of partition {part} by seq {earlier.seq}, and {later.key}, "
                         f"which was known, by seq {later.seq}"

@@ -15,6 +15,7 @@ import msgspec
 from postdate.sidecar.dispatch import batch
 from postdate.sidecar.dispatch.decisions import MessageRules
 from postdate.sidecar.dispatch.fault_attribution import Attempt, FaultAttribution, Finding
+from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry
@@ -81,11 +82,17 @@ def _half_the_grace(_: World) -> AbstractContextManager[object]:
     return patch.object(batch, "decode_entry", halved)
 
 
+def _parked_ones_overtaken(_: World) -> AbstractContextManager[object]:
+    """A message leaves although earlier ones of its target are still parked."""
+    return patch.object(Parking, "precedes", lambda *_: False)
+
+
 ISOLATION_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "slow is unavailable": (_slow_is_unavailable, BAD_TARGET),
     "nobody is isolated": (_nobody_isolated, BAD_TARGET),
     "first due times forgotten": (_first_dues_forgotten, "controls"),
     "a missing target is not waited for": (_given_up_at_once, BAD_TARGET),
     "half the grace": (_half_the_grace, "controls"),
+    "parked messages are overtaken": (_parked_ones_overtaken, BAD_TARGET),
     "retry budget not from the due time": (_budget_from_fault, BAD_TARGET),
 }

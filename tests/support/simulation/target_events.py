@@ -115,7 +115,6 @@ class TargetEvents:
         world = self._world
         world.reached["target deleted"] += 1
         world.trace(f"{BAD} is deleted for {for_ms:.0f}")
-        world.failed.add(BAD)
         world.broker.delete(BAD)
         self._reasons = frozenset({Reason.UNKNOWN_TARGET, Reason.TARGET_UNAVAILABLE})
         self.unavailable.append((BAD, world.time.now_ms, world.time.now_ms + for_ms))
@@ -130,7 +129,6 @@ class TargetEvents:
         world = self._world
         world.reached[name] += 1
         world.trace(f"{name} for {for_ms:.0f}")
-        world.failed.add(BAD)
         world.broker.misbehaving[BAD] = how
         self.unavailable.append((BAD, world.time.now_ms, world.time.now_ms + for_ms))
         world.time.at(world.time.now_ms + for_ms, world.broker.misbehaving.clear)

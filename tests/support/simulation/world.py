@@ -82,12 +82,10 @@ class World:
         self.encore: set[tuple[int, int]] = set()  # the requests that came when nothing had gone wrong for long
         self.known: dict[tuple[int, int], int] = {}  # partition, takeover -> requests below this were there before it
         self.gates: dict[str, str] = {}  # instance -> when it lets a cancel win
-        self.parked: set[tuple[int, int]] = (
-            set()
-        )  # partition, offset of what waited for a target that failed or is held
+        self.refused: set[tuple[int, int]] = set()  # partition, offset of what a target refused: it is tried alone
         self.troubles = Troubles(self.time)
         self.halts: list[tuple[int, str]] = []  # partition, and which process halted its shard why
-        self.failed: set[str] = set()  # targets that refuse or lose records: in which order others leave is not judged
+        self.key_zero_isolated = False  # some time: from then on, only the order of each key is promised
         self.look: Callable[[int, TimerIndex, str], None] = lambda *_: None  # at an index, when it must agree
         self.scheduler = Scheduler(self.time, self.random, self.processes, self._ended)
         self._hash = hashlib.blake2b(digest_size=8)

@@ -18,8 +18,8 @@ from typing import Final
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.decisions import Decision, MessageRules, is_special
 from postdate.sidecar.dispatch.due_reader import Due
-from postdate.sidecar.dispatch.fault_attribution import FaultAttribution
 from postdate.sidecar.dispatch.limits import CLIENT_BATCH_BYTES, TARGET_PARTITIONS_PER_TRANSACTION_MAX
+from postdate.sidecar.dispatch.parking import Parking
 from postdate.sidecar.dispatch.target_rates import TargetRates
 from postdate.sidecar.dispatch.targets import SIZE_UNKNOWN_BYTES, Refusal
 from postdate.sidecar.index.apply import mark_stored
@@ -60,16 +60,17 @@ class BatchBuilder:
         own: OwnTopics,
         partition: int,
         rules: MessageRules,
-        faults: FaultAttribution,
         answers: VerdictRecords,
+        parking: Parking | None = None,
         rates: TargetRates | None = None,
     ) -> None:
         self._own = own
         self._partition = partition
         self._rules = rules
         self._target_of = rules.target_of
-        self._faults = faults
+        self._faults = rules.faults
         self._answers = answers
+        self._parking = parking
         self._rates = rates
         self._store = StoreRecords(own, partition)
         self._origin_prefix = f"{own.requests}/{partition}/".encode()
@@ -83,6 +84,8 @@ class BatchBuilder:
         trial = due.trial.name or None if due.trial is not None else None
         choice = due.choice.renewed() if due.choice is not None else None
         batch, rates = Batch(), None if trial is not None else self._rates
+        parking = self._parking if trial is None else None
+        precedes = parking.precedes if parking is not None and parking.any else None
         now_ms, apart, condemned = due.now_ms, due.apart, self._faults.condemned
         for key, raw in _rows(due.keys, due.values, due.waiting):
             if apart and key in apart:
@@ -96,6 +99,8 @@ class BatchBuilder:
                         decision = self._rules.decide(entry, len(raw), now_ms, steady_ms, trial)
                     if decision is _DELIVER and rates is not None and not rates.admits(entry.target, key, batch.rated):
                         decision = Decision.PARK_FOR_RATE
+                    elif decision is _DELIVER and precedes is not None and precedes(entry.target, key):
+                        decision = Decision.PARK
                 if decision is not _DELIVER and isinstance(decision, Decision):
                     batch.set_aside(key, raw, entry, decision)
                     continue

@@ -53,7 +53,7 @@ class MessageRules:
         """`rules`: of the shard's request topic. `origin_prefix`: that of the shard's requests."""
         self.target_of = target_of
         self._rules = rules
-        self._faults = faults
+        self.faults = faults
         self._budget_ms = retry_budget_ms
         self._held = held
         self._longest_origin = origin_prefix + b"9" * 19
@@ -81,8 +81,8 @@ class MessageRules:
             if waited >= self._budget_ms and now_ms >= entry.due + self._budget_ms and entry.accepted_ms <= looked_ms:
                 return Refusal(target.reason, target.detail)
             return Decision.PARK
-        if self._faults.any and entry.target != trial and self._faults.get(entry.target) is not None:
-            return self._faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
+        if self.faults.any and entry.target != trial and self.faults.get(entry.target) is not None:
+            return self.faults.spent(entry.target, entry.due, now_ms) or Decision.PARK
         if entry.partition >= target.partitions:
             partitions = counted(target.partitions, "partition")
             detail = f"topic {entry.target} has {partitions}, there is no {entry.partition}"

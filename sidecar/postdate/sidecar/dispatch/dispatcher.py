@@ -55,7 +55,7 @@ class Dispatcher:
         self._parking = Parking(ctx, targets, self._faults, self._rates)
         origin_prefix = f"{ctx.own.requests}/{ctx.partition}/".encode()
         message_rules = MessageRules(targets.get, ctx.rules, self._faults, budget_ms, ctx.held, origin_prefix)
-        self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, self._faults, answers, self._rates)
+        self._builder = BatchBuilder(ctx.own, ctx.partition, message_rules, answers, self._parking, self._rates)
         self._limit = BatchLimit(ctx.config.dispatch.entries_max, ctx.config.dispatch.size_bytes_max)
         self._reader = DueReader(ctx, targets, self._faults, self._limit, self._rates)
         self._aborts = Aborts(ctx, targets, self._faults, self._limit)
@@ -72,6 +72,7 @@ class Dispatcher:
         self._targets.poll()
         if self._rates is not None:
             self._rates.begin(index, steady)
+        self._parking.begin(index)
         due = self._reader.read(index, steady, before_ms)
         due.now_ms = before_ms - 1
         if not due.keys and not due.waiting:
@@ -134,12 +135,13 @@ class Dispatcher:
 
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
         """Maintain waiting entries: refresh target metadata, move back entries that may leave, and store entries that
-        have waited for long. True if entries moved. Waits for Kafka no longer than a first look-up may take."""
-        moved = self._sweep.step(index, now_ms) > 0
+        have waited for long. True if entries were moved back: more may follow. Waits for Kafka no longer than a first
+        look-up may take."""
+        self._sweep.step(index, now_ms)
         self._targets.refresh()
         if self._rates is not None:
             self._rates.begin(index, self._ctx.clock.steady_ms())
-        return self._parking.tend(index, now_ms) or moved
+        return self._parking.tend(index, now_ms)
 
     def must_tend(self, index: TimerIndex) -> bool:
         """True if `tend` must run at its interval: something is parked, or a target fails or is isolated."""

@@ -4,6 +4,9 @@ They are moved under parked keys, ordered by target and then by delivery order, 
 is a local change that does not appear in the dispatch log. An owner that starts from the topics finds the entries due,
 and parks them again.
 
+While entries of a target are parked, later ones of it are parked too, for whatever reason the first ones were parked:
+otherwise they would overtake them, in particular after a restart, which forgets that a target was isolated.
+
 Thread rule: the shard's thread.
 """
 
@@ -18,7 +21,7 @@ from postdate.sidecar.dispatch.targets import Target, Targets
 from postdate.sidecar.index.overlay import IndexOverlay
 from postdate.wheel.entry import Entry, decode_entry, encode_entry
 from postdate.wheel.index import TimerIndex
-from postdate.wheel.keys import parked_prefix, split_key, split_parked_key
+from postdate.wheel.keys import ENTRY_KEY_SIZE_BYTES, parked_prefix, split_key, split_parked_key
 
 
 class Parking:
@@ -32,6 +35,34 @@ class Parking:
         self._faults = faults
         self._rates = rates
         self._budget_ms = ctx.config.dispatch.retry_budget_ms
+        self._index: TimerIndex | None = None
+        self._names: set[str] = set()  # all targets with parked entries, perhaps others
+        self._first: dict[str, bytes | None] = {}
+
+    def begin(self, index: TimerIndex) -> None:
+        """Start a turn. O(1), and a seek for each target with parked entries if the index is another one."""
+        if index is not self._index:
+            self._index, self._names = index, set(_parked_targets(index))
+        self._first.clear()
+
+    @property
+    def any(self) -> bool:
+        """True if `precedes` may be true of some target. O(1)."""
+        return bool(self._names)
+
+    def precedes(self, target: str, key: bytes) -> bool:
+        """True if a parked entry of a target comes before the entry under `key`, which therefore has to be parked too.
+
+        REQUIRES: `begin` for this turn. A target with a rate never counts: `TargetRates.admits` keeps its order. O(1),
+        and a seek for the first message of a target with parked entries.
+        """
+        if target not in self._names or self._index is None or (self._rates is not None and self._rates.limits(target)):
+            return False
+        if target not in self._first:
+            keys = self._index.scan_parked(target, 1, 1)[0]
+            self._first[target] = keys[0][-ENTRY_KEY_SIZE_BYTES:] if keys else None
+        first = self._first[target]
+        return first is not None and first < key
 
     def park(self, index: TimerIndex, batch: Batch) -> None:
         """Move entries of held, failing and isolated targets under parked keys."""
@@ -40,6 +71,7 @@ class Parking:
             _rekey(overlay, key, entry, parked=True)
         overlay.write()
         names = {entry.target for _, entry in batch.park}
+        self._names |= names
         self._faults.parked(names)
         self._targets.expect(names)
         if self._rates is not None:
@@ -49,7 +81,8 @@ class Parking:
     def tend(self, index: TimerIndex, now_ms: int) -> bool:
         """Check the targets of parked entries, and move back the entries that may leave; True if entries moved."""
         moved = False
-        names = [name for name in _parked_targets(index) if name not in self._ctx.held.now.targets]
+        self._names = set(parked := _parked_targets(index))
+        names = [name for name in parked if name not in self._ctx.held.now.targets]
         self._targets.learn(names)
         self._faults.parked(names)
         for name in names:

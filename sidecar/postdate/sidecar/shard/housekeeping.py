@@ -18,7 +18,7 @@ from collections.abc import Callable
 from postdate.kafka.errors import KafkaFault
 from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
-from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS
+from postdate.sidecar.dispatch.limits import TEND_INTERVAL_MS, UNPARK_INTERVAL_MS
 from postdate.sidecar.index.overlay import read_up_to
 from postdate.sidecar.ingest.ingest import pass_markers
 from postdate.sidecar.ingest.limits import SETTLE_MS
@@ -61,7 +61,7 @@ class Housekeeping:
         """
         is_quiet = is_running and self._quiet_looks >= REST_LOOKS and index.changes_made == self._changes
         if self._dispatcher.must_tend(index):
-            return float(TEND_INTERVAL_MS)
+            return max(self._due_at.get("tend", 0.0) - self._ctx.clock.steady_ms(), 1.0)
         if not is_quiet or not self._inbox.empty:
             return float(CONFIRM_INTERVAL_MS)
         steady = self._ctx.clock.steady_ms()
@@ -83,8 +83,8 @@ class Housekeeping:
             is_known = not index.raise_low_water() and is_known and index.changes_made == self._changes
             self._quiet_looks = self._quiet_looks + 1 if is_known else 0
             self._changes = index.changes_made
-        if self._every("tend", TEND_INTERVAL_MS, steady):
-            self._dispatcher.tend(index, now_ms)
+        if self._every("tend", TEND_INTERVAL_MS, steady) and self._dispatcher.tend(index, now_ms):
+            self._due_at["tend"] = steady + UNPARK_INTERVAL_MS
         at_markers = self._inbox.position_if_empty() > read_up_to(index)
         if at_markers and self._is_quiet(index, now_ms, MARKERS_QUIET_MS) and self._every("settle", SETTLE_MS, steady):
             self._ask_kafka("settle", lambda: pass_markers(self._ctx, index))  # some 0.2 s
