@@ -39,8 +39,6 @@ from postdate.sidecar.clock import Clock
 from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
-    HELD_BACK_AIM_MS,
-    HELD_BACK_MS_MAX,
     ISOLATED_MAX,
     PROBATION_MS,
     REFUSED_MAX,
@@ -48,6 +46,8 @@ from postdate.sidecar.dispatch.limits import (
     REFUSED_RETRY_MS_MIN,
     REPORTED_ENTRIES_MAX,
     TARGET_PROBE_MS_MAX,
+    TRIAL_AIM_MS,
+    TRIAL_MS_MAX,
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
@@ -313,7 +313,7 @@ class FaultAttribution:
         trial.acknowledged_at = trial.accepted_at = now
         trial.delay_ms = BACKOFF_MS_MIN
         aim_ms = self._aim_ms()
-        if took_ms > aim_ms * HELD_BACK_MS_MAX / HELD_BACK_AIM_MS:
+        if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
             trial.faulted_at = now
         elif took_ms < aim_ms and count >= trial.window:
@@ -452,4 +452,4 @@ class FaultAttribution:
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far
         away."""
-        return max(HELD_BACK_AIM_MS, 2 * self._usual_ms.value)
+        return max(TRIAL_AIM_MS, 2 * self._usual_ms.value)

@@ -60,6 +60,11 @@ AFTER_FAULT_ENTRIES_MAX: Final = 20
 # Targets that are isolated at a time: a state of some hundred bytes, and a place in the round of trials.
 ISOLATED_MAX: Final = 1_000
 
+# A trial is to take so long; one that took longer than the maximum makes the next ones smaller. All other targets of
+# the shard wait meanwhile.
+TRIAL_AIM_MS: Final = 20.0
+TRIAL_MS_MAX: Final = 50.0
+
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
