@@ -25,6 +25,7 @@ from support.bed import new_bed
 from support.broker import unique_name
 from support.broker_faults import FAULTS, SCENARIOS, SHARDS, BrokerScene
 from support.broker_traffic import Traffic
+from support.contention import watch_contention
 from support.kafka_steps import Member, append, poll_for, poll_until
 from support.sidecars import Sidecar
 from support.three_brokers import NODES, ThreeBrokers, three_brokers
@@ -48,7 +49,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
     chance = Random(seed)
     print(f"seed {seed}")
     names = [*SCENARIOS, *(chance.choice(sorted(FAULTS)) for _ in range(_RANDOM_FAULTS))]
-    with new_bed(cluster.bootstrap_servers, tmp_path, replicas=3) as bed:
+    with new_bed(cluster.bootstrap_servers, tmp_path, replicas=3) as bed, watch_contention() as watch:
         requests = bed.new_requests(SHARDS)
         target = bed.new_target(4, message_timestamp_type="LogAppendTime")
         sidecars = [bed.new_sidecar("static", static=True), bed.new_sidecar("dynamic")]
@@ -57,7 +58,7 @@ def test_brokers_fail_during_dispatch(cluster: ThreeBrokers, tmp_path: Path) -> 
         for sidecar in sidecars:
             sidecar.wait_for_shards(SHARDS // 2)
         traffic = Traffic(cluster.bootstrap_servers, requests, target, _PER_SECOND, Random(seed + 1))
-        scene = BrokerScene(cluster, bed, requests, traffic, sidecars, chance)
+        scene = BrokerScene(cluster, bed, requests, traffic, sidecars, chance, watch)
         traffic.start()
         try:
             for name in names:
