@@ -84,7 +84,7 @@ MISTAKES: list[tuple[Values, str]] = [
     ({"audit": {"enabled": True, "mode": "spark-submit"}}, "audit.master is required"),
     (
         {"audit": {"enabled": True}, "kafka": {"sasl": OAUTH}},
-        "audit.mode=local knows no OAUTHBEARER",
+        "audit.mode=local does not support OAUTHBEARER",
     ),
     ({"audit": {"enabled": True, "windowHours": 26}}, "audit.windowHours leaves older requests unverified"),
     ({"audit": {"schedule": "daily"}}, "at '/audit/schedule'"),

@@ -20,7 +20,7 @@ _COMMAND = re.compile(r"(?<!install)(?<!template)(?<!upgrade)(?<!test)(?:^|[\s&|
 #: Words that make a reader go back, by rule 0 of the house style.
 _WORDS = re.compile(
     r"""\b(?:anew|amiss|mend(?:s|ed|ing)?|likewise|whoever
-    |(?<!nothing\s)(?<!anything\s)(?<!everything\s)(?<!something\s)(?<!who\s)else
+    |(?<!nothing\s)(?<!what\s)(?<!anything\s)(?<!everything\s)(?<!something\s)(?<!who\s)else
     |(?<!there\s)(?:is|are)\snone|of\s(?:its|their|your|our|his|her|one's)\sown|by\s(?:itself|themselves)
     |tell(?:s|ing)?|told|sa(?:y|ys|id|ying))\b""",
     re.IGNORECASE | re.VERBOSE,
@@ -60,9 +60,9 @@ def mention_complaints(root: Path, place: str, text: str) -> Iterator[str]:
 
 
 def word_complaints(place: str, text: str) -> Iterator[str]:
-    """No sentence needs a second reading because of a word; code, headings and rows made from code are left out."""
+    """No sentence needs a second reading because of a word; code and headings are left out."""
     for paragraph in re.split(r"\n\s*\n|\n(?=[-|] |\d+\. )", _FENCE.sub("", text)):
-        if paragraph.lstrip().startswith(("#", "| `postdate_")):
+        if paragraph.lstrip().startswith("#"):
             continue
         prose = " ".join(_CODE.sub("``", paragraph).split()).lstrip("-| ")
         for found in (*_WORDS.finditer(prose), *_NOUN_PHRASE.finditer(prose)):

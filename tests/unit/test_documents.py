@@ -7,12 +7,15 @@ that breaks it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 import yaml
 
 from postdate.cli import postdate
+from postdate.cli.config_docs import as_markdown
 from postdate.wheel.database import FAMILIES
 from postdate.wire import headers
 from postdate.wire.reasons import Reason
@@ -21,10 +24,7 @@ from support import tidy_docs
 ROOT = Path(__file__).resolve().parents[2]
 OWN = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY", "examples/README")]
 DOCS = [*OWN, *sorted(ROOT.glob("docs/**/*.md"))]
-#: Generated, or reports of measurements: their links and commands count, their words do not.
 OTHERS = [ROOT / "charts/postdate/README.md", *sorted(ROOT.glob("benchmarks/*.md"))]
-#: Documents that wait for their revision.
-UNREVISED = [ROOT / "docs/performance.md"]
 SOURCES = [
     path
     for pattern in ("sidecar/**/*.py", "wheel/**/*.py", "connectors/**/*.py", "tests/**/*.py", "charts/**/*.yaml")
@@ -74,9 +74,24 @@ def test_a_source_that_names_a_missing_document_is_seen() -> None:
     assert len(list(tidy_docs.mention_complaints(ROOT, "x.py", "# docs/nowhere" + ".md, docs/protocol.md"))) == 1
 
 
-@pytest.mark.parametrize("path", [path for path in DOCS if path not in UNREVISED], ids=place)
+@pytest.mark.parametrize("path", DOCS + OTHERS, ids=place)
 def test_no_sentence_needs_a_second_reading(path: Path) -> None:
     assert list(tidy_docs.word_complaints(place(path), path.read_text(encoding="utf-8"))) == []
+
+
+def test_no_sentence_of_the_help_and_of_the_reference_needs_a_second_reading() -> None:
+    texts = {**dict(_helps(postdate, "postdate")), "postdate config docs": as_markdown()}
+    assert len(texts) > 30
+    assert [found for name, text in texts.items() for found in tidy_docs.word_complaints(name, text)] == []
+
+
+def _helps(command: click.Command, name: str) -> Iterator[tuple[str, str]]:
+    """The help of a command and of all commands below it."""
+    names = ["-h", "--help"]  # a command keeps the names that its first context gave
+    with click.Context(command, info_name=name, terminal_width=1_000, help_option_names=names) as context:
+        yield name, command.get_help(context).replace("\n", "\n\n")
+    for below in command.commands.values() if isinstance(command, click.Group) else ():
+        yield from _helps(below, f"{name} {below.name}")
 
 
 @pytest.mark.parametrize(

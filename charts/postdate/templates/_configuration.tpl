@@ -123,7 +123,7 @@ token_file = "/etc/postdate/api/token"
 {{- range $name := list "common" "consumer" "producer" "admin" -}}
 {{- range $property := keys (get $.Values.kafka $name) -}}
 {{- if regexMatch $secret $property -}}
-{{- fail (printf "kafka.%s: %s is a secret, and values end in a ConfigMap: use kafka.sasl.existingSecret, or mount a secret and name its file by %s.file" $name $property $property) -}}
+{{- fail (printf "kafka.%s: %s is a secret, and values become part of a ConfigMap: use kafka.sasl.existingSecret, or mount a secret and name its file by %s.file" $name $property $property) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -144,7 +144,7 @@ token_file = "/etc/postdate/api/token"
 {{- fail "kafka.tls names secrets, and kafka.tls.enabled is false: set it to true, or leave them out" -}}
 {{- end -}}
 {{- if and (eq .Values.audit.mode "local") .Values.audit.enabled (eq $sasl.mechanism "OAUTHBEARER") -}}
-{{- fail "audit.mode=local knows no OAUTHBEARER: use audit.mode=spark-submit with audit.javaProperties" -}}
+{{- fail "audit.mode=local does not support OAUTHBEARER: use audit.mode=spark-submit with audit.javaProperties" -}}
 {{- end -}}
 {{- if and (eq .Values.audit.mode "spark-submit") .Values.audit.enabled (not .Values.audit.master) -}}
 {{- fail "audit.master is required with audit.mode=spark-submit" -}}

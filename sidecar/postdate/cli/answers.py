@@ -56,8 +56,10 @@ class Waiting:
 def answer_options(command: Command) -> Command:
     """Add --wait-verdict and --timeout, from which `waiting` makes one value."""
     for option in (
-        click.option("--timeout", type=duration_ms, metavar="DURATION", help="How long to wait for the answer. [30s]"),
-        click.option("--wait-verdict", is_flag=True, help="Wait for the verdict, and print it; exit code 1: no."),
+        click.option("--timeout", type=duration_ms, metavar="DURATION", help="Longest wait. [30s]"),
+        click.option(
+            "--wait-verdict", is_flag=True, help="Wait for the verdict and print it; exit code 1 if it is negative."
+        ),
     ):
         command = option(command)
     return command

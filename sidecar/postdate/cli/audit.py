@@ -16,48 +16,59 @@ from postdate.sidecar.config.settings import Config
 from postdate.sidecar.errors import ConfigError
 
 
-@click.group(short_help="Prove that every request was delivered exactly once.", invoke_without_command=True)
+@click.group(short_help="Verify that every request ended exactly once.", invoke_without_command=True)
 @configured
-@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to judge; repeatable.")
+@click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to audit; repeatable.")
 @click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Read only these targets; repeatable.")
-@click.option("--dialect", "dialects", multiple=True, metavar="NAME", help="Dialect that requests speak; repeatable.")
+@click.option("--dialect", "dialects", multiple=True, metavar="NAME", help="Dialect of the request topic; repeatable.")
 @click.option("--default-target", metavar="TOPIC", help="Target of requests in a dialect that names none.")
 @click.option(
     "--verdicts",
     type=click.Choice(["none", "control", "all"]),
-    help="Which answers must be there; those that are there must be true. [none]",
+    help="Require an answer to these requests; existing answers are always checked. [none]",
 )
-@from_option("Judge requests from this time on.", "from_ms")
-@until_option("Judge requests before this time.", "--to", "to_ms")
-@click.option("--slack", "slack_ms", type=duration_ms, metavar="DURATION", help="How late is missing. [60s]")
+@from_option("Audit only requests written at or after this time.", "from_ms")
+@until_option("Audit only requests written before this time.", "--to", "to_ms")
+@click.option(
+    "--slack",
+    "slack_ms",
+    type=duration_ms,
+    metavar="DURATION",
+    help="How long after its due time a request without a fate is missing. [60s]",
+)
 @click.option("--samples", type=int, metavar="N", help="Origins shown for each kind of violation. [10]")
 @click.option("--write", metavar="DIR", hidden=True)
 @click.option("--html", metavar="FILE", help="Write a page with charts, verdicts and samples.")
 @click.option("--openmetrics", metavar="FILE", help="Write the figures as OpenMetrics text, for Prometheus.")
-@click.option("--state", metavar="PATH", help="Delta tables of all audits: audit what is new since the last one.")
-@click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long closed rows stay there. [90]")
-@click.option("--trend", is_flag=True, help="Tell the lateness by day, with --state.")
+@click.option(
+    "--state",
+    metavar="PATH",
+    help="Keep results in Delta tables, and read only records that are new since the last run.",
+)
+@click.option("--keep-days", type=click.IntRange(min=1), metavar="N", help="How long --state keeps closed rows. [90]")
+@click.option("--trend", is_flag=True, help="Print the lateness by day, with --state.")
 @click.option("--trend-days", type=int, metavar="N", help="How many days --trend and --html show. [30]")
-@click.option("--follow", is_flag=True, help="Go on step by step until Ctrl-C, with --state.")
-@click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Time from step to step. [10s]")
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="Follow for so many steps.")
-@click.option("--to-topic", metavar="TOPIC", help="Tell what is found on this topic too, while following.")
+@click.option("--follow", is_flag=True, help="Audit step by step until Ctrl-C, with --state.")
+@click.option("--every", "every_ms", type=duration_ms, metavar="DURATION", help="Interval of --follow. [10s]")
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="End --follow after N steps.")
+@click.option("--to-topic", metavar="TOPIC", help="Also write the results of --follow to this topic.")
 @click.option("--strict", is_flag=True, help="Exit with 5 if something that could be verified was not.")
 @click.option(
     "--fail-on-lateness",
     multiple=True,
     metavar="FIGURE=DURATION",
-    help="Exit with 3 if messages were later, such as p99=250ms or max=5s; repeatable.",
+    help="Exit with 3 if lateness exceeds this, such as p99=250ms or max=5s; repeatable.",
 )
-@click.option("--aborted", "count_aborted", is_flag=True, help="Count the copies that aborted, too.")
+@click.option("--aborted", "count_aborted", is_flag=True, help="Also count the records of aborted transactions.")
 @spark_options
 @output_option
 def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
-    """Judge from the topics alone whether every request was delivered exactly once, unchanged and not early.
+    """Verify from the topics alone that every request ended exactly once, and that its message was delivered unchanged
+    and not early.
 
-    Exit code 4 while a violation is open, 1 when it could not judge, 5 with --strict when not all was verified, 3 when
-    messages were later than --fail-on-lateness allows.
-    Needs pyspark: pip install 'postdate[spark]'.
+    Exit code 4 if a violation is open; 1 if no verdict was possible; 5 with --strict if something that could be
+    verified was not; 3 if messages were later than --fail-on-lateness allows. Needs pyspark: pip install
+    'postdate[spark]'.
     """
     if click.get_current_context().invoked_subcommand is not None:
         return
@@ -90,13 +101,13 @@ def audit(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
 @audit.command(short_help="Close the violations that a run has found.")
 @click.argument("run", type=click.IntRange(min=1))
 @click.option("--state", required=True, metavar="PATH", help="The --state of the audit.")
-@click.option("--by", metavar="NAME", help="Who acknowledges them. [the user of this process]")
-@click.option("--note", metavar="TEXT", help="Why.")
+@click.option("--by", metavar="NAME", help="Name of the person. [the user of this process]")
+@click.option("--note", metavar="TEXT", help="The reason.")
 @spark_options
 def acknowledge(run: int, state: str, by: str | None, note: str | None, **asked: Any) -> None:
-    """Close the violations that RUN of an audit with --state has found: they no longer make an audit exit with 4.
+    """Close the violations that RUN of an audit with --state has found, so that later audits no longer exit with 4.
 
-    They stay in the table violations; the table acknowledgements says who closed them, when and why.
+    The violations stay in their table. The table acknowledgements records the person, the time and the reason.
     """
     require_spark("the audit")
     from postdate.spark.audit.acknowledging import AcknowledgeOptions, run_acknowledge

@@ -38,21 +38,33 @@ class _Bench(click.Command):
 @click.command(cls=_Bench, short_help="Measure throughput and lateness on this machine.")
 @click.argument("cases", nargs=-1, metavar="[CASE]...")
 @click.option(
-    "-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="A cluster; default: a new broker here."
+    "-b",
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Cluster to measure; default: a new local broker.",
 )
 @click.option(
-    "--messages", type=click.IntRange(1_000, 20_000_000), default=1_000_000, show_default=True, help="Of each case."
+    "--messages",
+    type=click.IntRange(1_000, 20_000_000),
+    default=1_000_000,
+    show_default=True,
+    help="Messages in each case.",
 )
 @click.option(
     "--seconds",
     type=click.FloatRange(1, 3_600),
     default=20.0,
     show_default=True,
-    help="Measured in each run of a steady case, after 5 s of warm-up; a run takes some 15 s more.",
+    help="Duration of each steady run, after 5 s of warm-up; each run takes about 15 s more.",
 )
 @click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case.")
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="On stdout.")
-@click.option("--chart", type=click.Path(path_type=Path), help="Write lateness against load there, as HTML.")
+@click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format on stdout."
+)
+@click.option(
+    "--chart", type=click.Path(path_type=Path), help="Write a chart of lateness against load to this HTML file."
+)
 def bench(
     cases: tuple[str, ...],
     bootstrap: str | None,
@@ -62,12 +74,12 @@ def bench(
     output: str,
     chart: Path | None,
 ) -> None:
-    """Measure a sidecar with four shards in one process (`scale`: in more); all cases, or those that are named (by the
-    beginning of a name). A case that fails is told, and the others go on.
+    """Measure one sidecar process with four shards (`scale` uses more processes). Without CASE, run all cases;
+    otherwise run those whose names begin with CASE. If a case fails, print the error and run the others.
 
-    Rates are held against a raw copy of the same records in the same run: a program of the client library that neither
-    delays nor stores. Needs Java 17 or later unless a cluster is given. Exit code 0 also where a target is missed: the
-    table says so.
+    Each rate is compared with that of a raw copy in the same run, a program of the client library that copies the same
+    records without delaying or storing them. Needs Java 17 or later unless -b names a cluster. Exit code 1 if a case
+    fails; 0 also if a target is missed, which the table shows.
     """
     chosen = _chosen(cases)
     if chart is not None and not any(name.startswith("steady") for name in chosen):

@@ -24,18 +24,33 @@ from postdate.sidecar.config.load import require_bootstrap
 @click.command(short_help="Schedule every row of a table (Parquet, CSV, JSON, …).")
 @click.argument("source", metavar="SOURCE")
 @configured
-@click.option("--format", "form", metavar="NAME", help="parquet, csv, json, … or table. [by the ending of SOURCE]")
-@click.option("--source-option", type=name_value, multiple=True, metavar="NAME=VALUE", help="Of Spark's reader.")
+@click.option("--format", "form", metavar="NAME", help="parquet, csv, json, … or table. [by the extension of SOURCE]")
+@click.option(
+    "--source-option",
+    type=name_value,
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of Spark's reader; repeatable.",
+)
 @click.option("--requests", metavar="TOPIC", help="Request topic.")
-@click.option("--target", metavar="TOPIC", help="Target of every row, where no column says it.")
-@click.option("--column", "columns", type=name_value, multiple=True, metavar="FIELD=COLUMN", help="Column of a field.")
-@click.option("--rejects", metavar="DIR", help="Put bad rows in this new directory; absent: one stops everything.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Rows a second. [as fast as it goes]")
-@click.option("--only-new", is_flag=True, help="Leave out rows whose id has a request on the topic already.")
-@from_option("Look for such ids from this time on.", "--since", "since_ms")
-@click.option("--unknown-targets", is_flag=True, help="Take targets that do not exist yet.")
-@click.option("--dry-run", is_flag=True, help="Check the rows, show the load they would add, and send nothing.")
-@click.option("--samples", type=int, metavar="N", help="Refused rows that are shown. [10]")
+@click.option("--target", metavar="TOPIC", help="Target of every row, if there is no such column.")
+@click.option(
+    "--column",
+    "columns",
+    type=name_value,
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Column with another name than its field; repeatable.",
+)
+@click.option(
+    "--rejects", metavar="DIR", help="Write bad rows to this new directory; absent: one bad row stops everything."
+)
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Rows per second. [unlimited]")
+@click.option("--only-new", is_flag=True, help="Skip rows whose id already has a request on the topic.")
+@from_option("With --only-new: search requests written at or after this time.", "--since", "since_ms")
+@click.option("--unknown-targets", is_flag=True, help="Accept targets that do not exist yet.")
+@click.option("--dry-run", is_flag=True, help="Check the rows and show the load that they would add; send nothing.")
+@click.option("--samples", type=int, metavar="N", help="Number of refused rows to show. [10]")
 @spark_options
 @output_option
 def bulk(
@@ -46,10 +61,10 @@ def bulk(
     requests: str | None,
     **asked: Any,
 ) -> None:
-    """Schedule every row of SOURCE, a path or URL that Spark can read, or a table with --format table.
+    """Schedule every row of SOURCE: a path or URL that Spark can read, or a table with --format table.
 
-    Columns: target key value headers at delay id grace partition; at (a time) or delay, and a target, must be there.
-    Exit code 1 when bad rows have stopped it. Needs pyspark: pip install 'postdate[spark]'.
+    Columns: target key value headers at delay id grace partition. A target is required, and one of at (a time) and
+    delay. Exit code 1 if bad rows have stopped it. Needs pyspark: pip install 'postdate[spark]'.
     """
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)

@@ -12,15 +12,15 @@ from postdate.cli.options import Loader, configured, output_option
 
 @click.group()
 def config() -> None:
-    """Show what is configured, and what can be."""
+    """Show the settings and their reference."""
 
 
-@config.command(short_help="Print every option in force.")
+@config.command(short_help="Print the effective settings.")
 @configured
 @click.option("--bounds", is_flag=True, help="Print the bounds too, which cannot be set.")
 @output_option
 def show(loader: Loader, bounds: bool, output: str) -> None:
-    """Print every option in force and the source of its value; secrets show as ***."""
+    """Print every effective setting and the source of its value. Secrets print as ***."""
     loaded = loader({})
     if output == "json":
         click.echo(json.dumps(config_docs.as_json_tree(loaded.config, with_bounds=bounds)))
@@ -28,7 +28,7 @@ def show(loader: Loader, bounds: bool, output: str) -> None:
         click.echo(config_docs.as_toml(loaded, with_bounds=bounds), nl=False)
 
 
-@config.command(short_help="Print the reference of every option.")
+@config.command(short_help="Print the reference of every setting.")
 def docs() -> None:
-    """Print the reference of every option as Markdown."""
+    """Print the reference of every setting as Markdown."""
     click.echo(config_docs.as_markdown(), nl=False)

@@ -149,7 +149,7 @@ def _toml_lines(loaded: Loaded) -> Iterator[str]:
 
 def _bound_lines() -> Iterator[str]:
     for package, module in BOUNDED.items():
-        yield from ("", f"# Bounds of {package}: not settable; each with its reason in the code.")
+        yield from ("", f"# Bounds of {package}. They cannot be set; the code gives the reason of each.")
         yield from (f"# {name} = {value}" for name, value in bounds_of(module).items())
 
 
@@ -164,10 +164,10 @@ def as_markdown() -> str:
     lines = [
         "# Configuration",
         "",
-        "One TOML file (`--config FILE` or `POSTDATE_CONFIG`) < librdkafka properties file (`-F FILE`) < environment <",
-        "flags. `postdate config show` prints what is in force and where each value came from. An unknown key is an",
-        "error. Options that end in `_ms` take milliseconds or a duration such as `90s`, `2h30m`, `7d`; sizes take",
-        "bytes or `512KiB`, `16MiB`.",
+        "Settings come from flags, environment variables, a file of librdkafka properties (`-F FILE`) and a TOML file",
+        "(`--config FILE` or `POSTDATE_CONFIG`); each source overrides those after it. `postdate config show` prints",
+        "the effective values and their sources. An unknown key is an error. Settings whose names end in `_ms` take",
+        "milliseconds or a duration such as `90s`, `2h30m`, `7d`; sizes take bytes or `512KiB`, `16MiB`.",
     ]
     for section, owner in sections().items():
         shown = [leaf for leaf in leaves().values() if leaf.section == section and leaf.path != REQUEST_TOPICS]
@@ -176,13 +176,13 @@ def as_markdown() -> str:
         lines += _table(shown, with_environment=True)
     lines += ["", f"## `[[{REQUEST_TOPICS}]]`", "", _sentence(RequestTopicConfig)]
     lines += [
-        f"One table for each topic. `{environment_name(REQUEST_TOPICS)}` and `--requests` take names alone: they",
-        "choose among the tables of the file, or add a topic with the defaults.",
+        f"One table for each topic. `{environment_name(REQUEST_TOPICS)}` and `--requests` take only names: each name",
+        "selects a table of the file, or adds a topic with the defaults.",
         "",
         *_table(list(topic_leaves().values()), with_environment=False),
     ]
     lines += ["", *_SECRETS_TEXT]
-    lines += ["", "## Bounds", "", "Not settable; the reason of each stands beside it in the code."]
+    lines += ["", "## Bounds", "", "These cannot be set. The code gives the reason beside each of them."]
     for package, module in BOUNDED.items():
         lines += ["", f"### {package}", "", "| bound | value |", "| --- | --- |"]
         lines += [f"| `{name}` | {value:,} |" for name, value in bounds_of(module).items()]
@@ -194,10 +194,10 @@ _SECRETS_TEXT = (
     "",
     "A property such as `security.protocol` is a key of `[kafka.common]` (or `consumer`, `producer`, `admin`), the",
     "variable `POSTDATE_KAFKA_COMMON_SECURITY_PROTOCOL`, a line of the `-F` file, or `-X security.protocol=SSL`.",
-    "Secrets (`sasl.password`, `ssl.key.password`, ...) are refused after `-X`, where every user of the machine could",
-    "read them; `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file that holds",
-    "the secret. They are shown as `***` everywhere. Properties that would break the protocol, such as",
-    "`transactional.id`, `isolation.level` or `partitioner`, are refused with the reason.",
+    "`-X` refuses secrets (`sasl.password`, `ssl.key.password`, ...), because every user of the machine could read",
+    "them there. `POSTDATE_KAFKA_COMMON_SASL_PASSWORD_FILE`, or `sasl.password.file` in a file, names a file with the",
+    "secret. Secrets print as `***`. Properties that would break the protocol, such as `transactional.id`,",
+    "`isolation.level` or `partitioner`, are refused with the reason.",
 )
 
 

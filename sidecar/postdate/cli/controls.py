@@ -30,10 +30,13 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def named_options(command: Command) -> Command:
     """Add --requests, --id and --origin, from which `Named.of` makes one value."""
     for option in (
-        click.option("--origin", metavar="ORIGIN", help="Origin of the request meant, as `postdate send` prints it."),
-        click.option("--id", "request_id", metavar="ID", help="The id that the request meant was given."),
+        click.option("--origin", metavar="ORIGIN", help="Origin of the message, as `postdate send` prints it."),
+        click.option("--id", "request_id", metavar="ID", help="Id of the message."),
         click.option(
-            "--requests", default=None, metavar="TOPIC", help="Request topic. [the origin's, else postdate.requests]"
+            "--requests",
+            default=None,
+            metavar="TOPIC",
+            help="Request topic. [that of the origin, or postdate.requests]",
         ),
     ):
         command = option(command)
@@ -79,7 +82,7 @@ class Named:
         return self.partition
 
 
-@click.command(short_help="Cancel a message that is still pending.")
+@click.command(short_help="Cancel a pending message.")
 @configured
 @named_options
 @answer_options
@@ -93,10 +96,10 @@ def cancel(
     timeout: int | None,
     output: str,
 ) -> None:
-    """Cancel a message that is still pending, and print the origin of the request to cancel.
+    """Cancel a pending message, and print the origin of the cancel request.
 
-    With --wait-verdict also the answer, and the origin of the message acted on: `cancelled` is a promise that it will
-    never be delivered; `too-late` and `not-found` end with exit code 1.
+    --wait-verdict also prints the verdict and the origin of the message. `cancelled` promises that the message will
+    never be delivered. `too-late` and `not-found` end with exit code 1.
 
     \b
       postdate cancel -b localhost:9092 --id order-9 --wait-verdict
@@ -109,7 +112,9 @@ def cancel(
 @configured
 @named_options
 @time_options
-@click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
+@click.option(
+    "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
+)
 @answer_options
 @output_option
 def reschedule(
@@ -123,10 +128,10 @@ def reschedule(
     output: str,
     **when: Any,
 ) -> None:
-    """Move a pending message to another time, and print the origin of the request to do so.
+    """Move a pending message to another time, and print the origin of the reschedule request.
 
-    The message stays as it is. A delay or level counts from now. With --wait-verdict also the answer, and the origin of
-    the message acted on; `too-late` and `not-found` end with exit code 1.
+    The content of the message does not change. A delay or level counts from now. --wait-verdict also prints the verdict
+    and the origin of the message; `too-late` and `not-found` end with exit code 1.
 
     \b
       postdate reschedule -b localhost:9092 --id order-9 --delay 2h --wait-verdict

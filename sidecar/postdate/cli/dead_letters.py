@@ -58,21 +58,26 @@ def filter_options(command: Command) -> Command:
             default=limits.LETTERS_MAX_DEFAULT,
             show_default=True,
             metavar="N",
-            help="Letters at most.",
+            help="At most N dead letters.",
         ),
-        until_option("Died before this.", "until_ms"),
-        from_option("Died at or after this.", "--since", "since_ms"),
+        until_option("Only dead letters written before this time.", "until_ms"),
+        from_option("Only dead letters written at or after this time.", "--since", "since_ms"),
         click.option(
-            "--origin", "origins", type=origin_bytes, multiple=True, metavar="ORIGIN", help="Of this; repeatable."
+            "--origin",
+            "origins",
+            type=origin_bytes,
+            multiple=True,
+            metavar="ORIGIN",
+            help="Only of this request; repeatable.",
         ),
-        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
+        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="Only for this target; repeatable."),
         click.option(
             "--reason",
             "reasons",
             type=click.Choice([reason.value for reason in Reason]),
             multiple=True,
             metavar="REASON",
-            help="That died of this, such as unknown-target; repeatable.",
+            help="Only with this reason, such as unknown-target; repeatable.",
         ),
         click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]"),
     ):
@@ -82,7 +87,7 @@ def filter_options(command: Command) -> Command:
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """See what could not be delivered, and put it back."""
+    """List dead letters, and schedule them again."""
 
 
 @dead_letters.command("list", short_help="Print the dead letters of a request topic.")
@@ -90,7 +95,7 @@ def dead_letters() -> None:
 @filter_options
 @output_option
 def list_(loader: Loader, requests: str | None, output: str, letters_max: int, **asked: Any) -> None:
-    """Print the dead letters of a request topic, those that are there now, by partition and age."""
+    """Print the present dead letters of a request topic, by partition and age."""
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
     from postdate.sidecar.ingest.request_rules import rules_of
 
@@ -112,21 +117,21 @@ def list_(loader: Loader, requests: str | None, output: str, letters_max: int, *
         click.echo(line)
 
 
-@dead_letters.command(short_help="Put dead letters back as new requests.")
+@dead_letters.command(short_help="Schedule dead letters again, as new requests.")
 @configured
 @filter_options
 @time_options
-@click.option("--execute", is_flag=True, help="Do it; without this it is only said what would be done.")
-@click.option("--again", is_flag=True, help="Also those that were put back before, or may have been.")
+@click.option("--execute", is_flag=True, help="Send the requests; without this option, only print the plan.")
+@click.option("--again", is_flag=True, help="Also send those that were, or may have been, requeued before.")
 @output_option
 def requeue(
     loader: Loader, requests: str | None, execute: bool, again: bool, output: str, letters_max: int, **asked: Any
 ) -> None:
-    """Put dead letters back as new requests: key, value and headers as they were sent, on the same partition.
+    """Send dead letters again as new requests, with key, value and headers as sent, to the same partition.
 
-    Without --execute nothing is sent. A delay counts anew; --delay, --at or --level gives all of them another time. A
-    letter that was put back before is left out: the request that stands for it says so. Exit code 1 where a letter
-    cannot be put back.
+    Without --execute the command only prints its plan. A delay counts from the new request; --delay, --at or --level
+    sets a new time for all. Dead letters that were requeued before are skipped. Exit code 1 if a dead letter cannot be
+    requeued.
 
     \b
       postdate dead-letters requeue -b localhost:9092 --reason unknown-target --from -2h --execute

@@ -22,20 +22,20 @@ from postdate.sidecar.errors import Exit
 POLL_S = 0.2
 
 
-@click.command(short_help="See it work: two sidecars, one killed, then the audit.")
+@click.command(short_help="Run a demonstration: two sidecars, a kill, the audit.")
 @click.option(
-    "--messages", type=click.IntRange(10, 200_000), default=4_000, show_default=True, help="How many to schedule."
+    "--messages", type=click.IntRange(10, 200_000), default=4_000, show_default=True, help="Number of messages."
 )
 @click.option(
-    "--seconds", type=click.FloatRange(4, 600), default=20.0, show_default=True, help="The longest delay, in seconds."
+    "--seconds", type=click.FloatRange(4, 600), default=20.0, show_default=True, help="Longest delay, in seconds."
 )
-@click.option("--keep", is_flag=True, help="Keep everything running at the end, to look around.")
+@click.option("--keep", is_flag=True, help="Keep broker and sidecars running at the end, until Ctrl-C.")
 def demo(messages: int, seconds: float, keep: bool) -> None:
-    """Start a broker and two sidecars, schedule messages with mixed delays, kill one sidecar while it dispatches, start
-    another, and let the audit judge. Needs Java 17 or later and pyspark, and takes about a minute.
+    """Start a broker and two sidecars, schedule messages with mixed delays, kill one sidecar while it delivers, start
+    another, and run the audit. Needs Java 17 or later and pyspark, and takes about a minute.
 
-    Exit code 0 only if nothing was lost, repeated, early or altered, by its own count and by the audit; 4 otherwise.
-    Everything that it started is stopped at the end, also on Ctrl-C.
+    Exit code 0 if the demo's count and the audit agree that no message was lost, repeated, early or altered; 4
+    otherwise. At the end, and on Ctrl-C, the command stops every process that it started.
     """
     console = Console(highlight=False)
     try:

@@ -32,16 +32,20 @@ class DevBroker(Protocol):
     def last_words(self) -> str: ...
 
 
-@click.command(short_help="Start a real Kafka on this machine.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0: a free one.")
-@click.option("--data", type=click.Path(path_type=Path), help="Keep the topics here; without it they go at the end.")
-@click.option("--docker", is_flag=True, help="Use the apache/kafka image instead of Java on this machine.")
-@click.option("--image", help="With --docker: another image; default: POSTDATE_KAFKA_IMAGE, else apache/kafka.")
+@click.command(short_help="Start a Kafka broker on this machine.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=9092, show_default=True, help="Port; 0: any free port.")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    help="Keep the topics in this directory; default: remove them at the end.",
+)
+@click.option("--docker", is_flag=True, help="Run the apache/kafka image instead of the local Java.")
+@click.option("--image", help="Image for --docker; default: POSTDATE_KAFKA_IMAGE, or apache/kafka.")
 def dev(port: int, data: Path | None, docker: bool, image: str | None) -> None:
-    """Start a real Kafka on this machine, and stop it on Ctrl-C.
+    """Start a single-node Kafka broker on this machine, and stop it on Ctrl-C.
 
-    Needs Java 17 or later; Kafka's jars are fetched on the first use (44 MB) and kept in the cache directory. With
-    --docker it needs Docker alone, and fetches an image. Prints `ready: HOST:PORT` once a transaction has succeeded.
+    Needs Java 17 or later. The first use downloads Kafka's jars (44 MB) into the cache directory. With --docker it
+    needs only Docker, and pulls an image. Prints `ready: HOST:PORT` after a first transaction has succeeded.
     """
     if image is not None and not docker:
         raise click.UsageError("--image is for --docker")

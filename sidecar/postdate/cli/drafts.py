@@ -26,13 +26,13 @@ TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
 def time_options(command: Command) -> Command:
     """Add --at, --delay and --level, of which `time_headers` takes one."""
     for option in (
-        click.option("--level", metavar="N", help="Delay level; 0: at once."),
-        click.option("--delay", metavar="DURATION", help="How much later: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
+        click.option("--level", metavar="N", help="Delay level; 0: immediately."),
+        click.option("--delay", metavar="DURATION", help="Delay: 1500ms, 90s, 2h30m, 1d12h, PT5M."),
         click.option(
             "--at",
             type=time_ms,
             metavar="TIME",
-            help="When: RFC 3339 such as 2030-01-31T08:00:00Z, epoch milliseconds, now, or 10s from now.",
+            help="Due time: RFC 3339 such as 2030-01-31T08:00:00Z, epoch milliseconds, now, or 10s (from now).",
         ),
     ):
         command = option(command)

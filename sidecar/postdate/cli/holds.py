@@ -24,39 +24,39 @@ if TYPE_CHECKING:
 _SHARDS = click.argument("shards", nargs=-1, metavar="[TOPIC[/PARTITION]]...")
 
 
-@click.group(short_help="Keep shards from delivering, or from taking in.")
+@click.group(short_help="Pause delivery, intake, or one target.")
 def hold() -> None:
-    """Keep shards from delivering, or from taking in requests, until they are released.
+    """Pause the delivery or the intake of shards, or the delivery to one target, until `postdate release`.
 
-    Says so to the processes that run, with the token (--token-file). Without SHARDS all of them are meant. What is held
-    stays held when a process is started anew and when a shard moves to another one; nothing of it is lost, early or
-    delivered twice. Cancel and reschedule go on to work while the delivery is held.
+    Needs running processes and their token (--token-file). Without TOPIC[/PARTITION] it holds all shards. A hold
+    survives restarts and moves with its shard. No held message is lost, early or delivered twice. While delivery is
+    held, cancel and reschedule still work.
     """
 
 
-@click.group(short_help="Let go what `postdate hold` holds.")
+@click.group(short_help="End a hold.")
 def release() -> None:
-    """Let go what `postdate hold` holds: what is due by then leaves at once."""
+    """End a hold. Messages that are due by then are delivered immediately."""
 
 
-def _add(group: click.Group, action: str, doing: dict[str, str]) -> None:
+def _add(group: click.Group, action: str, texts: dict[str, str]) -> None:
     """The three commands of a group."""
 
-    @group.command("delivery", short_help=doing["delivery"])
+    @group.command("delivery", help=texts["delivery"])
     @asks_processes
     @_SHARDS
     @output_option
     def delivery(deployment: Deployment, shards: tuple[str, ...], output: str) -> None:
         _change(deployment, action, {"what": "delivery"}, shards, output)
 
-    @group.command("intake", short_help=doing["intake"])
+    @group.command("intake", help=texts["intake"])
     @asks_processes
     @_SHARDS
     @output_option
     def intake(deployment: Deployment, shards: tuple[str, ...], output: str) -> None:
         _change(deployment, action, {"what": "intake"}, shards, output)
 
-    @group.command("target", short_help=doing["target"])
+    @group.command("target", help=texts["target"])
     @asks_processes
     @click.argument("target", metavar="TARGET")
     @_SHARDS
@@ -69,23 +69,27 @@ _add(
     hold,
     "hold",
     {
-        "delivery": "Deliver nothing from these shards.",
-        "intake": "Read no requests: cancels wait as well.",
-        "target": "Deliver nothing to one target.",
+        "delivery": "Pause delivery. The shards still read requests and carry out cancels.",
+        "intake": "Pause the reading of requests, including cancels.",
+        "target": "Pause the delivery to TARGET; its due messages are parked.",
     },
 )
 _add(
     release,
     "release",
-    {"delivery": "Deliver again.", "intake": "Read requests again.", "target": "Deliver to a target again."},
+    {
+        "delivery": "Resume delivery.",
+        "intake": "Resume the reading of requests.",
+        "target": "Resume the delivery to TARGET.",
+    },
 )
 
 
-@hold.command("list", short_help="Print how every shard stands, and what is held.")
+@hold.command("list", short_help="Print the state and the holds of every shard.")
 @asks_processes
 @output_option
 def list_(deployment: Deployment, output: str) -> None:
-    """Print the state of every shard of the deployment, who holds it, and what of it is held."""
+    """Print the state, the process and the holds of every shard of the deployment."""
     shards = deployment.overview()["shards"]
     if not shards:
         say("no process holds a shard")
@@ -102,10 +106,10 @@ def list_(deployment: Deployment, output: str) -> None:
 @asks_processes
 @output_option
 def drain(deployment: Deployment, output: str) -> None:
-    """Let the process at --url leave the group: the others take its shards over at once, and it takes none any more
-    until it is started anew. It goes on to run, not ready, so stop it when you like.
+    """Make the process at --url leave the group. The others take over its shards immediately. The process keeps running
+    without shards and is not ready; it takes no shards until it is restarted.
 
-    Refused where no other process is there to take them.
+    The command is refused if there is no other process.
     """
     told = deployment.drain()
     if output == "json":

@@ -103,7 +103,13 @@ def until_option(text: str, *names: str, kind: Callable[[str], int] = past_ms) -
 def configured(command: Command) -> Callable[..., Any]:
     """Add -b, -X, -F and --config to a command, and give it a `Loader` as its first argument."""
 
-    @click.option("-b", "--bootstrap-server", "bootstrap", metavar="HOST:PORT", help="Broker to reach the cluster by.")
+    @click.option(
+        "-b",
+        "--bootstrap-server",
+        "bootstrap",
+        metavar="HOST:PORT",
+        help="Address of one or more brokers, comma separated.",
+    )
     @click.option(
         "-X",
         "properties",
@@ -117,9 +123,11 @@ def configured(command: Command) -> Callable[..., Any]:
         "--command-config",
         "properties_file",
         type=click.Path(path_type=Path),
-        help="File of librdkafka properties, name=value a line.",
+        help="File of librdkafka properties, one name=value per line.",
     )
-    @click.option("--config", "config_file", type=click.Path(path_type=Path), help="Postdate's own file (TOML).")
+    @click.option(
+        "--config", "config_file", type=click.Path(path_type=Path), help="Configuration file of Postdate (TOML)."
+    )
     @functools.wraps(command)
     def wrapped(
         bootstrap: str | None,
@@ -152,5 +160,5 @@ def output_option(command: Command) -> Command:
         type=click.Choice(["text", "json"]),
         default="text",
         show_default=True,
-        help="json: one object a line on stdout.",
+        help="Format on stdout; json: one object per line.",
     )(command)

@@ -44,13 +44,15 @@ def _filter_options(command: Command) -> Command:
             type=click.Choice(_STATES),
             default="waiting",
             show_default=True,
-            help="parked: its target fails, is held, or is sent to at a limited rate.",
+            help="parked: the target fails, is held, or is over its rate.",
         ),
-        until_option("Due before this.", kind=time_ms),
-        from_option("Due at or after this.", "from_", kind=time_ms),
-        click.option("--target", "targets", multiple=True, metavar="TOPIC", help="For this target; repeatable."),
-        click.option("--partition", type=int, metavar="N", help="Of this partition of the request topic alone."),
-        click.option("--requests", metavar="TOPIC", help="Of this request topic alone."),
+        until_option("Only messages due before this time.", kind=time_ms),
+        from_option("Only messages due at or after this time.", "from_", kind=time_ms),
+        click.option(
+            "--target", "targets", multiple=True, metavar="TOPIC", help="Only messages for this target; repeatable."
+        ),
+        click.option("--partition", type=int, metavar="N", help="Only this partition of the request topic."),
+        click.option("--requests", metavar="TOPIC", help="Only this request topic."),
     ):
         command = option(command)
     return command
@@ -61,20 +63,20 @@ def _origin(_ctx: click.Context, _param: click.Parameter, text: str) -> str:
     return text
 
 
-@click.group()
+@click.group(short_help="List, count and look up pending messages.")
 def pending() -> None:
-    """See what is pending: list, count, follow one request.
+    """List and count pending messages, and show the history of one request.
 
-    Asks the processes that run, on their http.port. With a broker (-b, or configured) all of them are found through
-    the consumer group. Without one, the process at 127.0.0.1:8080 is asked, or those at the --url given: a single one
-    asks the others itself, several answer each for its shards.
+    These commands query running processes on their http.port. With a broker address (-b or the configuration) they find
+    all processes through the consumer group. Without one they query http://127.0.0.1:8080, or --url. A single process
+    forwards the query to the others; with several --url, each process answers only for its own shards.
     """
 
 
-@pending.command("list", short_help="Print what is pending, by due time.")
+@pending.command("list", short_help="List pending messages by due time.")
 @asks_processes
 @_filter_options
-@click.option("--id", "request_id", metavar="ID", help="Only what is pending under this id.")
+@click.option("--id", "request_id", metavar="ID", help="Only messages with this id.")
 @click.option("--origin", metavar="ORIGIN", help="Only this request.")
 @click.option(
     "--max",
@@ -83,12 +85,10 @@ def pending() -> None:
     default=100,
     show_default=True,
     metavar="N",
-    help="Entries at most.",
+    help="List at most N messages.",
 )
-@click.option("--all", "everything", is_flag=True, help="However many there are.")
-@click.option(
-    "--payload", is_flag=True, help="With keys, headers and values in base64, where http.payloads is allowed."
-)
+@click.option("--all", "everything", is_flag=True, help="List all messages, without --max.")
+@click.option("--payload", is_flag=True, help="Show keys, headers and values in base64, if http.payloads is `allowed`.")
 @output_option
 def list_(
     deployment: Deployment,
@@ -100,7 +100,7 @@ def list_(
     output: str,
     **filters: Any,
 ) -> None:
-    """Print what is pending, by due time.
+    """List pending messages by due time.
 
     \b
       postdate pending list --from 2030-01-31T10:00:00Z --until 2030-01-31T10:01:00Z
@@ -125,18 +125,18 @@ def list_(
     remark(deployment)
 
 
-@pending.command(short_help="Print how much is pending.")
+@pending.command(short_help="Count pending messages.")
 @asks_processes
 @_filter_options
 @output_option
 def count(deployment: Deployment, output: str, **filters: Any) -> None:
-    """Print how much is pending: all of it, or what falls due in a window, or what is for a target.
+    """Count pending messages: all, those due in a window, or those for a target.
 
-    Without --state both what waits and what is parked is counted. Says `N or more` where it did not count to the end,
-    and where not every shard has answered.
+    Without --state the count includes waiting and parked messages. It is `N or more` if the count reached its limit or
+    if a shard did not answer.
 
     \b
-      postdate pending count --until now      what is late
+      postdate pending count --until now      counts overdue messages
     """
     if click.get_current_context().get_parameter_source("state") is ParameterSource.DEFAULT and _query(filters):
         totals = [deployment.count(_query({**filters, "state": state})) for state in _STATES]
@@ -151,13 +151,13 @@ def count(deployment: Deployment, output: str, **filters: Any) -> None:
     remark(deployment)
 
 
-@pending.command(short_help="Print the life of one request.")
+@pending.command(short_help="Print the history of one request.")
 @asks_processes
 @click.argument("origin", callback=_origin)
-@click.option("--payload", is_flag=True, help="With key, headers and value in base64, where http.payloads is allowed.")
+@click.option("--payload", is_flag=True, help="Show key, headers and value in base64, if http.payloads is `allowed`.")
 @output_option
 def get(deployment: Deployment, origin: str, payload: bool, output: str) -> None:
-    """Print the life of the request ORIGIN: when it was accepted, when it is due, and what became of it."""
+    """Print the history of the request ORIGIN: when it was accepted, its due time, and its fates."""
     life = deployment.life(origin, [("payload", "true")] if payload else [])
     if output == "json":
         click.echo(json.dumps(life))

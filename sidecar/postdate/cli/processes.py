@@ -32,18 +32,18 @@ def asks_processes(command: Command) -> Callable[..., Any]:
     """Add the options that say which processes are asked, and give the command them as its first argument."""
 
     @configured
-    @click.option("--group-id", metavar="ID", help="Consumer group whose members are asked.")
+    @click.option("--group-id", metavar="ID", help="Consumer group of the sidecars.")
     @click.option(
         "--url",
         "urls",
         multiple=True,
         metavar="URL",
-        help=f"Process to ask, instead of those of the group; repeatable. Without a broker: {_HERE}.",
+        help=f"Process to query, instead of the members of the group; repeatable. Without a broker: {_HERE}.",
     )
     @click.option(
         "--token-file",
         type=click.Path(path_type=Path),
-        help="File with the bearer token, for ports beyond this machine; http.token_file where that is configured.",
+        help="File with the bearer token, for changes and for ports of other machines. [http.token_file]",
     )
     @functools.wraps(command)
     def wrapped(

@@ -21,21 +21,21 @@ from postdate.cli.spark_jobs import (
 from postdate.sidecar.config.load import require_bootstrap
 
 
-@click.command(short_help="Ask anew for what an audit calls missing.")
+@click.command(short_help="Request missing messages again.")
 @click.argument("audited", metavar="AUDITED")
 @configured
 @click.option("--requests", metavar="TOPIC", help="Request topic.")
-@click.option("--apply", is_flag=True, help="Send; without it, tell what would be sent.")
-@click.option("--any-share", is_flag=True, help="Send even if implausibly many are missing.")
-@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests a second. [as fast as it goes]")
-@click.option("--samples", type=int, metavar="N", help="Requests shown that cannot be repaired. [10]")
+@click.option("--apply", is_flag=True, help="Send the requests; without this option, only print the plan.")
+@click.option("--any-share", is_flag=True, help="Send even if an implausible number is missing.")
+@click.option("--rate", type=click.IntRange(min=1), metavar="N", help="Requests per second. [unlimited]")
+@click.option("--samples", type=int, metavar="N", help="Number of unrepairable requests to show. [10]")
 @spark_options
 @output_option
 def repair(loader: Loader, audited: str, requests: str | None, **asked: Any) -> None:
-    """Send the requests of missing messages again, each at most once. AUDITED is the --state of an audit.
+    """Request missing messages again, each at most once. AUDITED is the --state of an audit.
 
-    Without --apply nothing is sent. Exit code 1 when something cannot be repaired. Needs pyspark: pip install
-    'postdate[spark]'.
+    Without --apply the command only prints its plan. Exit code 1 if a message cannot be repaired. Needs pyspark: pip
+    install 'postdate[spark]'.
     """
     config = loader({"request_topics": (requests,) if requests else ()}).config
     require_bootstrap(config)

@@ -14,17 +14,17 @@ from postdate.cli.spark_jobs import asked_of, reached, require_spark, run_planne
 from postdate.sidecar.config.load import require_bootstrap
 
 
-@click.command(short_help="Tell what falls due when, and how late messages were.")
+@click.command(short_help="Report upcoming load and past lateness.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable.")
-@from_option("Lateness of deliveries from this time on.", "--since", "since_ms")
-@click.option("--late", type=int, metavar="N", help="Latest messages that are named. [20]")
-@click.option("--write", metavar="DIR", help="Keep the tables as Parquet in this new directory.")
+@from_option("Lateness of messages delivered at or after this time.", "--since", "since_ms")
+@click.option("--late", type=int, metavar="N", help="Number of messages with the highest lateness to list. [20]")
+@click.option("--write", metavar="DIR", help="Write the tables as Parquet to this new directory.")
 @click.option("--html", metavar="FILE", help="Write a page with charts.")
 @spark_options
 @output_option
 def report(loader: Loader, requests: tuple[str, ...], **asked: Any) -> None:
-    """Tell from the topics what is ahead by minute, hour, target and partition, and how late deliveries were.
+    """Report, from the topics, the upcoming load by minute, hour, target and partition, and the lateness of deliveries.
 
     Needs pyspark: pip install 'postdate[spark]'.
     """

@@ -10,23 +10,24 @@ from postdate.cli.options import Loader, configured
 from postdate.sidecar.config.load import require_bootstrap
 
 
-@click.command(short_help="Hold requests and deliver them when due.")
+@click.command(short_help="Run a sidecar: store requests and deliver them when due.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic to serve; repeatable.")
-@click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes. Disposable: Kafka has it all.")
-@click.option("--workers", type=int, metavar="N", help="Processes on this machine; each uses about one core.")
+@click.option(
+    "--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, a disposable copy of data in Kafka."
+)
+@click.option("--workers", type=int, metavar="N", help="Number of processes; each uses about one core.")
 @click.option("--group-id", metavar="ID", help="Consumer group whose members share the shards.")
-@click.option("--group-instance-id", metavar="ID", help="Static member name, where volumes stay with their process.")
-@click.option("--instance", metavar="NAME", help="Name of this process in the dispatch log.")
+@click.option("--group-instance-id", metavar="ID", help="Static member name, for a process that keeps its volume.")
+@click.option("--instance", metavar="NAME", help="Name of this process in dispatch log and logs.")
 @click.option("--http-port", type=int, metavar="PORT", help="Port for metrics, probes and the API; 0: none.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 def run(loader: Loader, requests: tuple[str, ...], http_port: int | None, **values: object) -> None:
-    """Hold requests and deliver them when they are due, until stopped (SIGTERM, Ctrl-C).
+    """Store requests and deliver their messages when they are due, until SIGTERM or Ctrl-C.
 
-    Prints `running: N shards` whenever the number of shards that it may deliver for changes. Needs the topics that
-    `postdate topics create` makes. Waits for brokers that are away. Exits with 2 when the configuration, a right or a
-    topic forbids to start, with 3 when another deployment took over its last shard, and with 6 when its client in the
-    group failed six times in a row.
+    Needs the topics of `postdate topics create`. Waits for unavailable brokers. Prints `running: N shards` whenever the
+    number of shards that it delivers for changes. Exit code 2 if the configuration, a missing right or a topic prevents
+    the start; 3 if another deployment has taken over its last shard; 6 if its group client failed six times in a row.
     """
     loaded = loader({"request_topics": requests, "http.port": http_port, **values})
     require_bootstrap(loaded.config)

@@ -25,10 +25,10 @@ from postdate.wire.topics import OwnTopics
 STDIN = "-"
 
 
-@click.command(short_help="Ask for one message to be delivered later.")
+@click.command(short_help="Schedule one message.")
 @configured
 @click.option("--requests", default=None, metavar="TOPIC", help="Request topic. [postdate.requests]")
-@click.option("--topic", required=True, metavar="TOPIC", help="Where the message is to go.")
+@click.option("--topic", required=True, metavar="TOPIC", help="Target topic of the message.")
 @click.option("--key", help="Key of the message; absent: a null key.")
 @click.option("--value", help="Value of the message; -: standard input; absent: a null value.")
 @click.option(
@@ -41,19 +41,23 @@ STDIN = "-"
     help="Header of the message; repeatable; NAME alone: a null value.",
 )
 @time_options
-@click.option("--id", "request_id", metavar="ID", help="Your id: replaces a pending request of the same id.")
+@click.option(
+    "--id", "request_id", metavar="ID", help="Id of the message; it replaces a pending message with the same id."
+)
 @click.option(
     "--target-partition",
     "--partition",
     "partition",
     metavar="N",
-    help="Partition of the target; absent: by the key, as Java clients do.",
+    help="Partition of the target; absent: by the key, as Java producers choose.",
 )
-@click.option("--grace", metavar="DURATION", help="Dead-letter the message instead when it is later than this.")
+@click.option(
+    "--grace", metavar="DURATION", help="If the message would be later than this, write a dead letter instead."
+)
 @click.option(
     "--wait-delivery",
     is_flag=True,
-    help="Wait until it has ended, at most --timeout after its time. [the retry budget and 30s]",
+    help="Wait for the delivery, at most --timeout after the due time. [the retry budget and 30s]",
 )
 @answer_options
 @output_option
@@ -66,12 +70,12 @@ def send(
     output: str,
     **message: Any,
 ) -> None:
-    """Ask for one message to be delivered later, and print the request's origin.
+    """Schedule one message, and print the origin of the request.
 
-    The request is checked first by the rules of the sidecar: what it would refuse is not sent (exit code 2). With
-    --wait-verdict also the first answer: `replaced` and the origin of the message that this one replaces; where the
-    sidecar answers every request (verdicts = all), what became of the message. With --wait-delivery what became of it
-    in any case, and how late, by the dispatch log: a second line.
+    The command checks the request by the rules of the sidecar, and does not send one that the sidecar would refuse
+    (exit code 2). --wait-verdict also prints the first verdict: `replaced` with the origin of the replaced message, or,
+    with the setting verdicts = all, the outcome of this message. --wait-delivery prints the outcome and the lateness,
+    which it reads from the dispatch log.
 
     \b
       postdate send -b localhost:9092 --topic orders --key 42 --value hello --delay 5s

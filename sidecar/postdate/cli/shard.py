@@ -37,25 +37,26 @@ def _data_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cluster_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option("--cluster", metavar="ID", help="Cluster, where the directory holds shards of several.")(
+    return click.option("--cluster", metavar="ID", help="Cluster id, if the directory has shards of several clusters.")(
         command
     )
 
 
-@click.group(short_help="See how shards stand, and act on a halted one.")
+@click.group(short_help="Show the shards of this machine; resume or rebuild one.")
 def shard() -> None:
-    """See how the shards of a data directory stand, and act on one that has halted."""
+    """Show the shards of a data directory, and resume or rebuild one of them."""
 
 
-@shard.command(short_help="How each shard stands.")
+@shard.command(short_help="Print the state of each shard.")
 @configured
 @_data_option
 @output_option
 def status(loader: Loader, data_dir: str | None, output: str) -> None:
-    """List the shards of a data directory: state, positions, what is pending; why one has halted, and what to do.
+    """List the shards of a data directory: state, positions, pending entries; for a halted shard the reason and the
+    remedy.
 
-    Works while the sidecar runs, and when it does not. The skew is the time of this machine minus that of the broker.
-    Exit code 0, also if a shard has halted.
+    Works whether or not the sidecar runs. The skew is the clock of this machine minus that of the broker. Exit code 0,
+    also if a shard has halted.
     """
     from postdate.sidecar.operation.shard_directories import find_shards, no_shard_in, require_directory
 
@@ -68,18 +69,18 @@ def status(loader: Loader, data_dir: str | None, output: str) -> None:
         click.echo(json.dumps(as_json(each, now_ms)) if output == "json" else "\n".join(as_lines(each, now_ms)))
 
 
-@shard.command(short_help="Ask a halted shard to try again.")
+@shard.command(short_help="Make a halted shard try again.")
 @configured
 @click.argument("name", metavar="TOPIC/PARTITION")
-@click.option("--accept-loss", metavar="FIRST-END", help="The range that the halt names and that you give up.")
+@click.option("--accept-loss", metavar="FIRST-END", help="Give up this range, which the halt names.")
 @_data_option
 @_cluster_option
 def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | None, cluster: str | None) -> None:
-    """Ask a shard that has HALTED or is FENCED to try its takeover again, once what stopped it is mended.
+    """Make a HALTED or FENCED shard try its takeover again, after you have removed the cause.
 
-    Where the halt says that something would be lost, nothing changes until you name what: --accept-loss FIRST-END
-    with the range as `postdate shard status` shows it. What is given up is not delivered; nothing is delivered twice.
-    Where no process serves the shard now, the next one that does begins with this.
+    If the halt names a loss, the command requires that range: --accept-loss FIRST-END, as `postdate shard status` shows
+    it. Messages in an accepted range are not delivered, and no message is delivered twice. If no process serves the
+    shard now, the next process that does carries the command out.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
     if found.state not in _STOPPED and not _is_silent(found):
@@ -91,14 +92,14 @@ def resume(loader: Loader, name: str, accept_loss: str | None, data_dir: str | N
 @shard.command(short_help="Rebuild the local index of a shard from Kafka.")
 @configured
 @click.argument("name", metavar="TOPIC/PARTITION")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_data_option
 @_cluster_option
 def rebuild(loader: Loader, name: str, yes: bool, data_dir: str | None, cluster: str | None) -> None:
-    """Move the local index of a shard aside and rebuild it from the topics; the old one is kept beside it.
+    """Move the local index of a shard aside, and rebuild it from the topics. The old index is kept beside it.
 
-    Nothing is lost as long as Kafka holds what is pending: the request topic, or the store topic for long delays. Where
-    it does not, the shard halts then and says what is missing; moving the kept directory back restores the old state.
+    No message is lost as long as Kafka has all pending requests, on the request topic or, for long delays, on the store
+    topic. Otherwise the shard halts and names the missing range; to undo the rebuild, move the kept directory back.
     """
     found = _find(_data_path(loader, data_dir), name, cluster)
     reason = found.status.reason if found.status is not None else None

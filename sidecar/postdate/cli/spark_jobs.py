@@ -24,7 +24,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     conf = click.option(
         "--spark-conf", type=name_value, multiple=True, metavar="NAME=VALUE", help="Spark setting; repeatable."
     )
-    return click.option("--master", metavar="URL", help="Spark cluster; absent: this machine.")(conf(command))
+    return click.option("--master", metavar="URL", help="Spark master. [this machine]")(conf(command))
 
 
 def asked_of(given: dict[str, Any]) -> dict[str, Any]:

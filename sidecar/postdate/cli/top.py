@@ -56,17 +56,19 @@ class Look:
     rows: dict[str, Row]
 
 
-@click.command(short_help="Watch the shards of this machine, live.")
+@click.command(short_help="Show the shards of this machine, live.")
 @configured
 @click.option("--data", "data_dir", metavar="DIR", help="Directory of the timer indexes, as given to run.")
-@click.option("--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds.")
-@click.option("--once", is_flag=True, help="Look once and end; so does what is not a terminal.")
+@click.option(
+    "--interval", default=1.0, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds between updates."
+)
+@click.option("--once", is_flag=True, help="Print once and exit, as without a terminal.")
 @output_option
 def top(loader: Loader, data_dir: str | None, interval: float, once: bool, output: str) -> None:
-    """Watch the shards of this machine: state, what is pending, what comes when, how fast it comes and goes, and what a
-    person holds.
+    """Show the shards of this machine, live: states, pending entries, upcoming load, intake and delivery rates, holds.
 
-    Reads the files in the data directory, whoever runs; ends with Ctrl-C. With --output json: one line a shard, once.
+    Reads only the files of the data directory, so it needs no running process. Ctrl-C ends it. With --output json it
+    prints one object per shard and exits.
     """
     path = require_directory(loader({"data_dir": data_dir}).config.data_path)
 

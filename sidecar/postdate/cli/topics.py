@@ -30,13 +30,13 @@ REPLICATION_OPTION = "topics.replication_factor"
 
 @click.group()
 def topics() -> None:
-    """Create Postdate's topics, and check those that exist."""
+    """Create and check Postdate's topics."""
 
 
-@topics.command(short_help="Create the topics of a request topic.")
+@topics.command(short_help="Create a request topic and the four topics beside it.")
 @configured
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
-@click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic: its shards. [4]")
+@click.option("--partitions", type=int, metavar="N", help="Partitions of a new request topic, one shard each. [4]")
 @click.option(
     "--replication-factor", type=int, metavar="N", help="Replicas of each topic. [3, or as many as there are brokers]"
 )
@@ -48,10 +48,10 @@ def create(
     replication_factor: int | None,
     allow_existing: bool,
 ) -> None:
-    """Create the request topics and the four topics beside each, with the settings that the protocol needs.
+    """Create each request topic and the four topics beside it, with the settings that the protocol requires.
 
-    Prints the name of each topic created. With --allow-existing it may be repeated: existing topics keep their
-    settings, own topics get as many partitions as their request topic, and what breaks a rule is told (exit code 4).
+    Prints the name of each new topic. With --allow-existing the command can be repeated: it keeps the settings of
+    existing topics, adds missing partitions to the four topics, and prints each violated rule (exit code 4).
     """
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
@@ -87,11 +87,11 @@ def create(
 @click.option("--requests", multiple=True, metavar="TOPIC", help="Request topic; repeatable. [postdate.requests]")
 @output_option
 def check(loader: Loader, requests: tuple[str, ...], output: str) -> None:
-    """Compare the live topics with the rules of the protocol, and what these credentials may do with what a sidecar
-    needs; name the command that mends each violation.
+    """Check the live topics against the rules of the protocol, and the rights of these credentials against those that a
+    sidecar needs. Print the command that corrects each violation.
 
-    Run it with the sidecar's own credentials and group. Exit code 4 when a violation forbids to start; warnings alone
-    leave it 0.
+    Run it with the sidecar's credentials and group. Exit code 4 if a violation would prevent a start; warnings do not
+    change the exit code.
     """
     from postdate.sidecar.cluster.cluster import admin_of, kafka_of
 
@@ -122,9 +122,9 @@ def acls(
     targets: tuple[str, ...],
     output: str,
 ) -> None:
-    """Print the commands that grant a sidecar what it needs, and no more. Asks Kafka nothing.
+    """Print the commands that grant a sidecar exactly the rights that it needs. Does not connect to Kafka.
 
-    Targets are those that the allow-lists name, whole or by their beginning, unless --target names them.
+    Without --target, the commands cover the topic names and prefixes of the allow-lists.
     """
     config = loader({"request_topics": requests, "group_id": group_id}).config
     for topic in config.request_topics:

@@ -42,7 +42,7 @@ OPTION = click.Option(
 @click.command(short_help="Print the version of Postdate.")
 @output_option
 def version(output: str) -> None:
-    """Print the version of Postdate, and of what it stands on."""
+    """Print the versions of Postdate, Python and the main libraries."""
     libraries = {name: _version_of(name) for name in _LIBRARIES}
     if output == "json":
         click.echo(json.dumps({"postdate": _postdate_version(), "python": platform.python_version(), **libraries}))

@@ -68,10 +68,10 @@ def _head(run: Run) -> Iterator[str]:
     yield "# Soak"
     yield ""
     yield (
-        "Written by `make soak`. Two sidecars and others that come and go, four partitions, a steady load, a broker "
-        "behind proxies; every fault in a random order that follows from the seed. What is done and how it is judged "
-        "is described in [testing.md](../docs/testing.md#real-faults). The figures are of one run on one machine; it "
-        "ran the broker, the sidecars, the load and the judge alike."
+        "Written by `make soak`. Two sidecars run all the time and others start and stop, with four partitions, a "
+        "steady load and a broker behind proxies. The seed determines the order of the faults. "
+        "[testing.md](../docs/testing.md#real-faults) describes the faults and the judgement. The figures are those of "
+        "one run on one machine, which ran the broker, the sidecars, the load and the judge."
     )
     yield ""
     yield "| | |"
@@ -90,13 +90,13 @@ def _outcome(run: Run) -> Iterator[str]:
     late = ", ".join(f"{name} {value}" for name, value in found.late_ms.items())
     calm = ", ".join(f"{name} {value}" for name, value in run.calm_ms.items())
     rows = {
-        "steps: a fault, its recovery, a judgement": n,
+        "steps: a fault, its recovery and its check": n,
         "sidecars killed in these steps (SIGKILL at random moments)": sum(map(kills_of, run.steps)),
         "takeovers": len(run.book.owners),
         "transactions": sum(run.book.kinds.values()),
         "requests": f"{found.requests:,}",
         "delivered": f"{found.delivered:,}",
-        "dead letters (all of them asked for)": f"{found.dead:,}",
+        "dead letters, all of them intended": f"{found.dead:,}",
         "cancelled, replaced": f"{found.cancelled:,}, {found.replaced:,}",
         "controls, each answered": f"{found.controls:,}",
         "**duplicates**": found.duplicates,
@@ -128,9 +128,8 @@ def _faults(run: Run) -> Iterator[str]:
     yield "## Faults"
     yield ""
     yield (
-        "Recovery: how late the latest message was, counted from the end of the fault (for a process that was killed, "
-        "from when it was started again). Outage: the same counted from when it was due, the length of the fault "
-        "included. Milliseconds."
+        "*Recovery* is the delay of the latest message, counted from the end of the fault (for a killed process, from "
+        "its restart). *Outage* counts from its due time, so it includes the fault. Milliseconds."
     )
     yield ""
     yield "| fault | steps | recovery median | recovery max | outage max |"
@@ -145,7 +144,7 @@ def _faults(run: Run) -> Iterator[str]:
 
 def _coverage(run: Run) -> Iterator[str]:
     yield ""
-    yield "## Faults that a soak does not make"
+    yield "## Faults that a soak does not inject"
     yield ""
     for fault, where in ELSEWHERE:
         yield f"- {fault}: {where}"

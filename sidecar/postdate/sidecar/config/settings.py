@@ -48,36 +48,36 @@ Properties = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class KafkaConfig:
-    """How to reach Kafka, and librdkafka properties that are passed through."""
+    """The address of Kafka, and librdkafka properties of each kind of client."""
 
     bootstrap_servers: Annotated[str, Option("HOST:PORT of one or more brokers, comma separated. Required.")] = ""
-    common: Annotated[Properties, Option("librdkafka properties for every client.")] = field(default_factory=dict)
-    consumer: Annotated[Properties, Option("librdkafka properties for consumers; they win over common.")] = field(
+    common: Annotated[Properties, Option("librdkafka properties of every client.")] = field(default_factory=dict)
+    consumer: Annotated[Properties, Option("librdkafka properties of consumers; they override common.")] = field(
         default_factory=dict
     )
-    producer: Annotated[Properties, Option("librdkafka properties for producers; they win over common.")] = field(
+    producer: Annotated[Properties, Option("librdkafka properties of producers; they override common.")] = field(
         default_factory=dict
     )
-    admin: Annotated[Properties, Option("librdkafka properties for the admin client; they win over common.")] = field(
+    admin: Annotated[Properties, Option("librdkafka properties of the admin client; they override common.")] = field(
         default_factory=dict
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RequestTopicConfig:
-    """One request topic: who may be a target, how far ahead, which levels."""
+    """The settings of one request topic."""
 
     name: Annotated[str, Option("Name of the request topic.")] = DEFAULT_REQUESTS
     allow: Annotated[
-        tuple[str, ...], Option("Patterns (* ? [...]) of the target topics that requests here may name.")
+        tuple[str, ...], Option("Patterns (* ? [...]) of the topics that requests may name as target.")
     ] = ("*",)
-    levels_ms: Annotated[tuple[int, ...], Option("Delay of each postdate-level from level 1 on.", low=0)] = (
+    levels_ms: Annotated[tuple[int, ...], Option("Delay of each postdate-level, from level 1 on.", low=0)] = (
         DEFAULT_LEVELS_MS
     )
     horizon_ms: Annotated[
         int,
         Option(
-            "The longest delay that is accepted; what is due later is refused as beyond-horizon.",
+            "The longest accepted delay; a request with a longer one is refused as beyond-horizon.",
             low=SECOND_MS,
             high=limits.HORIZON_MS_MAX,
         ),
@@ -85,63 +85,74 @@ class RequestTopicConfig:
     store_after_ms: Annotated[
         int,
         Option(
-            "Delays longer than this are kept in the store topic; at most a quarter of the request topic's retention. "
-            "0: never, and the horizon is at most half of the retention.",
+            "Requests with a longer delay are copied to the store topic; at most a quarter of the request topic's "
+            "retention. 0: none are copied, and the horizon is at most half of the retention.",
             low=0,
         ),
     ] = HOUR_MS
     cancel_gate: Annotated[
         CancelGate,
-        Option("When a cancel written before the due time must win: while catching up (takeover), always, or never."),
+        Option(
+            "When a shard holds messages back until it has read the cancels written before their due time: while it "
+            "catches up after a takeover (takeover), always, or never (off)."
+        ),
     ] = "takeover"
     verdicts: Annotated[
-        Verdicts, Option("Which requests are answered on the verdicts topic: none, controls, or all.")
+        Verdicts, Option("Which requests get a verdict on the verdicts topic: none, controls and replacements, or all.")
     ] = "control"
     ended_window_ms: Annotated[
-        int, Option("How long the end of an id is remembered, so that a control on it is too-late.", 0, DAY_MS)
+        int,
+        Option("How long completed ids are remembered; a later control gets not-found instead of too-late.", 0, DAY_MS),
     ] = HOUR_MS
     pending_max: Annotated[
-        int, Option("Requests that a partition holds at most; beyond it they are limit-exceeded. 0: no limit.", low=0)
+        int,
+        Option("Most pending requests of a partition; further ones are refused as limit-exceeded. 0: no limit.", low=0),
     ] = 0
     pending_size_bytes_max: Annotated[
-        int, Option("Bytes that a partition holds at most; beyond it requests are limit-exceeded. 0: no limit.", low=0)
+        int,
+        Option(
+            "Most pending bytes of a partition; further requests are refused as limit-exceeded. 0: no limit.", low=0
+        ),
     ] = 0
     requests_per_second_max: Annotated[
-        int, Option("Requests a second that a partition takes; beyond it they are limit-exceeded. 0: no limit.", low=0)
+        int,
+        Option(
+            "Most requests per second of a partition; further ones are refused as limit-exceeded. 0: no limit.", low=0
+        ),
     ] = 0
     messages_per_second_max: Annotated[
         tuple[str, ...],
         Option(
-            "Messages a second that a partition sends to a target, each as PATTERN=NUMBER; the first pattern that "
-            "matches counts. What is due beyond it waits, in order, and holds up no other target. Empty: no limit."
+            "Most messages per second from a partition to a target, each as PATTERN=NUMBER; the first matching pattern "
+            "applies. Further due messages wait, in order, and delay no other target. Empty: no limit."
         ),
     ] = ()
     dialects: Annotated[
         tuple[str, ...],
-        Option(
-            f"Other schedulers whose requests are taken as they are, besides Postdate's own: {', '.join(DIALECTS)}."
-        ),
+        Option(f"Other schedulers whose request headers are accepted beside Postdate's: {', '.join(DIALECTS)}."),
     ] = ()
     default_target: Annotated[
-        str, Option("Target of the requests in a dialect that names none: chronos, rabbitmq, rocketmq.")
+        str, Option("Target of requests in a dialect that names no target: chronos, rabbitmq, rocketmq.")
     ] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsConfig:
-    """Settings of Postdate's own topics, as `postdate topics create` makes and `postdate topics check` wants them."""
+    """Settings of the topics that `postdate topics create` creates and `postdate topics check` checks."""
 
     partitions: Annotated[
-        int, Option("Partitions of a new request topic: its number of shards.", low=1, high=limits.PARTITIONS_MAX)
+        int, Option("Partitions of a new request topic, one shard each.", low=1, high=limits.PARTITIONS_MAX)
     ] = 4
     replication_factor: Annotated[int, Option("Replicas of each new topic.", low=1, high=32)] = 3
-    min_insync_replicas: Annotated[int, Option("Replicas that must hold a write before it counts.", low=1, high=32)] = 2
+    min_insync_replicas: Annotated[
+        int, Option("Replicas that must have a write before it is acknowledged.", low=1, high=32)
+    ] = 2
     retention_ms: Annotated[int, Option("How long a request topic keeps requests.", low=HOUR_MS)] = 7 * DAY_MS
     segment_ms: Annotated[int, Option("Age at which a segment of a request topic is closed.", low=MINUTE_MS)] = HOUR_MS
     dispatch_log_retention_ms: Annotated[
         int,
         Option(
-            "How long the dispatch log keeps fates: longer than the request topic keeps requests (retention_ms).",
+            "How long the dispatch log keeps fates; must be longer than retention_ms of the request topic.",
             low=2 * HOUR_MS,
         ),
     ] = 8 * DAY_MS
@@ -149,25 +160,28 @@ class TopicsConfig:
 
 @dataclass(frozen=True, slots=True)
 class DispatchConfig:
-    """How much one transaction takes, how often there is one, and how long a refused entry is tried."""
+    """The size and rate of transactions, and the retry of refused messages."""
 
     entries_max: Annotated[
-        int, Option("Entries of one transaction at most.", low=1, high=limits.FATES_PER_TRANSACTION_MAX)
+        int, Option("Most entries of one transaction.", low=1, high=limits.FATES_PER_TRANSACTION_MAX)
     ] = 10_000
-    size_bytes_max: Annotated[
-        int, Option("Bytes of the messages of one transaction at most.", low=1024, high=1024**3)
-    ] = 16 * 1024**2
+    size_bytes_max: Annotated[int, Option("Most bytes of messages in one transaction.", low=1024, high=1024**3)] = (
+        16 * 1024**2
+    )
     pace_ms: Annotated[
         int,
-        Option(
-            "First pause between a commit and the next begin while little is due; it adapts. 0: none, ever.", 0, 1_000
-        ),
+        Option("First pause after a small transaction; the pause adapts. 0: never pause.", 0, 1_000),
     ] = 3
     transactions_per_second: Annotated[
-        int, Option("Transactions a second of all shards of a process together.", low=1, high=10_000)
+        int, Option("Most transactions per second, of all shards of a process together.", low=1, high=10_000)
     ] = 400
     retry_budget_ms: Annotated[
-        int, Option("How long Kafka may refuse or not acknowledge a message before it is dead-lettered.", 0, DAY_MS)
+        int,
+        Option(
+            "How long Kafka may refuse or not acknowledge a message before it becomes a dead letter.",
+            0,
+            DAY_MS,
+        ),
     ] = 30 * SECOND_MS
 
 
@@ -175,48 +189,54 @@ class DispatchConfig:
 class IndexConfig:
     """The local timer index."""
 
-    tick_ms: Annotated[int, Option("Width of a slot of the wheel's fine ring.", low=10, high=1_000)] = 100
+    tick_ms: Annotated[int, Option("Time covered by one slot of the wheel's fine ring.", low=10, high=1_000)] = 100
     sync_interval_ms: Annotated[
         int,
-        Option("How often the timer log is synced; what a power cut loses is read again from Kafka.", 10, MINUTE_MS),
+        Option(
+            "How often the timer log is synced to disk; after a power failure the rest is read from Kafka again.",
+            10,
+            MINUTE_MS,
+        ),
     ] = 200
 
 
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
-    """Metrics, probes and what is pending, over HTTP."""
+    """The HTTP port: metrics, probes, the API and the page."""
 
     host: Annotated[
-        str, Option("Address to listen on. Beyond this machine the API needs the token; metrics and probes do not.")
+        str,
+        Option("Address to listen on. Beyond a loopback address, queries need the token; metrics and probes never do."),
     ] = "127.0.0.1"
     port: Annotated[
         int,
         Option(
-            "Port to listen on, 0: none. With several workers the first takes this one, each other the next.", 0, 65_535
+            "Port to listen on; 0: none. The first worker uses this port, each further worker the next one.", 0, 65_535
         ),
     ] = 8_080
     advertise: Annotated[
         str,
         Option(
-            "Host name or address under which other processes reach this one's port. Empty: the host; where that is "
-            "0.0.0.0 or ::, the address by which this machine reaches Kafka."
+            "Host name or address at which other processes reach this port. Empty: http.host or, if that is 0.0.0.0 or "
+            "::, the local address of the route to Kafka."
         ),
     ] = ""
     names: Annotated[
         tuple[str, ...],
         Option(
-            "Further host names by which clients reach the port, such as that of a Kubernetes service. It refuses "
-            "requests under other names; it knows host, advertise, localhost, the machine's name, and every address."
+            "Further host names by which clients reach the port, such as that of a Kubernetes service. The port "
+            "refuses other names. It always accepts host, advertise, localhost, the machine's name, and IP addresses."
         ),
     ] = ()
     token_file: Annotated[
-        Path | None, Option("File with the bearer token that allows changes; unset: nobody may change anything.")
+        Path | None,
+        Option("File with the bearer token. Unset: the port refuses changes and, beyond a loopback address, queries."),
     ] = None
     tls_cert_file: Annotated[
         Path | None,
         Option(
-            "PEM file with the certificate of the port and its chain. With it the port speaks TLS alone, and the other "
-            "members are asked over https. A renewed file is used from the next connection on. Needs tls_key_file."
+            "PEM file with the certificate of the port and its chain. With it the port speaks only TLS, and queries to "
+            "other members use HTTPS. The next connection uses a renewed file. Needs tls_key_file."
         ),
     ] = None
     tls_key_file: Annotated[Path | None, Option("PEM file with the private key of tls_cert_file, not encrypted.")] = (
@@ -225,11 +245,12 @@ class HttpConfig:
     tls_ca_file: Annotated[
         Path | None,
         Option(
-            "PEM file with the CAs that have signed the certificates of the other members; unset: those of the system."
+            "PEM file with the CAs that signed the certificates of the other members; unset: the CAs of the system."
         ),
     ] = None
     payloads: Annotated[
-        Payloads, Option("Whether the API may show keys, headers and values of what is pending, to who asks for them.")
+        Payloads,
+        Option("Whether the API returns keys, headers and values of pending messages if a query asks for them."),
     ] = "never"
 
     @property
@@ -246,8 +267,8 @@ class Config:
     group_instance_id: Annotated[
         str,
         Option(
-            "Static member name, for hosts with stable names and volumes; empty: none. No two processes may have the "
-            "same. Several workers add -0, -1 and so on."
+            "Static member name, for hosts with stable names and volumes; empty: none. Each process needs a different "
+            "name. Several workers add -0, -1 and so on."
         ),
     ] = ""
     instance: Annotated[
@@ -255,9 +276,9 @@ class Config:
     ] = ""
     data_dir: Annotated[Path | None, Option("Directory of the timer indexes; unset: <XDG_STATE_HOME>/postdate.")] = None
     workers: Annotated[
-        int, Option("Processes on this machine; each is a member of the group.", low=1, high=limits.WORKERS_MAX)
+        int, Option("Number of processes on this machine, each a member of the group.", low=1, high=limits.WORKERS_MAX)
     ] = 1
-    log_level: Annotated[LogLevel, Option("Least severity that is logged.")] = "info"
+    log_level: Annotated[LogLevel, Option("Lowest severity that is logged.")] = "info"
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     request_topics: Annotated[
         tuple[RequestTopicConfig, ...], Option("The request topics served, each a table [[request_topics]].")

@@ -1,10 +1,10 @@
-"""Every metric: its name, unit, labels, meaning, and what to do when it looks wrong.
+"""Every metric: its name, unit, labels, meaning, and the operator's action.
 
-A closed list: `collector` can make nothing else, and docs/operations.md is held equal to it by a test. Names follow
-Prometheus' own rules: base units (seconds, bytes), `_total` for what only rises.
+The list is closed: `collector` exports nothing else, and a test keeps docs/operations.md equal to it. Names follow
+Prometheus' rules: base units (seconds, bytes), and `_total` for counters.
 
-Labels: `topic` is the request topic, `partition` its partition (the shard). Lateness, fates and the like are added up
-over the shards of a topic, so that their number does not grow with the partitions.
+Labels: `topic` is the request topic, `partition` its partition (the shard). Lateness, fates and similar metrics are
+sums over the shards of a topic, so that their number does not grow with the partitions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 
 class Shape(StrEnum):
-    """What kind of metric it is, in Prometheus' words."""
+    """The type of a metric in Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -22,7 +22,7 @@ class Shape(StrEnum):
 
 
 class Metric(NamedTuple):
-    """One metric. `unit` is empty for plain numbers; `action`: what a person does about it."""
+    """One metric. `unit` is empty for plain numbers; `action` is for the operator."""
 
     name: str
     shape: Shape
@@ -41,97 +41,98 @@ LATENESS: Final = Metric(
     Shape.HISTOGRAM,
     "seconds",
     _TOPIC,
-    "From the due time of a delivered message (from the request's own timestamp, where that is later) to the commit.",
-    "Alert on a high quantile. Look at due entries, transaction time, parked entries and shard states, in this order.",
+    "Time from the due time of a delivered message (or the request's timestamp, if that is later) to the commit.",
+    "Alert on a high quantile. Check due entries, transaction time, parked entries and shard states, in this order.",
 )
 REQUESTS: Final = Metric(
     "postdate_requests_total",
     Shape.COUNTER,
     "",
     ("topic", "outcome"),
-    "Requests read, by what they turned out to be: schedule, cancel, reschedule, refused. A restart reads some again.",
-    "Many refused: the dead letters of the topic say why.",
+    "Requests read, by kind: schedule, cancel, reschedule, refused. After a restart some are read and counted again.",
+    "Many refused: read the reasons in the dead letters of the topic.",
 )
 FATES: Final = Metric(
     "postdate_fates_total",
     Shape.COUNTER,
     "",
     ("topic", "fate"),
-    "Fates committed by this process: delivered, dead, cancelled, replaced, applied, moved, stored.",
-    "Delivered standing still while entries are due: see lateness.",
+    "Fates that this process committed: delivered, dead, cancelled, replaced, applied, moved, stored.",
+    "`delivered` does not rise while entries are due: see lateness.",
 )
 DEAD_LETTERS: Final = Metric(
     "postdate_dead_letters_total",
     Shape.COUNTER,
     "",
     ("topic", "reason"),
-    "Dead letters committed by this process, by reason.",
-    "Mend the cause, then `postdate dead-letters requeue`.",
+    "Dead letters that this process committed, by reason.",
+    "Fix the cause, then run `postdate dead-letters requeue`.",
 )
 RATE_LIMITED: Final = Metric(
     "postdate_rate_limited_total",
     Shape.COUNTER,
     "",
     _TOPIC,
-    "Messages that were due and had to wait, parked, for the rate of their target (`messages_per_second_max`).",
-    "Rises without end while entries are parked: more falls due for a target than its rate lets out.",
+    "Due messages that had to wait, parked, because of the rate of their target (`messages_per_second_max`).",
+    "Rises continuously while entries are parked: more messages fall due for a target than its rate allows.",
 )
 TRANSACTIONS: Final = Metric(
     "postdate_transactions_total",
     Shape.COUNTER,
     "",
     ("topic", "outcome"),
-    "Transactions with fates or beats: committed, aborted, unknown (fenced anew, the log decides), fenced, failed.",
-    "Anything but committed that goes on: the log says what Kafka refuses.",
+    "Transactions with fates or beats: committed, aborted, unknown (a takeover reads the outcome), fenced, failed.",
+    "Any other outcome than `committed` rises steadily: read Kafka's error in the log.",
 )
 TRANSACTION_SECONDS: Final = Metric(
     "postdate_transaction_seconds",
     Shape.HISTOGRAM,
     "seconds",
     _TOPIC,
-    "From the begin of a transaction to the answer to its end, whatever that was.",
-    "Slow: brokers, or the network to them. Lateness follows it.",
+    "Time from the begin of a transaction to the response to its commit or abort.",
+    "High: check the brokers, and the network to them. Lateness follows this time.",
 )
 PENDING: Final = Metric(
     "postdate_pending_entries",
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries held: all that was accepted and has not ended, parked ones included.",
-    "Grows without end: something is scheduled faster than it falls due, or targets fail.",
+    "Pending entries: accepted and not ended, including parked ones.",
+    "Grows continuously: messages are scheduled faster than they fall due, or targets fail.",
 )
 HORIZONS: Final = Metric(
     "postdate_pending_by_horizon",
     Shape.GAUGE,
     "",
     ("topic", "horizon"),
-    "Entries due within each horizon and beyond the one before it; overdue, control and parked apart. By the wheel.",
-    "The load to come: scale before it does.",
+    "Entries due within each horizon and beyond the previous one; overdue, control and parked separately. From the "
+    "wheel.",
+    "Shows the upcoming load: scale before it is due.",
 )
 DUE: Final = Metric(
     "postdate_due_entries",
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries that are due now and still there, those of the present tick included.",
-    "Stays high: the shard cannot keep up; see the transaction time, and use more partitions or processes.",
+    "Entries that are due and not delivered yet, including those of the present tick.",
+    "Stays high: the shard cannot keep up. Check the transaction time; use more partitions or processes.",
 )
 OVERDUE: Final = Metric(
     "postdate_overdue_entries",
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries that were due before the present tick and are still there; parked ones are not among them.",
-    "Above 0 for a minute: messages are late now. See the shard's state, and why in /readyz and the log.",
+    "Entries that were due before the present tick and are not delivered yet, without parked ones.",
+    "Above 0 for a minute: messages are late. Check the shard's state, and the reason in /readyz and the log.",
 )
 PARKED: Final = Metric(
     "postdate_parked_entries",
     Shape.GAUGE,
     "",
     _SHARD,
-    "Entries whose target fails, is isolated or held, or is sent to at a limited rate: they wait apart and hold nobody "
-    "up.",
-    "`postdate pending list --state parked` names the targets. One that fails: fix it, or let the entries end as dead "
+    "Entries whose target fails, is isolated, is held or is over its rate. They wait separately and delay no other "
+    "target.",
+    "`postdate pending list --state parked` names the targets. If one fails, fix it; otherwise the entries become dead "
     "letters.",
 )
 CONTROLS: Final = Metric(
@@ -139,71 +140,71 @@ CONTROLS: Final = Metric(
     Shape.GAUGE,
     "",
     _SHARD,
-    "Cancelled, replaced, refused and to-be-stored entries and controls that wait for the next transaction.",
-    "Stays high: see transactions.",
+    "Controls, and cancelled, replaced, refused or to-be-stored entries, that wait for the next transaction.",
+    "Stays high: check the transactions.",
 )
 FENCES: Final = Metric(
     "postdate_fences_total",
     Shape.COUNTER,
     "",
     _SHARD,
-    "How often another producer took the shard's transactional id from this process.",
-    "Rises without rebalances: two deployments serve one request topic, or a stranger uses the id.",
+    "Number of times that another producer took the shard's transactional id from this process.",
+    "Rises without rebalances: two deployments serve one request topic, or a foreign client uses the id.",
 )
 TAKEOVERS: Final = Metric(
     "postdate_takeovers_total",
     Shape.COUNTER,
     "",
     _SHARD,
-    "Takeovers that this process completed; disturbed connections cause them too.",
-    "Rises steadily: the network to the brokers, or members that come and go.",
+    "Takeovers that this process completed. Broken connections cause takeovers too.",
+    "Rises steadily: check the network to the brokers, and whether members keep joining and leaving.",
 )
 TAKEOVER_SECONDS: Final = Metric(
     "postdate_last_takeover_seconds",
     Shape.GAUGE,
     "seconds",
     _SHARD,
-    "How long nothing was delivered for the shard until its last takeover was complete.",
-    "Long: `postdate_state_seconds_total` says in which state; RECOVERING is reading, FENCING is waiting for Kafka.",
+    "Time without deliveries for the shard until its last takeover was complete.",
+    "Long: `postdate_state_seconds_total` shows the state. RECOVERING reads the dispatch log, FENCING waits for Kafka.",
 )
 STATE: Final = Metric(
     "postdate_shard_state",
     Shape.GAUGE,
     "",
     ("topic", "partition", "state"),
-    "1 for the state that the shard is in, for each shard that this process holds.",
-    "HALTED: a person must look; the log and /readyz say why, and what to do is under Halts.",
+    "1 for the present state of each shard that this process holds.",
+    "HALTED: an operator must act. The log and /readyz give the reason; Halts describes the action.",
 )
 STATE_SECONDS: Final = Metric(
     "postdate_state_seconds_total",
     Shape.COUNTER,
     "seconds",
     ("topic", "partition", "state"),
-    "Time that the shard has spent in each state in this process: takeover time by state.",
-    "Read it beside the last takeover's time.",
+    "Time that the shard has spent in each state in this process.",
+    "Compare with the time of the last takeover.",
 )
 READY: Final = Metric(
     "postdate_ready",
     Shape.GAUGE,
     "",
     (),
-    "1 where /readyz answers 200.",
-    "0: /readyz says why, in words.",
+    "1 if /readyz responds with 200.",
+    "0: read the reasons in /readyz.",
 )
 MEMBER: Final = Metric(
     "postdate_group_member",
     Shape.GAUGE,
     "",
     (),
-    "1 where the coordinator of the consumer group has taken this process in.",
-    "0 for a minute: brokers cannot be reached, or the group id is not allowed.",
+    "1 if this process is a member of the consumer group.",
+    "0 for a minute: brokers are unavailable, or the group id is not allowed.",
 )
 NEXT_REQUEST: Final = Metric(
     "postdate_next_request_offset",
     Shape.GAUGE,
     "",
     _SHARD,
-    "R: everything below it was read and is durable here; also the group's committed offset.",
+    "R, the next request offset to read; everything below it is in the index. Also the group's committed offset.",
     "Behind the end of the topic: intake is slow, or paused because the inbox is full.",
 )
 LAG: Final = Metric(
@@ -211,15 +212,15 @@ LAG: Final = Metric(
     Shape.GAUGE,
     "",
     _SHARD,
-    "Offsets of the request topic behind R: requests that were not read yet, as Kafka said in the last 10 s.",
-    "Grows: intake is slower than the requests come; use more partitions or processes.",
+    "Offsets of the request topic from R on, which are not read yet; at most 10 s old.",
+    "Grows: requests arrive faster than they are read. Use more partitions or processes.",
 )
 LOW_WATER: Final = Metric(
     "postdate_low_water_offset",
     Shape.GAUGE,
     "",
     _SHARD,
-    "L: the smallest request offset that is still needed to rebuild the index.",
+    "L, the smallest request offset that a rebuild of the index still needs.",
     "Compare with the start of the request topic's log.",
 )
 HEAD_ROOM: Final = Metric(
@@ -227,16 +228,17 @@ HEAD_ROOM: Final = Metric(
     Shape.GAUGE,
     "seconds",
     _SHARD,
-    "How long retention still keeps the oldest request that is needed, at least; absent where none is, or for ever.",
-    "Near 0: raise the request topic's retention.ms now; a disk that is lost later could not be rebuilt.",
+    "Least time for which retention keeps the oldest request that a rebuild needs; absent if there is none, or without "
+    "a limit.",
+    "Near 0: raise retention.ms of the request topic now. Without that request, a lost disk cannot be rebuilt.",
 )
 INBOX: Final = Metric(
     "postdate_inbox_records",
     Shape.GAUGE,
     "",
     _SHARD,
-    "Requests that were polled and wait for the shard.",
-    "Full (20,000) all the time: intake is bound by this process; use more processes.",
+    "Polled requests that wait for the shard.",
+    "Always full (20,000): this process limits intake. Use more processes.",
 )
 TIMER_LOG_BYTES: Final = Metric(
     "postdate_timer_log_bytes",
@@ -244,14 +246,14 @@ TIMER_LOG_BYTES: Final = Metric(
     "bytes",
     _SHARD,
     "Size of the files of the shard's timer log.",
-    "Size the volume for the largest backlog; space of ended entries comes back with some delay.",
+    "Size the volume for the largest backlog. The space of ended entries is freed with some delay.",
 )
 WHEEL_BYTES: Final = Metric(
     "postdate_wheel_bytes",
     Shape.GAUGE,
     "bytes",
     _SHARD,
-    "Size of the shard's wheel file: constant.",
+    "Size of the shard's wheel file, which is constant.",
     "None.",
 )
 WHEEL_REBUILDS: Final = Metric(
@@ -259,32 +261,32 @@ WHEEL_REBUILDS: Final = Metric(
     Shape.COUNTER,
     "",
     _SHARD,
-    "Wheels that were not believed at the start, or proved wrong, since the index was opened.",
-    "Rises while running: report it. Deliveries do not depend on it.",
+    "Wheels that were rebuilt since the index was opened, because a check failed at the start or later.",
+    "Rises while running: report it. Deliveries do not depend on the wheel.",
 )
 SKEW: Final = Metric(
     "postdate_clock_skew_seconds",
     Shape.GAUGE,
     "seconds",
     _SHARD,
-    "This machine's clock minus the broker's, at the last transaction with fates.",
-    "Large: correct the clocks. The broker's decides when a message leaves.",
+    "This machine's clock minus the broker's clock, at the last transaction with fates.",
+    "Large: correct the clocks. The broker's clock decides when a message is due.",
 )
 BROKER_UP: Final = Metric(
     "postdate_broker_up",
     Shape.GAUGE,
     "",
     _BROKER,
-    "1 where the group consumer's connection to the broker stands; measured every 10 s, as all metrics of brokers.",
-    "0 for a broker that should serve: the broker, or the network to it.",
+    "1 if the group consumer is connected to the broker. Metrics of brokers are measured every 10 s.",
+    "0 for a broker that should serve: check the broker, and the network to it.",
 )
 BROKER_ROUND_TRIP: Final = Metric(
     "postdate_broker_round_trip_seconds",
     Shape.GAUGE,
     "seconds",
     _BROKER,
-    "99th percentile of the time from a request of the group consumer to its answer, fetches that wait included.",
-    "Above a second: fetches wait half a second at most, the rest is the broker or the network.",
+    "99th percentile of the time from a request of the group consumer to its response, including waiting fetches.",
+    "Above a second: check the broker and the network, since a fetch waits for at most half a second.",
 )
 BROKER_TIMEOUTS: Final = Metric(
     "postdate_broker_timeouts_total",
@@ -292,30 +294,30 @@ BROKER_TIMEOUTS: Final = Metric(
     "",
     _BROKER,
     "Requests of the group consumer that the broker did not answer in time.",
-    "Rises: the broker is overloaded or away; expect takeovers.",
+    "Rises: the broker is overloaded or unavailable. Expect takeovers.",
 )
 BROKER_DISCONNECTS: Final = Metric(
     "postdate_broker_disconnects_total",
     Shape.COUNTER,
     "",
     _BROKER,
-    "Connections of the group consumer that ended; brokers close idle ones, too.",
-    "Rises steadily while there is traffic: the network, or a proxy that cuts connections.",
+    "Closed connections of the group consumer. Brokers close idle connections too.",
+    "Rises steadily under traffic: check the network, and proxies that cut connections.",
 )
 HELD: Final = Metric(
     "postdate_held",
     Shape.GAUGE,
     "",
     ("topic", "partition", "what"),
-    "What a person holds of the shard: 1 for delivery, 1 for intake, the number of targets held one by one.",
-    "Above 0 and nobody knows why: `postdate hold list` says what, `postdate release` lets it go.",
+    "Holds of the shard: 1 if delivery is held, 1 if intake is held, and the number of held targets.",
+    "Unexpectedly above 0: `postdate hold list` shows the holds, `postdate release` ends them.",
 )
 BUILD: Final = Metric(
     "postdate_build_info",
     Shape.GAUGE,
     "",
     ("version", "python", "confluent_kafka", "rocksdict"),
-    "Always 1; what runs.",
+    "Always 1; the labels are the versions.",
     "None.",
 )
 

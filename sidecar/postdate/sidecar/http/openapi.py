@@ -22,25 +22,25 @@ def _maybe(schema: dict[str, Any]) -> dict[str, Any]:
 _ENTRY = {
     "type": "object",
     "properties": {
-        "origin": {**_TEXT, "description": "request topic/partition/offset: the name of the request for ever"},
+        "origin": {**_TEXT, "description": "request topic/partition/offset: the permanent name of the request"},
         "state": {**_TEXT, "enum": ["waiting", "parked", "ending"]},
         "target": _TEXT,
         "due_ms": _MS,
         "first_due_ms": {**_MS, "description": "before any reschedule"},
         "accepted_ms": _maybe(_MS),
         "id": _maybe(_TEXT),
-        "partition": {**_maybe(_NUMBER), "description": "of the target, where the request names one"},
+        "partition": {**_maybe(_NUMBER), "description": "partition of the target, if the request names one"},
         "grace_ms": _maybe(_NUMBER),
-        "stored": {"type": "boolean", "description": "kept in the store topic"},
+        "stored": {"type": "boolean", "description": "the store topic has a copy"},
         "payload": {
             "type": "object",
-            "description": "key, value and headers as base64; only where http.payloads is allowed",
+            "description": "key, value and headers as base64; only if http.payloads is `allowed`",
         },
     },
 }
 _UNASKED = {
     "type": "array",
-    "description": "shards that cannot answer now, or that nobody has answered for",
+    "description": "shards that did not answer, with the reason",
     "items": {
         "type": "object",
         "properties": {"topic": _TEXT, "partition": _NUMBER, "state": _TEXT, "why": _TEXT},
@@ -50,8 +50,8 @@ _PAGE = {
     "type": "object",
     "properties": {
         "entries": {"type": "array", "items": {"$ref": "#/components/schemas/Entry"}},
-        "cursor": {**_maybe(_TEXT), "description": "of the next page; null: there is nothing more now"},
-        "shards": {"type": "array", "items": {"type": "object"}, "description": "those that have answered"},
+        "cursor": {**_maybe(_TEXT), "description": "cursor of the next page; null after the last page"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "the shards that answered"},
         "not_asked": _UNASKED,
     },
 }
@@ -59,9 +59,9 @@ _COUNT = {
     "type": "object",
     "properties": {
         "count": _NUMBER,
-        "exact": {"type": "boolean", "description": "false: there are at least so many"},
+        "exact": {"type": "boolean", "description": "false: the real number may be higher"},
         "parked": _NUMBER,
-        "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "the count of each shard"},
         "not_asked": _UNASKED,
     },
 }
@@ -70,10 +70,10 @@ _LIFE = {
     "properties": {
         "origin": _TEXT,
         "state": {**_TEXT, "description": "waiting, parked, ending, unread, ended, or the final fate"},
-        "request": {"type": ["object", "null"], "description": "null: retention has taken the record"},
+        "request": {"type": ["object", "null"], "description": "null: retention has deleted the record"},
         "entry": {"anyOf": [{"$ref": "#/components/schemas/Entry"}, {"type": "null"}]},
         "events": {"type": "array", "items": {"type": "object"}, "description": "its fates, oldest first"},
-        "complete": {"type": "boolean", "description": "false: the dispatch log was too long to be read to the end"},
+        "complete": {"type": "boolean", "description": "false: the search of the dispatch log reached its limit"},
     },
 }
 _SHARDS = {
@@ -83,7 +83,7 @@ _SHARDS = {
         "shards": {
             "type": "array",
             "items": {"type": "object"},
-            "description": "state, why, what a person holds of it, what is pending, the load ahead, how late it was",
+            "description": "state and reason, holds, pending messages, upcoming load, past lateness",
         },
         "not_asked": _UNASKED,
     },
@@ -91,15 +91,15 @@ _SHARDS = {
 _HELD = {
     "type": "object",
     "properties": {
-        "shards": {"type": "array", "items": {"type": "object"}, "description": "what is held of each now"},
-        "not_asked": {**_UNASKED, "description": "shards for which it was not done, and why"},
+        "shards": {"type": "array", "items": {"type": "object"}, "description": "the holds of each shard"},
+        "not_asked": {**_UNASKED, "description": "shards that were not changed, with the reason"},
     },
 }
 _DRAINING = {"type": "object", "properties": {"instance": _TEXT, "draining": {"type": "array"}}}
 _CONTROL = {
     "type": "object",
     "properties": {"origin": _TEXT, "action": _TEXT, "accepted_ms": _MS},
-    "description": "the control request that was produced; its verdict is the answer",
+    "description": "the produced control request; its verdict is the outcome",
 }
 _ERROR = {"type": "object", "properties": {"error": _TEXT}}
 
@@ -124,7 +124,7 @@ def _query(name: str, schema: dict[str, Any], text: str) -> dict[str, Any]:
 _SCOPE = _query(
     "scope",
     {**_TEXT, "enum": ["deployment", "process"], "default": "deployment"},
-    "deployment: every process is asked for its shards, with the token of the question; process: this one alone",
+    "deployment: query all processes; process: only the shards of this process",
 )
 _TIME = "RFC 3339, epoch milliseconds, now, 10s (from now) or -2h (ago)"
 _FILTERS = [
@@ -133,25 +133,29 @@ _FILTERS = [
     _query("target", {"type": "array", "items": _TEXT}, "target topic; repeatable"),
     _query("from", _TEXT, f"due at or after: {_TIME}"),
     _query("until", _TEXT, f"due before: {_TIME}"),
-    _query("state", {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"}, "parked: the target fails"),
+    _query(
+        "state",
+        {**_TEXT, "enum": ["waiting", "parked"], "default": "waiting"},
+        "parked: the target fails, is held, or is over its rate",
+    ),
     _SCOPE,
 ]
 _PAYLOAD = _query("payload", {"type": "boolean", "default": False}, "show key, headers and value as base64")
 
 
 def _answers(name: str, status: str = "200") -> dict[str, Any]:
-    """The good answer, and those that every path of the API may give."""
+    """Returns the response schema `name`, and the error responses that every path may have."""
     good = {"$ref": f"#/components/schemas/{name}"}
     bad = {"$ref": "#/components/schemas/Error"}
     texts = {
-        "400": "the question is wrong",
+        "400": "invalid request",
         "401": "the token is missing or wrong",
         "403": "no token is configured",
         "502": "Kafka does not answer",
         "503": "a shard is busy",
     }
     return {
-        status: {"description": "done", "content": {"application/json": {"schema": good}}},
+        status: {"description": "success", "content": {"application/json": {"schema": good}}},
         **{
             code: {"description": text, "content": {"application/json": {"schema": bad}}}
             for code, text in texts.items()
@@ -161,9 +165,9 @@ def _answers(name: str, status: str = "200") -> dict[str, Any]:
 
 def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
     named = {
-        "origin": {**_TEXT, "description": "of the request meant; or"},
-        "id": {**_TEXT, "description": "the id it was given"},
-        "topic": {**_TEXT, "description": "request topic, where several are served and an id is given"},
+        "origin": {**_TEXT, "description": "origin of the message; or"},
+        "id": {**_TEXT, "description": "id of the message"},
+        "topic": {**_TEXT, "description": "request topic of the id, if the process serves several"},
     }
     schema = {"type": "object", "additionalProperties": False, "properties": {**named, **fields}}
     return {
@@ -179,9 +183,9 @@ def _change(summary: str, fields: dict[str, Any]) -> dict[str, Any]:
 def _holding(summary: str) -> dict[str, Any]:
     fields = {
         "what": {**_TEXT, "enum": ["delivery", "intake", "target"]},
-        "target": {**_TEXT, "description": "topic, with what=target"},
-        "topic": {**_TEXT, "description": "request topic; else all of them"},
-        "partition": {**_NUMBER, "description": "of that request topic; else all of them"},
+        "target": {**_TEXT, "description": "target topic, with what=target"},
+        "topic": {**_TEXT, "description": "request topic; default: all"},
+        "partition": {**_NUMBER, "description": "partition of that request topic; default: all"},
     }
     schema = {"type": "object", "additionalProperties": False, "required": ["what"], "properties": fields}
     return {
@@ -198,19 +202,22 @@ def _holding(summary: str) -> dict[str, Any]:
 def _plain(summary: str) -> dict[str, Any]:
     content = {"description": "yes", "content": {"text/plain": {"schema": _TEXT}}}
     return {
-        "get": {"summary": summary, "responses": {"200": content, "503": {**content, "description": "no, and why"}}}
+        "get": {
+            "summary": summary,
+            "responses": {"200": content, "503": {**content, "description": "no, with the reasons"}},
+        }
     }
 
 
 def describe() -> dict[str, Any]:
-    """The whole description."""
+    """Returns the complete description."""
     limit = {"type": "integer", "minimum": 1, "maximum": limits.PAGE_ENTRIES_MAX}
     page = [
         *_FILTERS,
-        _query("id", _TEXT, "only what is pending under this id"),
+        _query("id", _TEXT, "only messages with this id"),
         _query("origin", _TEXT, "only this request"),
-        _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "entries at most"),
-        _query("cursor", _TEXT, "of the page before"),
+        _query("limit", {**limit, "default": limits.PAGE_ENTRIES_DEFAULT}, "most entries of the page"),
+        _query("cursor", _TEXT, "cursor of the previous page"),
         _PAYLOAD,
     ]
     origin = {
@@ -226,14 +233,14 @@ def describe() -> dict[str, Any]:
         "level": _NUMBER,
         "grace": _TEXT,
     }
-    unknown = {"404": {"description": "nothing is known of it"}}
+    unknown = {"404": {"description": "the request is unknown"}}
     answers = _answers("Life") | unknown
-    life = {"summary": "The life of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
-    listing = {"summary": "What is pending, by due time", "parameters": page, "responses": _answers("Page")}
-    counting = {"summary": "How much is pending", "parameters": _FILTERS, "responses": _answers("Count")}
-    standing = {"summary": "How every shard stands", "parameters": [_SCOPE], "responses": _answers("Shards")}
+    life = {"summary": "History of one request", "parameters": [origin, _PAYLOAD, _SCOPE], "responses": answers}
+    listing = {"summary": "Pending messages by due time", "parameters": page, "responses": _answers("Page")}
+    counting = {"summary": "Number of pending messages", "parameters": _FILTERS, "responses": _answers("Count")}
+    standing = {"summary": "State of every shard", "parameters": [_SCOPE], "responses": _answers("Shards")}
     alone = {"409": {"description": "there is no other process"}}
-    draining: dict[str, Any] = {"summary": "Give every shard of this process to the others"}
+    draining: dict[str, Any] = {"summary": "Hand all shards of this process over to the others"}
     draining |= {"security": [{"token": []}], "responses": _answers("Draining", "202") | alone}
     page_file = {"summary": "The page for people", "responses": {"200": {"description": "a file"}}}
     itself = {"summary": "This description", "responses": {"200": {"description": "OpenAPI 3.1"}}}
@@ -242,22 +249,22 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "Postdate",
             "version": "1",
-            "description": "What is pending in the shards of a deployment, and changes to it.",
+            "description": "Queries and changes of the pending messages of a deployment.",
         },
         "paths": {
             **{path: {"get": page_file} for path in PATHS},
             "/metrics": _plain("Metrics in Prometheus' text format"),
             "/healthz": _plain("Is the process alive?"),
-            "/readyz": _plain("Does the process take its part?"),
+            "/readyz": _plain("Is the process ready?"),
             "/api/v1/openapi.json": {"get": itself},
             "/api/v1/pending": {"get": listing},
             "/api/v1/pending/count": {"get": counting},
             "/api/v1/requests/{origin}": {"get": life},
             "/api/v1/shards": {"get": standing},
             "/api/v1/hold": _holding("Hold delivery, intake, or a target"),
-            "/api/v1/release": _holding("Let go what is held"),
+            "/api/v1/release": _holding("End a hold"),
             "/api/v1/drain": {"post": draining},
-            "/api/v1/cancel": _change("Cancel a message that is pending", {}),
+            "/api/v1/cancel": _change("Cancel a pending message", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
         },
         "components": {

@@ -1,14 +1,14 @@
 "use strict";
-// The page of a deployment: asks /api/v1/shards every few seconds, and the rest when a person does. Whatever comes from
-// the API is put into the page as text, never as markup. The token is a variable of this script and nothing else.
+// The page of a deployment. It queries /api/v1/shards every few seconds, and other paths on demand. It inserts values from
+// the API as text, never as markup. Only a variable of this script has the token.
 
 const REFRESH_MS = 3000;
-// Two minutes: longer than a takeover, after which a control that nobody carried out needs a look at the shards.
+// Two minutes, which is longer than a takeover. A control that takes longer needs a look at the shards.
 const FOLLOW_TRIES_MAX = 240;
 const $ = (id) => document.getElementById(id);
 let token = "";
 let load = 0;
-let told = null;
+let deployment = null;
 let turn = 0;
 let tokenQuestion = null;
 
@@ -26,10 +26,10 @@ async function ask(path, body) {
   try {
     answer = await fetch(path, options);
   } catch {
-    throw new Refused(0, "The process does not answer.");
+    throw new Refused(0, "The process does not respond.");
   }
   const json = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refused(answer.status, json.error || `The answer was ${answer.status}.`);
+  if (!answer.ok) throw new Refused(answer.status, json.error || `The process responded with ${answer.status}.`);
   return json;
 }
 
@@ -53,24 +53,24 @@ function span(ms) {
   return `${Math.max(Math.round(ms), 0)} ms`;
 }
 
-// ---- how it stands ---------------------------------------------------------------------------------------------------
+// ---- present state ---------------------------------------------------------------------------------------------------
 
-const sum = (name) => told.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
+const sum = (name) => deployment.shards.reduce((total, shard) => total + (shard[name] ?? 0), 0);
 
 function showFigures() {
   $("pending").textContent = number(sum("pending"));
   $("overdue").textContent = number(sum("overdue"));
   $("overdue").classList.toggle("ill", sum("overdue") > 0);
   $("parked").textContent = number(sum("parked"));
-  const next = told.shards.map((shard) => shard.next_due_ms).filter((ms) => ms !== undefined && ms !== null);
-  $("next-due").textContent = next.length ? (Math.min(...next) <= told.at_ms ? "now" : span(Math.min(...next) - told.at_ms)) : "–";
+  const next = deployment.shards.map((shard) => shard.next_due_ms).filter((ms) => ms !== undefined && ms !== null);
+  $("next-due").textContent = next.length ? (Math.min(...next) <= deployment.at_ms ? "now" : span(Math.min(...next) - deployment.at_ms)) : "–";
 }
 
 function showLoad() {
   const columns = [];
   let fromMs = Infinity;
   let stepMs = 60000;
-  for (const shard of told.shards) {
+  for (const shard of deployment.shards) {
     const ahead = shard.load?.[load];
     if (!ahead) continue;
     fromMs = Math.min(fromMs, ahead.from_ms);
@@ -85,17 +85,17 @@ function showLoad() {
     return column;
   }));
   const all = columns.reduce((total, count) => total + count, 0);
-  $("load").setAttribute("aria-label", `${number(all)} messages ahead, at most ${number(most)} in ${span(stepMs)}`);
+  $("load").setAttribute("aria-label", `${number(all)} upcoming messages, at most ${number(most)} in ${span(stepMs)}`);
   $("load").dataset.total = all;
   $("load-from").textContent = columns.length ? clock(fromMs) : "";
-  $("load-most").textContent = columns.length ? `at most ${number(most)} in ${span(stepMs)}` : "nothing is known yet";
+  $("load-most").textContent = columns.length ? `at most ${number(most)} in ${span(stepMs)}` : "no data yet";
   $("load-until").textContent = columns.length ? clock(fromMs + columns.length * stepMs) : "";
 }
 
 function showLateness() {
-  const bounds = told.shards[0]?.lateness.bounds_ms ?? [];
+  const bounds = deployment.shards[0]?.lateness.bounds_ms ?? [];
   const counts = Array(bounds.length + 1).fill(0);
-  for (const shard of told.shards) shard.lateness.counts.forEach((count, index) => { counts[index] += count; });
+  for (const shard of deployment.shards) shard.lateness.counts.forEach((count, index) => { counts[index] += count; });
   const all = counts.reduce((total, count) => total + count, 0);
   let below = 0;
   const within = bounds.find((_, index) => (below += counts[index]) >= all * 0.99);
@@ -110,7 +110,7 @@ function showLateness() {
     const name = index < bounds.length ? `up to ${span(bounds[index])}` : `over ${span(bounds.at(-1))}`;
     rows.push(make("span", name), bar, make("span", number(count), "n"));
   });
-  $("late").replaceChildren(...(rows.length ? rows : [make("span", "Nothing was delivered yet.", "soft")]));
+  $("late").replaceChildren(...(rows.length ? rows : [make("span", "No deliveries yet.", "soft")]));
 }
 
 function cell(name, text, className) {
@@ -120,10 +120,10 @@ function cell(name, text, className) {
 }
 
 function showShards() {
-  const rows = [...told.shards, ...told.not_asked].map((shard) => {
+  const rows = [...deployment.shards, ...deployment.not_asked].map((shard) => {
     const row = make("tr");
     const state = cell("state", shard.state, `state ${shard.state}`);
-    for (const text of [shard.why, shard.held?.length ? `held by a person: ${shard.held.join(", ")}` : ""]) {
+    for (const text of [shard.why, shard.held?.length ? `held: ${shard.held.join(", ")}` : ""]) {
       if (text) state.append(make("div", text, "word soft"));
     }
     row.append(cell("shard", `${shard.topic}/${shard.partition}`), state, cell("process", shard.process ?? "–"));
@@ -142,10 +142,10 @@ function trouble(text) {
 
 async function refresh() {
   try {
-    told = await ask("/api/v1/shards");
-    trouble(told.not_asked.map((shard) => `${shard.topic}/${shard.partition}: ${shard.why}`).join("\n"));
-    const processes = new Set(told.shards.map((shard) => shard.process)).size;
-    $("freshness").textContent = `${told.shards.length} shards, ${processes} processes`;
+    deployment = await ask("/api/v1/shards");
+    trouble(deployment.not_asked.map((shard) => `${shard.topic}/${shard.partition}: ${shard.why}`).join("\n"));
+    const processes = new Set(deployment.shards.map((shard) => shard.process)).size;
+    $("freshness").textContent = `${deployment.shards.length} shards, ${processes} processes`;
     showFigures();
     showLoad();
     showLateness();
@@ -153,7 +153,7 @@ async function refresh() {
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     trouble(error.message);
-    if (error.status === 401 && !token) await wantToken("Reading needs the token here.");
+    if (error.status === 401 && !token) await wantToken("Queries of this port need the token.");
   }
 }
 
@@ -190,7 +190,7 @@ for (const element of document.querySelectorAll("dialog")) {
 }
 
 async function askToken(why) {
-  $("token-why").textContent = `${why} It is kept in the memory of this page, and nowhere else.`;
+  $("token-why").textContent = `${why} The page keeps it in memory only, until it is closed.`;
   if (await askIn($("token-dialog"))) token = $("token").value.trim();
   $("token").value = "";
   $("token-button").textContent = token ? "Token set" : "Token";
@@ -204,17 +204,17 @@ function wantToken(why) {
 
 async function change(entry, action) {
   const isMove = action === "reschedule";
-  $("change-title").textContent = isMove ? "Deliver at another time?" : "Cancel this message?";
+  $("change-title").textContent = isMove ? "Reschedule this message?" : "Cancel this message?";
   $("change-what").textContent = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, due ${at(entry.due_ms)}`;
   $("change-when").hidden = !isMove;
   $("when").value = isMove ? new Date(entry.due_ms).toISOString() : "";
-  $("change-yes").textContent = isMove ? "Move it" : "Cancel it";
+  $("change-yes").textContent = isMove ? "Reschedule it" : "Cancel it";
   if (!(await askIn($("change-dialog")))) return;
-  if (!token && !(await wantToken("A change needs the token."))) return;
+  if (!token && !(await wantToken("Changes need the token."))) return;
   const body = isMove ? { origin: entry.origin, at: $("when").value.trim() } : { origin: entry.origin };
   const show = inTurn();
   try {
-    show([make("p", "Sent. Waiting until the request is accepted.", "word")]);
+    show([make("p", "Request sent. Waiting for its acceptance.", "word")]);
     const control = await ask(`/api/v1/${action}`, body);
     await follow(show, control.origin, entry.origin);
   } catch (error) {
@@ -224,8 +224,8 @@ async function change(entry, action) {
   }
 }
 
-// Returns a function that shows elements below the search, until a later search or change takes its turn: an answer that
-// comes late does not replace what was asked for since, nor a button that is about to be pressed.
+// Returns a function that shows elements below the search until a later search or change begins. So a late response
+// replaces neither a newer result nor a button that a user is about to press.
 function inTurn() {
   const mine = (turn += 1);
   return (elements) => {
@@ -234,15 +234,15 @@ function inTurn() {
   };
 }
 
-// A control is an ordinary request: its result is in the life of the request that it names.
+// A control is an ordinary request. Its result is in the history of the request that it names.
 async function follow(show, control, origin) {
   for (let tries = 0; tries < FOLLOW_TRIES_MAX; tries += 1) {
-    if (!show([make("p", `Accepted as ${control}. Waiting until it is carried out.`, "word")])) return;
+    if (!show([make("p", `Accepted as ${control}. Waiting for the result.`, "word")])) return;
     await new Promise((resolve) => setTimeout(resolve, 500));
-    const life = await ask(`/api/v1/requests/${control}`).catch(() => null);
-    if (life?.state === "applied") break;
+    const history = await ask(`/api/v1/requests/${control}`).catch(() => null);
+    if (history?.state === "applied") break;
   }
-  await showLife(show, origin);
+  await showHistory(show, origin);
 }
 
 function describe(entry) {
@@ -264,13 +264,13 @@ function describe(entry) {
   return box;
 }
 
-async function showLife(show, origin) {
-  const life = await ask(`/api/v1/requests/${origin}`);
+async function showHistory(show, origin) {
+  const history = await ask(`/api/v1/requests/${origin}`);
   const box = make("div", "", "entry");
-  box.append(make("div", `${life.origin}: ${life.state}`, "word state"));
-  if (life.request?.accepted_ms) box.append(make("div", `${at(life.request.accepted_ms)} asked`, "word"));
-  for (const event of life.events) box.append(make("div", `${at(event.at_ms)} ${event.fate}`, "word"));
-  show(life.entry ? [box, describe(life.entry)] : [box]);
+  box.append(make("div", `${history.origin}: ${history.state}`, "word state"));
+  if (history.request?.accepted_ms) box.append(make("div", `${at(history.request.accepted_ms)} requested`, "word"));
+  for (const event of history.events) box.append(make("div", `${at(event.at_ms)} ${event.fate}`, "word"));
+  show(history.entry ? [box, describe(history.entry)] : [box]);
 }
 
 async function find(event) {
@@ -280,8 +280,8 @@ async function find(event) {
   try {
     const page = await ask(`/api/v1/pending?id=${encodeURIComponent(what)}`);
     if (page.entries.length) show(page.entries.map(describe));
-    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showLife(show, what);
-    else show([make("p", `Nothing is pending under ${what}. By its origin its life can be seen, also when it has ended.`, "word")]);
+    else if (/^[\w.-]+\/\d+\/\d+$/.test(what)) await showHistory(show, what);
+    else show([make("p", `No message is pending under ${what}. For a message that has ended, enter its origin.`, "word")]);
   } catch (error) {
     if (!(error instanceof Refused)) throw error;
     show([make("p", error.message, "word")]);
@@ -289,12 +289,12 @@ async function find(event) {
 }
 
 $("find").addEventListener("submit", find);
-$("token-button").addEventListener("click", () => wantToken("Changes need it; beyond one machine reading does too."));
+$("token-button").addEventListener("click", () => wantToken("Changes need the token, and so do queries from other machines."));
 for (const button of document.querySelectorAll("[data-load]")) {
   button.addEventListener("click", () => {
     load = Number(button.dataset.load);
     for (const other of document.querySelectorAll("[data-load]")) other.setAttribute("aria-pressed", String(other === button));
-    if (told) showLoad();
+    if (deployment) showLoad();
   });
 }
 
