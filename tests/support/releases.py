@@ -12,7 +12,7 @@ from support.sidecars import environment
 
 _ROOT = Path(__file__).resolve().parents[2]
 
-#: The last commit before holds, rights and the page came, and of the formats of today (docs/upgrade.md): as long as
+#: The last commit before holds, rights and the page came, and of the formats of today (docs/formats.md): as long as
 #: nothing is released, what an upgrade begins with. POSTDATE_TEST_EARLIER names another.
 EARLIER = os.environ.get("POSTDATE_TEST_EARLIER", "d47f23412b6b041d1ba02e753e981864f51e82d2")
 

@@ -171,6 +171,39 @@ def test_the_glossary_is_short() -> None:
     assert 10 < len(re.findall(r"^\| (?!word |---)", words, re.MULTILINE)) <= GLOSSARY_MAX
 
 
+def test_each_place_that_answers_a_question_exists() -> None:
+    table = text_of("docs/architecture.md").partition("## Where to find\n")[2].partition("\n# ")[0]
+    rows = [row for row in table.splitlines() if ".py`" in row]
+    assert len(rows) > 5
+    assert [found for row in rows for found in _place_complaints(row)] == []
+
+
+def test_a_place_that_does_not_exist_is_seen() -> None:
+    assert list(_place_complaints("| q | `_outcome` of `dispatch/gone.py` |")) == ["dispatch/gone.py"]
+    assert list(_place_complaints("| q | `_gone` of `shard/gate.py` |")) == ["_gone"]
+
+
+def _place_complaints(row: str) -> Iterator[str]:
+    """Yields each file of a row that does not exist, and each name that occurs in none of its files."""
+    roots = (ROOT / "sidecar/postdate/sidecar", ROOT / "connectors/postdate")
+    text = ""
+    for name in re.findall(r"`([\w/]+\.py)`", row):
+        files = [root / name for root in roots if (root / name).exists()]
+        text += "".join(path.read_text(encoding="utf-8") for path in files)
+        if not files:
+            yield name
+    if text:
+        yield from (name for name in re.findall(r"`(\w+)`", row) if not re.search(rf"(?:def|class) {name}\b", text))
+
+
+def test_the_named_mutations_exist() -> None:
+    rules = text_of("docs/testing.md").partition("## Rules of the protocol\n")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(rule \d: [^`]+)`", rules))
+    assert {name[:6] for name in named} == {f"rule {number}" for number in range(1, 6)}
+    known = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("tests/support/simulation/mutations*.py"))
+    assert [name for name in sorted(named) if f'"{name}"' not in known] == []
+
+
 def test_the_header_tables_equal_the_code() -> None:
     named = {value for value in vars(headers).values() if isinstance(value, str) and value.startswith(headers.PREFIX)}
     named.discard(headers.PREFIX)

@@ -1,7 +1,7 @@
-"""Goal: docs/guarantees.md names a test for each promise, and each test that it names exists.
+"""Goal: docs/testing.md names a test for each promise of docs/guarantees.md, and each test that it names exists.
 
 Method: the tables are read as text. A test is a link whose text is a function and whose address is its file; the file
-is parsed, so a comment does not count as a test. The same is done with a page that breaks the rule.
+is parsed, so a comment does not count as a test. The same is done with pages that break the rule.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 GUARANTEES = ROOT / "docs/guarantees.md"
+TESTING = ROOT / "docs/testing.md"
 
 _TEST = re.compile(r"\[`(test_\w+)`\]\(\.\./(tests/[\w/]+\.py)\)")
 
@@ -24,15 +25,15 @@ def table(text: str, heading: str) -> dict[str, str]:
     return {row[0]: row[1] for row in rows[2:]}
 
 
-def complaints(text: str) -> Iterator[str]:
+def complaints(guarantees: str, testing: str) -> Iterator[str]:
     """Yields each promise without a test, each row of tests without a promise, and each test that does not exist."""
-    promises, tested = table(text, "## What is promised"), table(text, "## How each promise is tested")
+    promises, tested = table(guarantees, "## What is promised"), table(testing, "## How each promise is tested")
     for promise in promises.keys() ^ tested.keys():
         yield f"{promise!r} is in one of the two tables only"
     for promise, cell in tested.items():
         if not _TEST.search(cell):
             yield f"{promise!r} names no test"
-    for name, place in _TEST.findall(text):
+    for name, place in _TEST.findall(testing):
         file = ROOT / place
         if not file.is_file():
             yield f"{place} does not exist"
@@ -47,14 +48,14 @@ def functions(file: Path) -> set[str]:
 
 
 def test_each_promise_names_tests_that_exist() -> None:
-    text = GUARANTEES.read_text(encoding="utf-8")
-    assert len(table(text, "## What is promised")) > 20
-    assert list(complaints(text)) == []
+    guarantees, testing = (path.read_text(encoding="utf-8") for path in (GUARANTEES, TESTING))
+    assert len(table(guarantees, "## What is promised")) > 20
+    assert list(complaints(guarantees, testing)) == []
 
 
 def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> None:
     place = "../tests/unit/test_guarantees_docs.py"
-    text = f"""
+    guarantees = """
 ## What is promised
 | promise | meaning |
 | --- | --- |
@@ -62,7 +63,8 @@ def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> 
 | kept | x |
 | placed | x |
 | early | x |
-
+"""
+    testing = f"""
 ## How each promise is tested
 | promise | tests |
 | --- | --- |
@@ -70,7 +72,7 @@ def test_a_promise_without_a_test_and_a_test_that_does_not_exist_are_found() -> 
 | kept | by its author |
 | placed | [`test_nobody`]({place}), [`test_nothing`](../tests/unit/test_nowhere.py) |
 """
-    assert sorted(complaints(text)) == [
+    assert sorted(complaints(guarantees, testing)) == [
         "'early' is in one of the two tables only",
         "'kept' names no test",
         "tests/unit/test_guarantees_docs.py has no function test_nobody",
