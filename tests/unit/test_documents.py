@@ -151,7 +151,8 @@ def test_the_readme_and_the_site_list_every_document() -> None:
     assert documents - {*re.findall(r"\]\((docs/[^)#]+\.md)\)", text_of("README.md"))} == set()
     listed = [page for section in yaml.safe_load(text_of("mkdocs.yml"))["nav"] for page in _pages(section)]
     assert [page for page in listed if not (ROOT / page).exists()] == []
-    assert documents - {*listed} == set()
+    records = {place(path) for path in ROOT.glob("benchmarks/*.md")}
+    assert (documents | records) - {*listed} == set()
 
 
 def _pages(entry: str | list[object] | dict[str, object]) -> list[str]:
