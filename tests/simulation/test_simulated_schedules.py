@@ -30,7 +30,6 @@ from support.simulation.mutations import MUTATIONS
 from support.simulation.plan import BURST, DIFFERING, HELD, LOST
 from support.simulation.run import Result, run_seed
 from support.simulation.situations import HOLDS, MUST_BE_REACHED, SITUATIONS, THEME_SITUATIONS
-from support.simulation.volume import VOLUME
 
 TESTS = Path(__file__).resolve().parents[1]
 
@@ -54,9 +53,6 @@ PIECES_SEEDS = range(1, 13)
 
 #: Schedules of each theme in which every start of a process has other settings.
 DIFFERING_SEEDS = range(1, 41)
-
-#: Schedules of thousands of requests.
-VOLUME_SEEDS = range(1, 4)
 
 #: What the lost ones must have led to.
 MUST_HALT = {
@@ -129,16 +125,6 @@ def test_processes_with_other_settings_end_each_request_once(pool: ProcessPoolEx
         assert not result.wrong, f"seed {result.seed} of the theme {theme}: {result.wrong[:5]}"
         reached.update(result.reached)
     wanted = {"fate delivered", "fate dead", "record owner", "kill", "settings differ"}
-    assert {name for name in wanted if not reached[name]} == set(), reached
-
-
-@pytest.mark.timeout(1_800)
-def test_thousands_of_requests_fill_a_dispatch_log_record(pool: ProcessPoolExecutor) -> None:
-    reached: Counter[str] = Counter()
-    for result in pool.map(functools.partial(run_seed, theme=VOLUME), VOLUME_SEEDS):
-        assert not result.wrong, f"seed {result.seed} of the theme {VOLUME}: {result.wrong[:5]}"
-        reached.update(result.reached)
-    wanted = {"a record of 9,990 fates or more"}
     assert {name for name in wanted if not reached[name]} == set(), reached
 
 

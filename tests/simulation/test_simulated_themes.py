@@ -1,4 +1,5 @@
-"""Goal: exactly once, in time and without an operator, also where brokers, admin path, targets, clocks or disks fail.
+"""Goal: exactly once, in time and without an operator, also where brokers, admin path, targets, clocks or disks fail,
+and at every limit of the protocol.
 
 Method: schedules of one theme each (`support/simulation/themes`), judged as all others are. If only one target or only
 the admin path fails, no message for a working target may be more than seconds late. Each theme must reach situations
@@ -19,6 +20,7 @@ from support.simulation.many import replay, workers
 from support.simulation.run import run_seed
 from support.simulation.situations import THEME_SITUATIONS
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
+from support.simulation.volume import VOLUME
 
 #: Theme -> its schedules in the test command; `make simulate` runs as many as it is told.
 SEEDS = {
@@ -29,6 +31,7 @@ SEEDS = {
     BAD_TARGET: range(1, 41),
     DISKS: range(1, 31),
     ENDS: range(1, 41),
+    VOLUME: range(1, 17),
 }
 
 

@@ -40,6 +40,7 @@ def counted(world: World) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(patch.object(takeover, "apply_fate", _fates(world)))
         stack.enter_context(patch.object(takeover, "bound", _bounds(world)))
+        stack.enter_context(patch.object(takeover, "_pieces", _pieces(world)))
         stack.enter_context(patch.object(takeover, "start_empty", _empty_starts(world)))
         stack.enter_context(patch.object(Gate, "before_ms", _gates(world)))
         stack.enter_context(patch.object(VerdictRecords, "to_control", _answers(world)))
@@ -92,6 +93,19 @@ def _bounds(world: World) -> Callable[[ShardContext, takeover.FencedOff], takeov
         return bounded
 
     return bound
+
+
+def _pieces(world: World) -> Callable[..., Iterator[list[Any]]]:
+    honest = takeover._pieces
+
+    def pieces(*arguments: Any) -> Iterator[list[Any]]:
+        fates = 0
+        for piece in honest(*arguments):
+            world.reached["a recovery applies its fates in several pieces"] += fates > 0
+            fates += sum(len(decoded.fates) for _, decoded in piece)
+            yield piece
+
+    return pieces
 
 
 def _empty_starts(world: World) -> Callable[..., object]:

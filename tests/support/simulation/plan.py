@@ -108,6 +108,8 @@ class Plan:
         world.replayed_max = choose.choice([1, 200])
         world.store_records_max = choose.choice([1, 3] if self.theme == "store" else [1, 3, 1_000])
         world.tail_offsets = choose.choice([1, 64])
+        if self.theme == VOLUME:
+            world.replayed_max, world.store_records_max = 200, 1_000
         world.on_exit = self._start_later
 
     def prepare(self) -> None:
@@ -148,7 +150,7 @@ class Plan:
     def _plan_volume(self) -> None:
         """Many requests, and hardly anything else."""
         world = self.world
-        world.polled_min, world.polled_max, world.replayed_max = 2_000, 5_000, 200
+        world.polled_min, world.polled_max = self.random.choice([2_000, 5_000, 5_000]), 5_000
         self.duration_ms = Volume(world, self.random, self.traffic, self.events).plan()
 
     def start(self, machine: Machine) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from postdate.sidecar.states import State
 from support.simulation.counting import counted
 from support.simulation.invariants import Invariants
-from support.simulation.judge import gather, judge, judge_halts, judge_indexes, judge_lateness
+from support.simulation.judge import gather, gather_fates, judge, judge_halts, judge_indexes, judge_lateness
 from support.simulation.judge_controls import judge_in_time, judge_verdicts
 from support.simulation.judge_order import judge_order
 from support.simulation.losses import LOSER
@@ -150,7 +150,7 @@ def _at_rest(world: World, plan: Plan) -> bool:
         return False
     if any(actor.shard.state is not State.RUNNING for actor in shards if actor.part.index not in halted):
         return False
-    outcome = gather(world.broker, plan.partitions, world.archive)
+    outcome = gather_fates(world.broker, plan.partitions, world.archive)
     open_yet = plan.traffic.asked.keys() - {origin for origin, fates in outcome.fates.items() if fates}
     return all(index in halted for index, _ in open_yet)
 

@@ -11,6 +11,7 @@ from typing import Final
 from postdate.sidecar.failpoints import NAMES
 from support.simulation.patches import STORE_APPLIED
 from support.simulation.themes import ADMIN, BAD_TARGET, BROKERS, DISKS, ENDS, STALLS, STAMPS
+from support.simulation.volume import VOLUME
 
 #: What the models of the protocol reach, in words -> the counter here.
 SITUATIONS: Final[dict[str, str]] = {
@@ -85,6 +86,15 @@ THEME_SITUATIONS: Final[dict[str, dict[str, str]]] = {
     ENDS: {
         "an end that was copied is refused when it is sent again": "fault end-refused",
         "the copy decides a transaction": "transactions late",
+    },
+    VOLUME: {
+        "a transaction ends 1,000 entries or more": "a record of 1,000 fates or more",
+        "a transaction ends 5,000 entries or more": "a record of 5,000 fates or more",
+        "a dispatch-log record is full": "a record of 9,990 fates or more",
+        "key 0 holds 4,999 entries": "key 0 holds as many entries as it may",
+        "key 0 holds 16 MiB": "key 0 holds as many bytes as it may",
+        "a recovery reads more than 10,000 fates at once": "a recovery applies its fates in several pieces",
+        "a rebuild reads more than 1,000 entries from STORE": "a rebuild reads STORE in several batches",
     },
 }
 

@@ -1,8 +1,8 @@
 """Schedules of thousands of requests, which cross every bound that a hundred never reach.
 
-Each has some of these, in an order of its own, while processes die and disks are lost: more due messages than one
-record holds fates; more controls than may lie under key 0, of which the last moves something far; more entries in STORE
-than a rebuild takes at once; and more bytes under key 0 than rule 1 allows.
+Each has all of these, in an order of its own, while processes die: more due messages than one record holds fates; more
+controls than may lie under key 0, one of which moves something far; more entries in STORE than a rebuild takes at once;
+and more bytes under key 0 than rule 1 allows. At the end all disks are lost.
 """
 
 from __future__ import annotations
@@ -23,13 +23,20 @@ VOLUME = "volume"
 ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
 #: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
 _DUE = 14_001
-#: With one more that moves something far: two fates each, and three for the last.
-_CONTROLS = 4_999
+#: Two fates each, and three for the one that moves something far and comes last: as many as a record may hold.
+_CONTROLS = ENTRIES_MAX - 1
+#: Those that come behind it, together with the others or not.
+_FOLLOWERS = (100, 3_000)
 _STORED = 1_200
-#: bytes. Together more than the 16 MiB that may lie under key 0.
-_LARGE_BYTES, _LARGE = 700_000, 30
+#: bytes. More than the 16 MiB that may lie under key 0, of which every second one lies there.
+_LARGE_BYTES, _LARGE = 700_000, 52
 #: ms. Between two of the parts: each is read and carried out before the next.
 _APART_MS = 6_000.0
+#: ms. From when on the message that is moved so often is due: it must not keep the requests behind it from deletion.
+_NEAR_MS = 5_000
+_AMBUSHED = ("dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written", "takeover.record-applied")
+#: ms. When a new low-water mark is published at rest, and a bit more.
+_SETTLED_MS = 63_000.0
 
 
 class Volume:
@@ -55,14 +62,14 @@ class Volume:
             time.at(time.now_ms + 1_000.0 + number * _APART_MS, part)
         for _ in range(choose.choice([0, 1, 3])):
             self._ambush()
-        if choose.random() < 0.5:
-            time.at(time.now_ms + len(parts) * _APART_MS, self._events.empty_out)
-        return (len(parts) + 1) * _APART_MS
+        empty_out_ms = len(parts) * _APART_MS + choose.choice([0.0, _SETTLED_MS])
+        time.at(time.now_ms + empty_out_ms, self._events.empty_out)
+        return empty_out_ms + _APART_MS
 
     def _ambush(self) -> None:
         choose = self._random
-        step = choose.choice(["dispatch.flushed", "dispatch.committed", "dispatch.written", "ingest.written"])
-        self._world.ambushes[step, choose.randrange(2, 40)] = "kill"
+        step = choose.choice(_AMBUSHED)
+        self._world.ambushes[step, choose.randrange(2, 25)] = "kill"
 
     def _schedule(self, delay_ms: int, value: bytes | None = b"v") -> Asked:
         asked = Asked(Partition(REQUESTS, 0), b"k", value, [], target="orders", target_key=b"k", delay_ms=delay_ms)
@@ -85,18 +92,22 @@ class Volume:
 
     def _controls(self) -> None:
         """Controls that come together: one message is moved again and again, and another one far."""
-        near, far = self._schedule(600_000), self._schedule(600_000)
+        near, far = self._schedule(_NEAR_MS), self._schedule(600_000)
+        time = self._world.time
+        time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
+
+    def _move(self, near: Asked, far: Asked) -> None:
         for _ in range(_CONTROLS):
-            self._reschedule(near, 600_000)
+            self._reschedule(near, _NEAR_MS)
         self._reschedule(far, 5 * 3_600_000)
-        for _ in range(self._random.choice([0, 3_000])):
-            self._reschedule(near, 600_000)
+        for _ in range(self._random.choice(_FOLLOWERS)):
+            self._reschedule(near, _NEAR_MS)
 
     def _stored(self) -> None:
         for _ in range(_STORED):
             self._schedule(self._random.randrange(4_000_000, 5_000_000))
 
     def _bulky(self) -> None:
-        """Large messages, some of which are stored."""
+        """Large messages, half of which are stored."""
         for number in range(_LARGE):
-            self._schedule(4_500_000 if number % 3 else 2_000, self._large)
+            self._schedule(4_500_000 if number % 2 else 2_000, self._large)
