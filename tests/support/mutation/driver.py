@@ -225,12 +225,14 @@ class Driver:
         tests = {name: known[name] for name, digest in of_item.items() if name in known and known[name][2] == digest}
         items = [item for item in session.items if item.nodeid not in tests]
         schedules = [each for each in map(_schedule_name, self._options.schedules) if each not in tests]
-        if items or schedules:
+        groups = [(list(each), list[str]()) for _, each in itertools.groupby(items, lambda item: item.path)]
+        for group in (*groups, *(([], [each]) for each in schedules)):  # each is kept, for a run that is ended
             told = self._scratch / "coverage.json"
-            pid = self._fork(lambda: self._trace(session, items, schedules, told), 10_000)
+            pid = self._fork(functools.partial(self._trace, session, *group, told), 10_000)
             assert os.waitpid(pid, 0)[1] == 0, "the tests could not be traced"
             traced = json.loads(told.read_text(encoding="utf-8"))
-            tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in of_item if name not in tests}
+            names = [*(item.nodeid for item in group[0]), *group[1]]
+            tests |= {name: (*traced.get(name, (0.0, None)), of_item[name]) for name in names}
             file.write_text(json.dumps({"product": product, "tests": tests}), encoding="utf-8")
         failed = [name for name, (_, lines, _) in tests.items() if lines is None]
         if failed:
