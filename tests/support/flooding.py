@@ -2,7 +2,7 @@
 
 A flood runs in a process of its own, so it takes no time of the Python that it attacks or of the test that measures.
 
-    PYTHONPATH=tests python -m support.flooding PORT TOKEN KIND...
+    PYTHONPATH=tests python -m support.flooding PORT TOKEN REOPENED KIND...
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ FLOOD = 2_000
 #: s. Between two rounds, in which each connection sends more, and those that the server closed are opened again.
 _ROUND_S = 0.5
 
-#: Connections that are opened again in one round. Each costs the server what a handshake of TCP and a first look at its
-#: bytes cost, which no bound on connections can spare it: that is what a firewall limits.
-_REOPENED_MAX = 50
+#: Connections that are opened again in one round, unless the caller asks for more.
+REOPENED = 50
 
 
 def kinds(token: str) -> dict[str, tuple[bytes, bytes]]:
@@ -51,10 +50,11 @@ def kinds(token: str) -> dict[str, tuple[bytes, bytes]]:
 
 
 @contextmanager
-def flood(port: int, token: str, *names: str) -> Iterator[None]:
-    """FLOOD connections to a port of this machine, of these kinds in turn, until the block ends."""
+def flood(port: int, token: str, *names: str, reopened: int = REOPENED) -> Iterator[None]:
+    """FLOOD connections to a port of this machine, of these kinds in turn, until the block ends. `reopened`: how
+    many of those that the server closed are opened again every half second."""
     flooding = subprocess.Popen(
-        [sys.executable, "-m", "support.flooding", str(port), token, *names],
+        [sys.executable, "-m", "support.flooding", str(port), token, str(reopened), *names],
         env={"PYTHONPATH": str(Path(__file__).resolve().parents[1])},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -69,8 +69,9 @@ def flood(port: int, token: str, *names: str) -> Iterator[None]:
 
 
 class _Flood:
-    def __init__(self, port: int, sends: Sequence[tuple[bytes, bytes]]) -> None:
+    def __init__(self, port: int, sends: Sequence[tuple[bytes, bytes]], reopened: int) -> None:
         self._port = port
+        self._reopened = reopened
         self._sends = sends
         self._open: list[socket.socket | None] = [None] * FLOOD
 
@@ -88,7 +89,7 @@ class _Flood:
             if connection is not None and not self._goes_on(connection, more):
                 connection.close()
                 self._open[number] = None
-        self.open(_REOPENED_MAX)
+        self.open(self._reopened)
 
     def _connect(self, first: bytes) -> socket.socket | None:
         with suppress(OSError):
@@ -110,12 +111,12 @@ class _Flood:
             return False
 
 
-def main(port: str, token: str, *names: str) -> None:
+def main(port: str, token: str, reopened: str, *names: str) -> None:
     """Floods until standard input ends."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(limit, 2 * FLOOD), limit))
     sends = [kinds(token)[name] for name in names]
-    connections, over = _Flood(int(port), sends), threading.Event()
+    connections, over = _Flood(int(port), sends, int(reopened)), threading.Event()
 
     def end() -> None:
         sys.stdin.read()

@@ -1,9 +1,9 @@
 """The connections of the HTTP port: how many are open, how long each may take, and their TLS.
 
-A connection has HTTP_REQUEST_S_MAX from its opening, or from its last answer, to send a complete request, and
-HTTP_ANSWER_S_MAX to take the answer. If more than HTTP_CONNECTIONS_MAX are open, the port closes one that awaits no
-answer: the oldest of the address that has most of them. A new connection is therefore always served, and a client that
-opens thousands of them displaces its own, not a probe.
+A connection starts with its first bytes (`acceptor`). It has HTTP_REQUEST_S_MAX from then, or from its last answer, to
+send a complete request, and HTTP_ANSWER_S_MAX to take the answer. If more than HTTP_CONNECTIONS_MAX are open, the port
+closes one that awaits no answer: the oldest of the address that has most of them. So a new connection is always served,
+and a client that opens thousands of them displaces its own, not a probe.
 
 All this counts from the accepted connection. TLS therefore begins here and not in the listening socket: there asyncio
 would announce a connection only after its handshake, and connections that never finish it would have no bounds.

@@ -7,20 +7,22 @@ Thread rule: `start` and `stop` from the main thread.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any, cast
 
 import uvicorn
 
+from postdate.sidecar.http.acceptor import Acceptor
 from postdate.sidecar.http.access import Hosts
 from postdate.sidecar.http.app import make_app
 from postdate.sidecar.http.connections import BoundedConnection
 from postdate.sidecar.http.gate import Gate
 from postdate.sidecar.http.limits import (
-    HTTP_ACCEPTS_MAX,
     HTTP_BIND_RETRY_S,
     HTTP_HEAD_BYTES_MAX,
     HTTP_KEEP_ALIVE_S,
@@ -51,7 +53,6 @@ class HttpServer:
             lifespan="off",
             ws="none",
             server_header=False,
-            backlog=HTTP_ACCEPTS_MAX,
             h11_max_incomplete_event_size=HTTP_HEAD_BYTES_MAX,
             timeout_keep_alive=HTTP_KEEP_ALIVE_S,
             timeout_graceful_shutdown=1,
@@ -83,9 +84,21 @@ class HttpServer:
 
 
 class _Server(uvicorn.Server):
-    """Uvicorn takes as many connections in one turn of the loop as the kernel queues; here the kernel queues more."""
+    """Uvicorn behind an acceptor: asyncio's own would start each connection that it takes."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        for bound in sockets or []:
-            bound.listen(HTTP_QUEUE_MAX)
+        await super().startup(sockets=[])
+        self._acceptors = [self._accept(bound) for bound in sockets or []]
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        for acceptor in self._acceptors:
+            acceptor.close()
+        await super().shutdown(sockets)
+
+    def _accept(self, bound: socket.socket) -> Acceptor:
+        bound.listen(HTTP_QUEUE_MAX)
+        return Acceptor(bound, self._new_connection)
+
+    def _new_connection(self) -> asyncio.Protocol:
+        connection = cast(Callable[..., asyncio.Protocol], self.config.http_protocol_class)
+        return connection(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)

@@ -1,0 +1,187 @@
+"""Takes connections of the HTTP port from the kernel as fast as clients open them, and starts them at a bounded rate.
+
+Starting a connection (a transport, a parser) costs ten times as much as taking it. So a connection waits as a bare
+socket until its client has sent something, and HTTP_STARTS_MAX of the waiting ones start every HTTP_TURN_S: one of each
+address in turn, the oldest first. HTTP_PROBE_STARTS_MAX places are reserved for connections whose first bytes ask for a
+probe. If more than HTTP_WAITING_MAX wait, the oldest of the address with most of them is closed; a probe only if the
+address has nothing else. So a client that opens thousands of connections a second displaces its own, and costs the
+event loop little.
+
+Thread rule: the event loop of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from postdate.sidecar.http.gate import PROBES
+from postdate.sidecar.http.limits import (
+    HTTP_ACCEPT_RETRY_S,
+    HTTP_ACCEPTS_MAX,
+    HTTP_PROBE_STARTS_MAX,
+    HTTP_REQUEST_S_MAX,
+    HTTP_STARTS_MAX,
+    HTTP_TURN_S,
+    HTTP_WAITING_MAX,
+)
+
+log = logging.getLogger(__name__)
+
+_FIRST: Final = tuple(f"GET {path} ".encode() for path in sorted(PROBES))
+_FIRST_BYTES: Final = max(map(len, _FIRST))
+
+
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    connection: socket.socket
+    address: str
+    taken_s: float
+    has_sent: bool = False
+    is_probe: bool = False
+    is_watched: bool = False
+
+
+class Acceptor:
+    """The connections of one listening socket until they start. `new_protocol` makes the protocol of one."""
+
+    def __init__(self, listener: socket.socket, new_protocol: Callable[[], asyncio.Protocol]) -> None:
+        self._listener = listener
+        self._new_protocol = new_protocol
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, _Waiting] = {}  # by descriptor, the oldest first
+        self._counts: Counter[str] = Counter()  # of those that wait, by address
+        self._starting: set[asyncio.Task[object]] = set()
+        self._pause: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        listener.setblocking(False)
+        self._listen()
+
+    def close(self) -> None:
+        """Takes no more connections, and closes those that wait. The listening socket stays open."""
+        self._loop.remove_reader(self._listener)
+        for handle in (self._pause, self._expiry, self._retry):
+            if handle is not None:
+                handle.cancel()
+        for descriptor in list(self._waiting):
+            self._remove(descriptor).close()
+
+    def _listen(self) -> None:
+        self._retry = None
+        self._loop.add_reader(self._listener, self._take)
+
+    def _take(self) -> None:
+        for _ in range(HTTP_ACCEPTS_MAX):
+            try:
+                connection, (address, *_port) = self._listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                break
+            except OSError as error:  # no descriptor or no memory is left
+                log.warning("the HTTP port takes no connection for %g s: %s", HTTP_ACCEPT_RETRY_S, error.strerror)
+                self._loop.remove_reader(self._listener)
+                self._retry = self._loop.call_later(HTTP_ACCEPT_RETRY_S, self._listen)
+                break
+            connection.setblocking(False)
+            self._wait(connection, address)
+        self._turn()
+
+    def _wait(self, connection: socket.socket, address: str) -> None:
+        if len(self._waiting) >= HTTP_WAITING_MAX:
+            self._displace()
+        descriptor = connection.fileno()
+        self._waiting[descriptor] = _Waiting(connection, address, self._loop.time())
+        self._counts[address] += 1
+        if self._expiry is None:
+            self._expiry = self._loop.call_later(HTTP_REQUEST_S_MAX, self._expire)
+        self._look(descriptor)
+
+    def _look(self, descriptor: int) -> None:
+        """Notes what the client has sent first, without taking it. Closes the connection if the client has."""
+        waiting = self._waiting[descriptor]
+        try:
+            first = waiting.connection.recv(_FIRST_BYTES, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            if not waiting.is_watched:
+                waiting.is_watched = True
+                self._loop.add_reader(descriptor, self._look_and_turn, descriptor)
+            return
+        except OSError:
+            first = b""
+        if not first:
+            self._remove(descriptor).close()
+            return
+        waiting.has_sent, waiting.is_probe = True, first.startswith(_FIRST)
+        self._unwatch(descriptor)
+
+    def _look_and_turn(self, descriptor: int) -> None:
+        self._look(descriptor)
+        self._turn()
+
+    def _turn(self) -> None:
+        """Starts some of those that have sent something, and pauses."""
+        if self._pause is not None:
+            return
+        found = [descriptor for descriptor, each in self._waiting.items() if each.has_sent]
+        if not found:
+            return
+        probes = [descriptor for descriptor in found if self._waiting[descriptor].is_probe]
+        others = [descriptor for descriptor in found if not self._waiting[descriptor].is_probe]
+        for descriptor in (*self._fair(probes, HTTP_PROBE_STARTS_MAX), *self._fair(others, HTTP_STARTS_MAX)):
+            self._start(self._remove(descriptor))
+        self._pause = self._loop.call_later(HTTP_TURN_S, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._turn()
+
+    def _fair(self, descriptors: list[int], most: int) -> list[int]:
+        """At most so many of these: the oldest of each address, then the second of each, and so on."""
+        seen: Counter[str] = Counter()
+        places = dict[int, int]()
+        for descriptor in descriptors:
+            address = self._waiting[descriptor].address
+            places[descriptor] = seen[address]
+            seen[address] += 1
+        return sorted(descriptors, key=lambda descriptor: places[descriptor])[:most]
+
+    def _start(self, connection: socket.socket) -> None:
+        starting = self._loop.create_task(self._loop.connect_accepted_socket(self._new_protocol, connection))
+        self._starting.add(starting)
+        starting.add_done_callback(self._starting.discard)
+
+    def _displace(self) -> None:
+        address = max(self._counts, key=lambda each: self._counts[each])
+        own = (descriptor for descriptor, each in self._waiting.items() if each.address == address)
+        oldest = next(own)
+        if self._waiting[oldest].is_probe:
+            oldest = next((each for each in own if not self._waiting[each].is_probe), oldest)
+        self._remove(oldest).close()
+
+    def _expire(self) -> None:
+        """Closes those whose clients have sent nothing for too long."""
+        self._expiry = None
+        until_s = self._loop.time() - HTTP_REQUEST_S_MAX
+        for descriptor, each in list(self._waiting.items()):
+            if each.taken_s > until_s:
+                self._expiry = self._loop.call_later(each.taken_s - until_s, self._expire)
+                return
+            self._remove(descriptor).close()
+
+    def _remove(self, descriptor: int) -> socket.socket:
+        self._unwatch(descriptor)
+        waiting = self._waiting.pop(descriptor)
+        self._counts[waiting.address] -= 1
+        if not self._counts[waiting.address]:
+            del self._counts[waiting.address]
+        return waiting.connection
+
+    def _unwatch(self, descriptor: int) -> None:
+        if self._waiting[descriptor].is_watched:
+            self._waiting[descriptor].is_watched = False
+            self._loop.remove_reader(descriptor)
