@@ -135,7 +135,7 @@ DELIBERATE = (
         f"{_SIDECAR}/dispatch/dispatcher.py",
         "self._ctx.counts.rated += len(batch.over)",
         "self._ctx.counts.rated += 2 * len(batch.over)",
-        "unit/test_sidecar_rates.py",
+        "unit/test_sidecar_target_rates.py",
     ),
     Deliberate(
         "a passphrase is shown",
@@ -201,7 +201,7 @@ DELIBERATE = (
         "    end = write_bound(ctx)\n",
         "    from postdate.kafka.interface import Isolation\n\n"
         "    end = ctx.admin.end_offsets([ctx.store], Isolation.READ_UNCOMMITTED)[ctx.store]\n",
-        "unit/test_recovery_bound.py",
+        "unit/test_recovery_bound_check.py",
     ),
     Deliberate(
         "a duty that fails stops the shard",

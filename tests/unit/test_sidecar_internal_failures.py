@@ -78,7 +78,8 @@ def test_a_failure_that_stays_halts_the_shard_until_a_person_resumes_it(
     assert told is not None
     assert told.why == shard.why
     bench.until(shard, lambda: shard.state is State.HALTED, 600_000)
-    assert re.fullmatch(r"internal: ValueError in test_sidecar_internal\.py:\d+; report it with the log", shard.why)
+    place = r"test_sidecar_internal_failures\.py:\d+"
+    assert re.fullmatch(rf"internal: ValueError in {place}; report it with the log", shard.why)
     assert guarded.failed == INTERNAL_ATTEMPTS_MAX + 1
     instruct(bench.directory / "0", Instruction(do=RESUME))
     bench.until(shard, lambda: guarded.failed > INTERNAL_ATTEMPTS_MAX + 2, 600_000)
