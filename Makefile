@@ -1,6 +1,6 @@
 # All the set-up there is: Python 3.11 or newer with its venv module, Java 17 or newer, and this file.
 .DEFAULT_GOAL := help
-.PHONY: help venv java jars tools engine demo test simulate fuzz mutants soak bench peers lint types docs chart lock sbom vulnerabilities images clean
+.PHONY: help venv java jars tools engine demo test newest simulate fuzz mutants soak bench peers lint types docs chart lock sbom vulnerabilities images clean
 
 VENV ?= .venv
 export VENV
@@ -18,6 +18,13 @@ demo: java jars ## start a broker and two sidecars, kill one in mid-dispatch, au
 test: java ## lint, types, and every test
 	@trap 'scripts/container-image stop 2>/dev/null' EXIT; trap 'exit 130' INT TERM; \
 	  $(MAKE) --no-print-directory --jobs=4 lint types jars tools engine && scripts/run-tests
+
+RULES := small_tables spark_columns spark_times spark_dispatch_log spark_verdicts spark_answers spark_dialects bulk_rules tiers_agree
+WITH_KAFKA := spark_columns.py::test_how_kafka_is_read_leaves_the_session_as_it_was spark_times.py::test_murmur2_is_kafkas
+# They read no topic, so they need neither Spark's Kafka connector nor Delta Lake in that version.
+newest: java venv ## the tests of the DataFrame rules with the newest PySpark 4 instead of 4.0
+	@scripts/prepare newest
+	build/newest-spark/bin/python -m pytest -p no:cacheprovider $(WITH_KAFKA:%=--deselect tests/spark/test_%) $(RULES:%=tests/spark/test_%.py)
 
 SEED ?= 1
 SEEDS ?= 1000

@@ -1,4 +1,7 @@
-"""One Spark for all of these tests: two threads, two shuffle partitions, with the Kafka connector."""
+"""One Spark for all of these tests: two threads, two shuffle partitions, with the Kafka connector and Delta Lake.
+
+With a PySpark other than that of the lock (`make newest`) it has neither, which suffices for the DataFrame rules.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +9,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
 from postdate.spark.session.start import spark_session
 from support.small_spark import sized_spark
 from support.spark_cluster import WORKERS, spark_cluster
+
+_HAS_CONNECTORS = pyspark.__version__.startswith("4.0.")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -24,6 +30,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that the audit itself makes, with less of everything."""
+    if not _HAS_CONNECTORS:
+        builder = SparkSession.builder.master("local[2]")
+        for name, value in {**sized_spark(), "spark.sql.session.timeZone": "UTC", "spark.ui.enabled": "false"}.items():
+            builder = builder.config(name, value)
+        bare = builder.getOrCreate()
+        yield bare
+        bare.stop()
+        return
     with spark_session(
         "local[2]", sized_spark(), lambda line: print(line, file=sys.stderr), with_delta=True
     ) as session:
@@ -41,7 +55,8 @@ def forgotten_tables(request: pytest.FixtureRequest) -> Iterator[None]:
     if "spark" in request.fixturenames:
         spark = request.getfixturevalue("spark")
         spark.catalog.clearCache()
-        spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
+        if _HAS_CONNECTORS:
+            spark._jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,8 @@
 """Goal: the recipes for the nightly audit retry it only if it could not judge, and never after a violation.
 
 Method: the Airflow DAG runs with a stand-in for Airflow, which only keeps the task, and a `postdate` that ends with a
-given exit code; of the Kubernetes Job the exit codes that end it are read.
+given exit code; of the Kubernetes Job the exit codes that end it are read; the arguments of the SparkApplication are
+parsed by the program that gets them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from typing import Any
 import pytest
 import yaml
 
+from postdate.spark.audit.options import AuditOptions
+from postdate.spark.audit_main import main
+from postdate.spark.session.start import image_packages
 from support.examples import EXAMPLES
 
 #: What the audit found is for a person: 2 usage, 3 too late, 4 violation, 5 not verified; 1 is to be tried again.
@@ -80,3 +84,25 @@ def test_kubernetes_retries_only_what_could_not_judge() -> None:
     assert (rule["action"], rule["onExitCodes"]["operator"]) == ("FailJob", "In")
     assert rule["onExitCodes"]["values"] == [*FINAL]
     assert job["spec"]["backoffLimit"] > 0
+
+
+def test_the_spark_operator_restarts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks at no exit code."""
+    text = (EXAMPLES / "kubernetes" / "audit-sparkapplication.yaml").read_text(encoding="utf-8")
+    spec = yaml.safe_load(text)["spec"]
+    assert (spec["concurrencyPolicy"], spec["template"]["restartPolicy"]) == ("Forbid", {"type": "Never"})
+    assert spec["template"]["deps"]["packages"] == image_packages().split(",")
+    module = sys.modules["postdate.spark.audit_main"]
+    program = Path(str(module.__file__))
+    assert spec["template"]["mainApplicationFile"].endswith("/".join(program.parts[-3:]))
+    planned: list[AuditOptions] = []
+
+    def plan(given: AuditOptions, follows: bool) -> Callable[[], int]:
+        assert not follows
+        planned.append(given)
+        return lambda: 0
+
+    monkeypatch.setattr(module, "planned_audit", plan)
+    assert main(spec["template"]["arguments"]) == 0
+    (given,) = planned
+    assert (given.state, given.output) == ("s3a://bucket/postdate-audit", "json")

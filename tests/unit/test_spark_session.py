@@ -1,13 +1,18 @@
-"""The settings of a session that is made here. Goal: what a person chose stands, and Java starts with it."""
+"""The settings of a session that is made here, and the versions of Spark. Goal: what a person chose stands, and Java
+starts with it; a Spark with which the jobs do not work is refused in one sentence, before Java starts."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import pyspark
 import pytest
 
-from postdate.spark.errors import CannotRun
-from postdate.spark.session.start import collector_settings, spark_session
+from postdate.spark.errors import CannotRun, JobUsageError
+from postdate.spark.session.start import collector_settings, delta_package, require_connectors, spark_session
 
 _ENVIRONMENT = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 
@@ -39,3 +44,47 @@ def test_a_java_home_without_java_is_named_before_spark_starts(monkeypatch: pyte
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(CannotRun, match=f"JAVA_HOME is {tmp_path}, which has no bin/java"):
         spark_session("local[1]", {}, print).__enter__()
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "5.0.0"])
+def test_another_spark_is_refused(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(JobUsageError, match=f"need Spark 4, and this is Spark {version}"):
+        spark_session("local[1]", {}, print).__enter__()
+
+
+def test_the_jobs_can_be_imported_with_an_older_spark_that_they_refuse() -> None:
+    """Spark 3.5 has no classic sessions apart from others."""
+    program = (
+        "import importlib, pkgutil, sys, pyspark.sql, postdate.spark as jobs\n"
+        "sys.modules.update({name: None for name in [*sys.modules] if name.startswith('pyspark.sql.classic')})\n"
+        "for found in pkgutil.walk_packages(jobs.__path__, 'postdate.spark.'):\n"
+        "    importlib.import_module(found.name)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_delta_lake_is_known_for_one_version() -> None:
+    assert delta_package("4.0.3") == "io.delta:delta-spark_2.13:4.0.0"
+    with pytest.raises(JobUsageError, match=r"this is Spark 4\.3\.0\. Use PySpark 4\.0"):
+        delta_package("4.3.0")
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "environment"),
+    [("sc://spark:15002", {}, {}), (None, {"spark.remote": "local"}, {}), (None, {}, {"SPARK_REMOTE": "local"})],
+)
+def test_spark_connect_is_refused(
+    monkeypatch: pytest.MonkeyPatch, master: str | None, conf: dict[str, str], environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(JobUsageError, match="need a classic session, not Spark Connect"):
+        spark_session(master, conf, print).__enter__()
+
+
+def test_so_is_a_session_of_spark_connect() -> None:
+    connected: Any = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    with pytest.raises(JobUsageError, match="session of Spark Connect"):
+        require_connectors(connected, with_delta=True)

@@ -1,7 +1,8 @@
 """Spark jobs over Postdate's topics: the only package that imports pyspark.
 
-They share with the sidecar the header names and the dispatch-log format, and nothing of its dispatch path: what they
-say about the sidecar is worth something only because they work it out anew. Lowest layer first:
+They share with the sidecar the header names and the formats of dispatch log and verdicts, and with a dialect the parser
+of its requests (`records/dialects`). They share nothing else of the dispatch path: their results are evidence about the
+sidecar only because they derive them independently. Lowest layer first:
 
 columns    column expressions: digests, hashes, times
 output     pages, charts, tables, lateness and load as text

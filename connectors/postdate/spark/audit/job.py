@@ -1,6 +1,7 @@
 """The batch audit: did every request end exactly once, and is its message the requested one?
 
-It reads only the topics, and shares with the sidecar only header names and the formats of dispatch log and verdicts.
+It reads only the topics, and shares with the sidecar only header names, the formats of dispatch log and verdicts, and
+with a dialect the parser of its requests.
 
 1. Fix the end offsets, cause before effect: requests, dispatch log, then targets, dead letters and verdicts, then how
    far the dispatch log is read a second time.

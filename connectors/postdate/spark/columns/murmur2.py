@@ -14,7 +14,6 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark import SparkContext
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.classic.column import Column as JvmColumn
 
 from postdate.spark.columns.expressions import let
 
@@ -35,6 +34,8 @@ def kafkas_murmur2(key: Column) -> Column | None:
     """The same by Kafka's own function; None if Spark has no Kafka library, or cannot call the function."""
     jvm: Any = getattr(SparkContext._active_spark_context, "_jvm", None)
     try:
+        from pyspark.sql.classic.column import Column as JvmColumn
+
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
         owner = jvm.java.lang.Class.forName(_OWNER, True, loader)
         bridge, spark = jvm.org.apache.spark.sql.classic.ExpressionUtils, jvm.org.apache.spark.sql

@@ -25,7 +25,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
-from postdate.spark.errors import CannotRun, ConnectorMissing
+from postdate.spark.errors import CannotRun, ConnectorMissing, JobUsageError
 from postdate.spark.limits import (
     COMPILED_CLASSES_KEPT,
     COMPILED_METHOD_BYTES_MAX,
@@ -50,6 +50,10 @@ _DELTA_SETTINGS = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 _DELTA = "io.delta.sql.DeltaSparkSessionExtension"
+
+# The versions of Spark: all of them, and the one for which there is a tested version of Delta Lake.
+_MAJOR = "4"
+_DELTA_FOR, _DELTA_PACKAGE = "4.0", "io.delta:delta-spark_2.13:4.0.0"
 
 # Where Java's collector may be chosen.
 _JAVA_OPTIONS = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
@@ -116,8 +120,34 @@ def connector_package(version: str = pyspark.__version__) -> str:
 
 
 def delta_package(version: str = pyspark.__version__) -> str:
-    """The Maven coordinates of Delta Lake for this Spark version; both use the same minor versions."""
-    return f"io.delta:delta-spark_2.13:{'.'.join(version.split('.')[:2])}.0"
+    """The Maven coordinates of Delta Lake for Spark 4.0. Raises JobUsageError: another version of Spark."""
+    if _minor(version) != _DELTA_FOR:
+        raise JobUsageError(
+            f"A state needs Delta Lake, and Postdate knows its package only for Spark {_DELTA_FOR}; this is Spark "
+            f"{version}. Use PySpark {_DELTA_FOR}, or name your package with --spark-conf spark.jars.packages=…, "
+            "together with Spark's Kafka connector."
+        )
+    return _DELTA_PACKAGE
+
+
+def require_version(version: str) -> None:
+    """Raises JobUsageError if this is not a version of Spark with which the jobs work."""
+    if version.split(".")[0] != _MAJOR:
+        raise JobUsageError(f"Postdate's Spark jobs need Spark {_MAJOR}, and this is Spark {version}.")
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _require_classic(spark: SparkSession) -> None:
+    """Raises JobUsageError if the session is one of Spark Connect: reading Kafka's offsets, the file system and Delta's
+    log needs the JVM of the driver."""
+    if "connect" in type(spark).__module__.split("."):
+        raise JobUsageError(
+            "This is a session of Spark Connect, and Postdate's Spark jobs need a classic one: they call the driver's "
+            "JVM. Run them with spark-submit, or in a notebook whose driver is on the cluster."
+        )
 
 
 def s3_package() -> str:
@@ -137,8 +167,15 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """A session that can read Kafka, and Delta tables `with_delta`; one that was created here is stopped at the end.
 
-    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake.
+    Raises CannotRun if Spark does not start, ConnectorMissing if it has no Kafka connector or no Delta Lake,
+    JobUsageError if this is another Spark than the jobs need.
     """
+    require_version(pyspark.__version__)
+    if (master or "").startswith("sc:") or "spark.remote" in conf or "SPARK_REMOTE" in os.environ:
+        raise JobUsageError(
+            "Postdate's Spark jobs need a classic session, not Spark Connect: name another --master, and unset "
+            "spark.remote and SPARK_REMOTE."
+        )
     running = SparkSession.getActiveSession()
     if running is not None:
         require_connectors(running, with_delta=with_delta)
@@ -271,7 +308,10 @@ def _delta_settings(conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def require_connectors(spark: SparkSession, *, with_delta: bool) -> None:
-    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`."""
+    """Raises ConnectorMissing if the session cannot read Kafka, or Delta tables `with_delta`; JobUsageError if it is
+    none that the jobs can use."""
+    _require_classic(spark)
+    require_version(spark.version)
     _require_class(spark, _PROVIDER, "This Spark cannot read Kafka: its connector is missing", connector_package)
     if not with_delta:
         return
