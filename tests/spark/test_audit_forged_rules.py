@@ -86,7 +86,8 @@ def test_an_audit_of_too_many_messages_says_that_their_order_is_not_known(
 
 
 def _forge_order(forged: Forged) -> None:
-    """A pair that left the wrong way round in two transactions, one in one; one whose second came too late.
+    """A pair that left the wrong way round in two transactions, one in one; one that was replaced and left all the
+    same, behind the other; one whose second came too late.
 
     By the time that they are written they are late, so they may have been parked: counted, and no violation.
     """
@@ -97,6 +98,10 @@ def _forge_order(forged: Forged) -> None:
         fates = [(second, forged.due_ms + 1, "delivered"), (first, forged.due_ms, "delivered")]
         for some in [fates] if at_once else [fates[:1], fates[1:]]:
             forged.commit(*some)
+    replaced, instead = (forged.ask(("postdate-id", b"one"), key=b"id") for _ in range(2))
+    forged.deliver(instead, key=b"id", id=b"one")
+    forged.deliver(forged.expect(replaced, "contradiction"), key=b"id", id=b"one")
+    forged.commit((replaced, forged.due_ms, "replaced"), (instead, forged.due_ms, "delivered"))
     forged.sound(key=b"late", at=forged.due_ms + 1)
     forged.sound(key=b"late")
 

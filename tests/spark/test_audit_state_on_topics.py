@@ -65,6 +65,24 @@ def test_the_counts_of_a_state_contain_what_belongs_to_no_request(
 
 
 @pytest.mark.timeout(600)
+def test_requests_that_left_their_topic_between_two_runs_are_not_verified(
+    bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Three requests that no run has read; of one of them the fate is still there."""
+    forged, state = Forged.on(bed), str(tmp_path / "state")
+    forged.sound()
+    assert forged.audited(capsys, state=state)["exit"] == 0
+    for _ in range(3):
+        forged.ask()
+    forged.commit(forged.next - 1)
+    forged.delete_before(forged.requests, 0, forged.next)
+    found = forged.audited(capsys, state=state)
+    assert (found["violations"], found["outcomes"]["reasons"]) == (0, {"request-expired": 3})
+    found = forged.audited(capsys, state=state)
+    assert (found["exit"], found["outcomes"]["reasons"]) == (0, {}), "once"
+
+
+@pytest.mark.timeout(600)
 def test_a_later_copy_is_compared_with_the_request_in_its_topic(
     bed: Bed, spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

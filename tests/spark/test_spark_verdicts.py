@@ -357,6 +357,17 @@ def test_a_message_is_overtaken_only_by_one_that_left_after_its_request_was_inge
     assert overtaken_of(spark, history) == {10: "offset 3", 20: "offset 5", 40: "offset 9", 80: "offset 17"}
 
 
+def test_a_record_that_was_not_to_be_delivered_is_not_out_of_order(spark: SparkSession) -> None:
+    """It was replaced, or has no fate; both are violations of their own."""
+    history = History(T)
+    for offset in (1, 2, 3, 4):
+        history.ask(offset)
+    history.commit([1, DUE, "replaced"], [2, DUE, "delivered"], [4, DUE, "delivered"])
+    for offset in (2, 1, 4, 3):
+        history.deliver(offset)
+    assert overtaken_of(spark, history) == {}
+
+
 def test_the_order_of_messages_leaves_nothing_cached_but_its_result(spark: SparkSession) -> None:
     history = History(T)
     for offset, due_s in ((2, 2), (1, 1)):

@@ -16,10 +16,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from postdate.spark.audit.advance import Advance, advance, write_findings
@@ -123,12 +123,28 @@ def _judged(
     _expire(store, read, options)
     outcome = replace(
         _outcome(read, options, summary, began_s),
+        left_unread=_left_unread(read, store),
         holes=holes,
         picture=picture,
         order_checked=bool(read.history.overtaken),
         state=StateOutcome(options.state, grown.run, grown.open, found.closed, standing, _counts(grown)),
     )
     return found, grown, outcome
+
+
+def _left_unread(read: _Reading, store: StateStore) -> int:
+    """The number of offsets that left the request topics between two runs, so that no run has read them, and of which
+    no fate or record was read either. Cost: one job if there are any."""
+    if not read.gaps:
+        return 0
+    named = reduce(
+        Column.__or__,
+        (
+            (F.col("topic") == part.topic) & (F.col("partition") == part.number) & F.col("offset").between(first, last)
+            for part, first, last in read.gaps
+        ),
+    )
+    return sum(last + 1 - first for _, first, last in read.gaps) - store.origins().where(named).count()
 
 
 def _needs_look(store: StateStore, overdue_before_ms: int) -> bool:
@@ -189,8 +205,15 @@ class _Reading:
 
     @property
     def has_new(self) -> bool:
-        """Whether there is anything to read."""
-        return any(span.start < span.end for span in self.spans)
+        """Whether there is anything to read, or to report."""
+        return any(span.start < span.end for span in self.spans) or bool(self.gaps)
+
+    @property
+    def gaps(self) -> list[tuple[Partition, int, int]]:
+        """The first and the last offset of the requests that left each partition before a run could read them."""
+        spans = self.causes.requests
+        read = {part: self.state.next.get(place_of(part), span.log_start) for part, span in spans.items()}
+        return [(part, read[part], span.log_start - 1) for part, span in spans.items() if read[part] < span.log_start]
 
     @classmethod
     def of(cls, steps: AuditSteps, state: AuditState) -> _Reading:

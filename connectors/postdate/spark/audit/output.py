@@ -18,7 +18,7 @@ from postdate.spark.job.bounds import Range
 from postdate.spark.judging.summary import Outcomes, Summary
 from postdate.spark.output.lateness import FIGURES, Exceeded, LatenessBound, exceeded, spelled_figure
 from postdate.spark.output.text_table import aligned_lines
-from postdate.spark.rules.verdicts import CAPPED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
+from postdate.spark.rules.verdicts import CAPPED, EXPIRED, INFORMATION, OUTSIDE_WINDOW, VERDICTS, VERIFIABLE, VIOLATIONS
 from postdate.spark.state.lateness_trend import TrendDay
 from postdate.wire.texts import counted
 
@@ -96,7 +96,8 @@ class StateOutcome:
 class Outcome:
     """The result of an audit. Times are epoch milliseconds; `aborted_copies` None: not counted. `picture` is the chart
     data of the page at `html`; None without a page. `openmetrics` is where the figures are. `order_checked`: whether
-    the order of messages was compared. `trend`: the lateness by day; None if nobody wants it."""
+    the order of messages was compared. `left_unread`: the number of requests that left their topic between two
+    runs with a state. `trend`: the lateness by day; None if nobody wants it."""
 
     requests: tuple[str, ...]
     snapshot_ms: int
@@ -115,6 +116,7 @@ class Outcome:
     openmetrics: str | None = None
     strict: bool = False
     order_checked: bool = True
+    left_unread: int = 0
     lateness_bounds: tuple[LatenessBound, ...] = ()
     trend: tuple[TrendDay, ...] | None = None
 
@@ -128,7 +130,7 @@ class Outcome:
         """The number of verified and unverified requests of the topics, with reasons."""
         requests = [span for span in self.ranges if span.role == "requests"]
         outside, hidden = sum(span.outside for span in requests), sum(span.hidden for span in requests)
-        return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden})
+        return self.summary.outcomes.with_unread({OUTSIDE_WINDOW: outside, CAPPED: hidden, EXPIRED: self.left_unread})
 
     @property
     def unverified(self) -> dict[str, int]:

@@ -3,7 +3,8 @@
 A message was overtaken if it lies after another one in its target although it was due before, and its request had been
 ingested when the other left. The dispatch-log record of the other one tells how far its owner had read
 (`next_request`), so a request that arrived too late for its place is not out of order. Rescheduled messages are not
-checked, since their place changed while they waited. Null keys have no order. A message that left more than
+checked, since their place changed while they waited; nor is a record without a fate `delivered`, which is another
+violation. Null keys have no order. A message that left more than
 ORDER_LATE_MS_MAX after it was due is not a violation: its target may have failed, and then order is not promised.
 
 Only the first record of a request in a partition of its own target is its message. Others are duplicates, or copies
@@ -88,9 +89,10 @@ def _compared(own: DataFrame, fates: DataFrame) -> DataFrame:
         *(F.lit("due at "), F.col("due_ms"), F.lit(", it lies behind offset "), one.record_offset),
         *(F.lit(" of its target, which is of offset "), one.offset, F.lit(" and was due at "), one.due_ms),
     )
-    is_late = F.coalesce(F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX, F.lit(False))
+    is_late = F.col("left_ms") - F.col("due_ms") > ORDER_LATE_MS_MAX
     disorder = F.struct(said.alias("text"), is_late.alias("is_late")).alias("disorder")
-    return looked_at.where((F.size(found) > 0) & ~F.coalesce("was_moved", F.lit(False))).select("*", disorder)
+    is_delivered = F.col("left_ms").isNotNull() & ~F.col("was_moved")
+    return looked_at.where((F.size(found) > 0) & is_delivered).select("*", disorder)
 
 
 def _overtakes(other: Column) -> Column:

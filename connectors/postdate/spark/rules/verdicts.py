@@ -24,6 +24,8 @@ OUTSIDE_WINDOW: Final = "outside-window"
 """Why a request was not even read."""
 CAPPED: Final = "capped"
 """Why a request was not read, or could not be verified: an open transaction hides it, or what would decide."""
+EXPIRED: Final = "request-expired"
+"""Why a request could not be read any more."""
 VERIFIABLE: Final = ("target-younger", "unsettled", CAPPED, "not-selected", OUTSIDE_WINDOW)
 """The reasons that another audit does not find: `--strict` refuses them. What has expired stays unverified for ever."""
 VERDICTS: Final = (*ENDINGS, *VIOLATIONS, *INFORMATION)
