@@ -1,21 +1,21 @@
 """The timer index of a shard: a timer log (RocksDB) and a wheel (memory-mapped rings of counts).
 
-Pure local storage: no Kafka, no threads, no clock of its own. All of it is disposable: it can be rebuilt from Kafka.
+Pure local storage: it uses no Kafka client, no thread and no clock. All of it is disposable: Kafka can rebuild it.
 
-    keys, entry        what lies in the timer log, as bytes
-    changes            what one atomic write will do
-    options, database  how RocksDB is opened, and the only way to read ranges of it safely
-    write_delta        what a write adds and takes away, as columns
-    blocks             what holds the low-water mark back
-    timer_log          the RocksDB of a shard: entries by due time, and what finds them otherwise
+    keys, entry        the bytes of keys and values in the timer log
+    changes            the content of one atomic write
+    options, database  opens RocksDB; the only safe way to read ranges of it
+    write_delta        the entries that a write adds and removes, as columns
+    blocks             the counts from which the low-water mark follows
+    timer_log          the RocksDB of a shard: entries by due time, with their secondary indexes
     layout, ring       the bytes of a wheel file, and the arithmetic of one ring of slots
     rings              both rings and the counters: where an entry is counted
-    wheel_file, host   the memory-mapped file: who may believe it, and what it needs of the machine
-    forecast           what the wheel answers: next due, pending by horizon
-    wheel_view         the same for other processes, read-only
-    scan_cursor        where an ordered scan may begin
-    wheel_maintenance  counting what was written, loading hours, rebuilding
-    index              timer log and wheel as one thing: what the sidecar uses
+    wheel_file, host   the memory-mapped file, its validity checks, and the calls to the machine that it needs
+    forecast           queries on the rings: next due time, pending entries by horizon
+    wheel_view         read-only queries from other processes
+    scan_cursor        the start of an ordered scan
+    wheel_maintenance  applies writes to the wheel, loads hours, rebuilds
+    index              timer log and wheel behind one interface: the sidecar uses only this
 
-Whoever wants to use it starts at `index.TimerIndex`.
+Start reading at `index.TimerIndex`.
 """

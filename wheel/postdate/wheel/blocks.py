@@ -1,15 +1,15 @@
-"""How many entries hold the low-water mark back, by block of 4,096 request offsets.
+"""Number of entries that hold the low-water mark back, by block of 4,096 request offsets.
 
-A row says how many entries of the block are pending and not in STORE, and the lowest offset that was ever put into it
-since it was last empty: a lower bound of the smallest pending offset, so that a shard whose log begins at offset 1,000
-reports 1,000 and not 0. A row is deleted when its count comes to 0.
+A row contains the number of entries of the block that are pending and not in STORE, and the lowest offset put into the
+block since it was last empty. That offset is a lower bound of the smallest pending one, so a shard whose log begins at
+offset 1,000 reports 1,000 and not 0. A row is deleted when its count reaches 0.
 
-L = lowest offset of the first row, else R. L never exceeds the truth; it is below it by less than a block, until the
-timer log looks which requests of that block have ended, and `raised` says so: a block that is never empty would else
-hold L for as long as it takes to fill it.
+L = lowest offset of the first row, or R if there is no row. L never exceeds the smallest pending offset, and it is less
+than a block below it. A block that never becomes empty would hold L back until it is full, so the timer log checks
+which of its requests have ended and raises the bound (`raised`).
 
-The rows change in the same WriteBatch as the entries. `changed` is pure but for the cache; `keep` is called once the
-write has succeeded. Thread rule: that of the timer log.
+The rows change in the same WriteBatch as the entries. `changed` is pure except for the cache; `keep` is called once
+the write has succeeded. Thread rule: that of the timer log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from postdate.wheel.limits import BLOCK_OFFSETS, BLOCKS_CACHED_MAX
 from postdate.wheel.write_delta import Unsigned, WriteDelta
 
 _ROW = struct.Struct("<QQ")
-_SMALL = 64  # below it the dozen numpy calls cost more than a loop
+_SMALL = 64  # below it a loop costs less than a dozen numpy calls
 
 
 class Block(NamedTuple):
@@ -42,12 +42,12 @@ class Blocks:
     """The rows of `blocks`, read through a bounded cache."""
 
     def __init__(self, read: Callable[[int], bytes | None]) -> None:
-        """`read` gives the stored bytes of a block's row, or None."""
+        """`read` returns the stored bytes of a block's row, or None."""
         self._read = read
         self._cache: dict[int, Block] = {}
 
     def changed(self, delta: WriteDelta) -> dict[int, Block]:
-        """The rows that differ after the changes, 0 pending for those to delete; Corrupt where one would go below."""
+        """The rows that differ after the changes; 0 pending deletes a row. Corrupt if a count would be negative."""
         counts: dict[int, int] = {}
         lowest: dict[int, int] = {}
         for column in (delta.gained, delta.parked_gained):
@@ -59,17 +59,17 @@ class Blocks:
             before = self._row(number)
             count = before.pending + change
             if count < 0:
-                raise Corrupt(f"block {number} counts {before.pending} entries, and {-change} ended")
+                raise Corrupt(f"block {number} counts {before.pending} entries, but {-change} ended")
             after = Block(count, min(before.lowest, lowest.get(number, before.lowest))) if count else NO_BLOCK
             if after != before:
                 rows[number] = after
         return rows
 
     def raised(self, number: int, lowest: int) -> Block:
-        """A block's row with a lower bound that was found to be higher. REQUIRES: the block counts entries."""
+        """Returns a block's row with a higher lower bound. REQUIRES: the block counts entries."""
         block = self._row(number)
         assert block.pending > 0, "a block without entries has no lowest offset"
-        assert lowest >= block.lowest, "a lower bound that was found is not given up"
+        assert lowest >= block.lowest, "the lower bound of a block never falls"
         return block._replace(lowest=lowest)
 
     def keep(self, rows: dict[int, Block]) -> None:

@@ -1,11 +1,11 @@
-"""What one WriteBatch will do, kept as plain dicts so that later steps of the same batch see the earlier ones.
+"""The content of one WriteBatch as plain dicts, so that later steps of a batch see the earlier ones.
 
-Each dict is an overlay over a column family: a key that is absent here is as the timer log has it, None is deleted,
-else it has that value. Bookkeeping for `blocks` and for the wheel compares the two ends only: what the log loses
-(`drops`, `spans`) and what it gains (`entries` that are not None), so an entry that comes and goes within the batch
-leaves no trace.
+Each dict is an overlay over a column family: an absent key is unchanged, None deletes the key, any other value replaces
+its value. The bookkeeping for `blocks` and for the wheel compares only the two ends: the entries that the log loses
+(`drops`, `spans`) and those that it gains (`entries` that are not None). An entry that is inserted and deleted within
+the batch leaves no trace.
 
-Sizes are the lengths of the values. `stored` says that the truth of the entry is STORE, so that it no longer holds the
+Sizes are the lengths of the values. `stored` marks an entry whose record is in STORE, so that it no longer holds the
 low-water mark back.
 
 Thread rule: belongs to the thread that owns the timer index; written once.
@@ -21,7 +21,7 @@ from postdate.wheel.limits import SPAN_KEYS_MIN
 
 
 class Span(NamedTuple):
-    """Entries that end together: all keys that lie between the first and the last, both included."""
+    """Entries that end together: all keys between the first and the last, both included."""
 
     keys: Sequence[bytes]
     sizes_bytes: Sequence[int]
@@ -68,19 +68,19 @@ class Changes:
         self.takeover: int | None = None
 
     def insert(self, key: bytes, value: bytes, stored: bool = False) -> None:
-        """Put an entry under a key at which none is present. O(1)."""
+        """Puts an entry under a key that is not present. O(1)."""
         self.entries[key] = value
         if stored:
             self.stored_puts.add(key)
 
     def delete(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
-        """End the entry that is present under `key`; `size_bytes` is the length of its value. O(1)."""
+        """Ends the entry under `key`, which is present; `size_bytes` is the length of its value. O(1)."""
         self._delete(self.entries, self.drops, key, size_bytes, stored)
 
     def replace(
         self, key: bytes, value: bytes, old_size_bytes: int, stored: bool = False, old_stored: bool = False
     ) -> None:
-        """Give the entry that is present under `key` another value. O(1)."""
+        """Gives the entry under `key`, which is present, another value. O(1)."""
         self.delete(key, old_size_bytes, stored=old_stored)
         self.insert(key, value, stored=stored)
 
@@ -92,7 +92,7 @@ class Changes:
         sizes_bytes: Sequence[int],
         stored: Collection[bytes] | None = None,
     ) -> None:
-        """End all entries from `first_key` to `last_key`, both included; `stored` holds the keys whose truth is STORE.
+        """Ends all entries from `first_key` to `last_key`, both included; `stored`: the keys whose record is in STORE.
 
         REQUIRES: `keys` are, ascending, all present keys of that span (in the log and in these changes): from 256 keys
         on, one range tombstone replaces the point deletes. O(len(keys)).
@@ -110,23 +110,23 @@ class Changes:
             self.stored_drops.update(stored)
 
     def insert_parked(self, key: bytes, value: bytes, stored: bool = False) -> None:
-        """Put an entry among the parked ones, under a parked key at which none is present. O(1)."""
+        """Puts an entry among the parked ones, under a parked key that is not present. O(1)."""
         self.parked[key] = value
         if stored:
             self.stored_puts.add(key)
 
     def delete_parked(self, key: bytes, size_bytes: int, stored: bool = False) -> None:
-        """Take the entry that is present under a parked key out. O(1)."""
+        """Removes the entry under a parked key, which is present. O(1)."""
         self._delete(self.parked, self.parked_drops, key, size_bytes, stored)
 
     def _delete(
         self, overlay: dict[bytes, bytes | None], drops: dict[bytes, int], key: bytes, size_bytes: int, stored: bool
     ) -> None:
-        if overlay.get(key) is not None:  # put by these changes: whatever the log had under it is in `drops` already
+        if overlay.get(key) is not None:  # put by these changes: the log's value is in `drops` already
             overlay[key] = None
             self.stored_puts.discard(key)
             return
-        assert key not in overlay, "the entry was ended by these changes before"
+        assert key not in overlay, "these changes already ended the entry"
         overlay[key] = None
         drops[key] = size_bytes
         if stored:

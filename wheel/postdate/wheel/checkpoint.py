@@ -1,4 +1,4 @@
-"""Where a shard stands, and how much its timer log holds: one row that changes in the same write as the entries.
+"""The progress of a shard and the counters of its timer log: one row that changes in the same write as the entries.
 
 Thread rule: immutable.
 """
@@ -16,7 +16,7 @@ CHECKPOINT_NAME: Final = b"position"
 
 
 class Checkpoint(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """Where the shard stands: R and D (None before the first write that sets them), seq, takeover; and the counters."""
+    """R and D (None before the first write that sets them), seq, takeover; and the counters."""
 
     next_request: int | None = None
     next_dispatch: int | None = None
@@ -29,13 +29,13 @@ _checkpoints = msgspec.msgpack.Decoder(Checkpoint)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The bytes of a checkpoint."""
+    """Returns the bytes of a checkpoint."""
     return msgspec.msgpack.encode(checkpoint)
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """The checkpoint of bytes that `encode_checkpoint` made; raises Corrupt for any others."""
+    """Returns the checkpoint in bytes from `encode_checkpoint`; raises Corrupt for other bytes."""
     try:
         return _checkpoints.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Corrupt(f"the position of the timer log does not decode: {error}") from error
+        raise Corrupt(f"the checkpoint of the timer log does not decode: {error}") from error

@@ -1,6 +1,6 @@
-"""RocksDB with its column families, and the only way to read a range of it: the hazards of rocksdict end here.
+"""RocksDB with its column families, and the only way to read ranges of it: no other module handles rocksdict's hazards.
 
-- Raw mode, always: the default mode unpickles what it reads, so a tampered file would execute code.
+- Raw mode, always: the default mode unpickles values, so a tampered file would execute code.
 - `set_iterate_lower_bound` of rocksdict 0.3.29 sets the upper bound: never called, a scan seeks to its start.
 - A `ReadOptions` that is collected while its iterator lives cuts scans short in silence, since the bound is a raw
   pointer into it. `Range` owns both, and `finish` checks the iterator's status after every scan.
@@ -25,7 +25,7 @@ WITH_BODIES = frozenset({"entries", "parked"})
 
 
 class Range:
-    """An iterator over one column family up to an exclusive bound, together with what must outlive it."""
+    """An iterator over one column family up to an exclusive bound. Owns the objects that must outlive the iterator."""
 
     __slots__ = ("_read_options", "key", "next", "rows", "value")
 
@@ -43,7 +43,7 @@ class Range:
     def finish(self) -> None:
         """Raise unless the scan ended because the range did; REQUIRED after each scan.
 
-        The iterator is dropped before the error leaves: a traceback that held it would hold the LOCK.
+        The iterator is dropped before the error leaves: a traceback that kept it would keep the LOCK.
         """
         try:
             self.rows.status()
@@ -52,7 +52,7 @@ class Range:
             raise from_rocksdict(error) from error
 
     def collect_keys(self, limit: int) -> list[bytes]:
-        """The next keys, at most `limit`."""
+        """Returns the next keys, at most `limit`."""
         key, step = self.key, self.next
         keys: list[bytes] = []
         add = keys.append
@@ -63,7 +63,7 @@ class Range:
         return keys
 
     def collect(self, limit: int, size_bytes_max: int) -> tuple[list[bytes], list[bytes]]:
-        """The next keys and values: at most `limit`, and no more once the values hold `size_bytes_max`."""
+        """Returns the next keys and values: at most `limit`, and no more once the values have `size_bytes_max`."""
         key, value, step = self.key, self.value, self.next
         keys: list[bytes] = []
         values: list[bytes] = []
@@ -82,7 +82,7 @@ class Database:
     """The open RocksDB of one directory."""
 
     def __init__(self, path: Path, options: IndexOptions) -> None:
-        """Open or create; raises Locked, Corrupt, DiskFull or StorageError."""
+        """Opens or creates; raises Locked, Corrupt, DiskFull or StorageError."""
         families = {name: family_options(options, name in WITH_BODIES) for name in FAMILIES}
         self.path = path
         self._write_options = WriteOptions()
@@ -96,19 +96,19 @@ class Database:
 
     @property
     def open_db(self) -> Rdict:
-        """The database; raises Closed after `close`."""
+        """Returns the database; raises Closed after `close`."""
         if self._db is None:
             raise Closed(f"{self.path} is closed")
         return self._db
 
     def handle(self, family: str) -> ColumnFamily:
-        """The handle that a WriteBatch needs; raises Closed after `close`."""
+        """Returns the handle for a WriteBatch; raises Closed after `close`."""
         if self._db is None:
             raise Closed(f"{self.path} is closed")
         return self._handles[family]
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value under a key, or None; one point look-up."""
+        """Returns the value under a key, or None; one point look-up."""
         view = self._view(family)
         try:
             value: bytes | None = view.get(key)
@@ -117,20 +117,20 @@ class Database:
         return value
 
     def range(self, family: str, start: bytes, before: bytes | None, skips_max: int = 0) -> Range:
-        """A range that stands on the first key at or after `start`; one seek."""
+        """Returns a range positioned at the first key at or after `start`; one seek."""
         found = self._range(family, before, skips_max)
         found.rows.seek(start)
         return found
 
     def first_key(self, family: str, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first key in [start, before), or None; StorageError when more than skips_max tombstones lie first."""
+        """The first key in [start, before), or None; StorageError if more than skips_max tombstones precede it."""
         found = self.range(family, start, before, skips_max)
         key: bytes | None = found.key()
         found.finish()
         return key
 
     def last_row(self, family: str, at_most: bytes | None = None) -> tuple[bytes, bytes] | None:
-        """The last row, or the last one whose key is at most `at_most`; None where there is none. One seek."""
+        """Returns the last row, or the last row whose key is at most `at_most`; None if no row matches. One seek."""
         found = self._range(family, None, 0)
         if at_most is None:
             found.rows.seek_to_last()
@@ -141,7 +141,7 @@ class Database:
         return None if key is None else (key, value)
 
     def write(self, batch: WriteBatch) -> None:
-        """Make the batch visible whole, durable with the next `sync`. On an error nothing of it is visible."""
+        """Makes the batch visible as a whole, durable with the next `sync`. An error leaves none of it visible."""
         db = self.open_db
         try:
             db.write(batch, self._write_options)
@@ -149,12 +149,12 @@ class Database:
             raise from_rocksdict(error) from error
 
     def sync(self) -> None:
-        """Make every write so far durable; releases the GIL. One fsync."""
+        """Makes all earlier writes durable; releases the GIL. One fsync."""
         self._call(lambda db: db.flush_wal(True))
 
     def flush(self, wait: bool) -> None:
-        """Write the memtables of all families out as sorted files; releases the GIL."""
-        for view in self._views.values():  # a database's own flush takes its default family alone
+        """Writes the memtables of all families to sorted files; releases the GIL."""
+        for view in self._views.values():  # Rdict.flush of the database covers only its default family
 
             def flush(_: Rdict, view: Rdict = view) -> None:
                 view.flush(wait)
@@ -162,16 +162,16 @@ class Database:
             self._call(flush)
 
     def compact(self, family: str, first: bytes, last: bytes) -> None:
-        """Rewrite a key range without what was deleted in it; releases the GIL, takes a second for 600 MB."""
+        """Rewrites a key range without its deleted entries; releases the GIL, takes a second for 600 MB."""
         view = self._view(family)
         self._call(lambda _: view.compact_range(first, last))
 
     def sequence(self) -> int:
-        """RocksDB's own count of changes: equal numbers of one database mean equal contents."""
+        """RocksDB's sequence number: equal numbers of one database mean equal contents."""
         return self.open_db.latest_sequence_number()
 
     def close(self) -> None:
-        """Release the directory; the second call does nothing."""
+        """Releases the directory; the second call does nothing."""
         if self._db is None:
             return
         db, self._db = self._db, None
@@ -205,7 +205,7 @@ class Database:
 
 
 def _open_error(error: Exception) -> Exception:
-    """At open, what RocksDB does not blame on the operating system is damage: CURRENT or MANIFEST is unreadable."""
+    """Maps an error at open: one that the operating system did not cause is damage to CURRENT or MANIFEST."""
     mapped = from_rocksdict(error)
     if type(mapped) is StorageError and not str(error).startswith("IO error"):
         return Corrupt(str(error))
@@ -213,7 +213,7 @@ def _open_error(error: Exception) -> Exception:
 
 
 def create_directory(path: Path) -> None:
-    """Create a directory, and the parents that are missing, for this user alone; raises DiskFull or StorageError."""
+    """Creates a directory and its missing parents, for this user alone; raises DiskFull or StorageError."""
     try:
         for parent in reversed([path, *path.parents]):
             if not parent.exists():

@@ -1,4 +1,4 @@
-"""The value of an entry in the timer log, and the mark of a fate that was read before its request.
+"""The value of an entry in the timer log, and the mark of a fate that recovery reads before its request.
 
 Encoded as a msgpack array by msgspec, so bodies stay raw bytes and a tampered file can only fail to decode, never run.
 New fields go to the end with a default: an older value then still decodes.
@@ -15,7 +15,7 @@ from postdate.wheel.errors import Corrupt
 
 
 class Kind(IntEnum):
-    """What the transaction of an entry does; every kind but DELIVER lies under key due 0."""
+    """The action of an entry's transaction; every kind except DELIVER lies under key due 0."""
 
     DELIVER = 0
     DEAD = 1
@@ -26,21 +26,21 @@ class Kind(IntEnum):
 
 
 PENDING: Final = frozenset({Kind.DELIVER, Kind.STORE})
-"""The kinds of a message that is still to be delivered, so that a control may act on it."""
+"""The kinds of a message that is still to be delivered: a control may act on them."""
 
 
 Control: TypeAlias = list[tuple[int, str, bytes | None]]
-"""Headers that were taken out of a request: index in the record, name, value; by rising index."""
+"""Headers removed from a request: index in the record, name, value; by rising index."""
 
 NO_CONTROL: Final = msgspec.Raw(b"\x90")
-"""None of them."""
+"""No removed header."""
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """A request that is held: everything its transaction will need, so that dispatch reads nothing but this.
+    """A pending request: all the data of its transaction, so dispatch reads nothing but this.
 
-    `due` is the true present due time, also where the key's is 0; -1 stands for "none" in the numbers, b"" for no id.
-    `own_key` holds the request's own key in a 1-tuple where it differs from the target key; `control` the removed
+    `due` is the present due time, even if the key's is 0; an absent number is -1, an absent id b"".
+    `own_key` holds the request's own key in a 1-tuple if it differs from the target key; `control` the removed
     `postdate-` headers with their positions, encoded, since a delivery does without them (`pack_control`,
     `control_of`). `acts_on`, `new_due`: the request a control acts on, and its new time.
     """
@@ -66,7 +66,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
-    """The first fields of an entry: enough to know whose it is, at a third of the cost of the whole."""
+    """The first fields of an entry: they identify it, and cost a third of the whole to decode."""
 
     kind: int
     stored: bool
@@ -76,9 +76,9 @@ class Head(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Mark(msgspec.Struct, array_like=True):
-    """The fates seen so far of a request that is not ingested yet; they add up, and final wins for ever.
+    """The fates read so far of a request that is not ingested yet. They accumulate, and a final fate is never replaced.
 
-    `due` is the new due time of a `moved`, -1 where it has not moved. `sent`: the final fate was a delivery or a dead
+    `due` is the new due time of a `moved`, -1 if it has not moved. `sent`: the final fate was a delivery or a dead
     letter.
     """
 
@@ -88,7 +88,7 @@ class Mark(msgspec.Struct, array_like=True):
     sent: bool = False
 
 
-#: How many bytes say how many fields follow.
+#: Size of the array header, which contains the number of fields.
 _ARRAY_HEAD_SIZE_BYTES_MAX: Final = 5
 
 _DELIVER: Final = int(Kind.DELIVER)
@@ -101,7 +101,7 @@ _marks = msgspec.msgpack.Decoder(Mark)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The bytes of an entry; O(size)."""
+    """Returns the bytes of an entry; O(size)."""
     return _encode(entry)
 
 
@@ -117,8 +117,7 @@ def encode_accepted(
     control: Control,
     accepted_ms: int,
 ) -> bytes:
-    """The bytes of the entry of a message as it was accepted, without an id: what most entries are for all their life.
-
+    """Returns the bytes of the entry of a newly accepted message without an id, the most frequent kind of entry.
     The same as `encode_entry` of the Entry with these fields, which is never made: a third of the cost.
     """
     return _encode(
@@ -146,12 +145,12 @@ def encode_accepted(
 
 
 def pack_control(control: Control) -> msgspec.Raw:
-    """The field `control` of an entry."""
+    """Returns the field `control` of an entry."""
     return msgspec.Raw(_encode(control))
 
 
 def control_of(entry: Entry) -> Control:
-    """The headers that were taken out of the request of an entry; raises Corrupt where they do not decode."""
+    """Returns the headers removed from the request of an entry; raises Corrupt if they do not decode."""
     try:
         return _controls.decode(entry.control)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -159,7 +158,7 @@ def control_of(entry: Entry) -> Control:
 
 
 def decode_entry(data: bytes) -> Entry:
-    """The entry of bytes that `encode_entry` made; raises Corrupt for any others (move the directory aside)."""
+    """Returns the entry in bytes from `encode_entry`; raises Corrupt for other bytes (move the directory aside)."""
     try:
         return _entries.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -167,7 +166,7 @@ def decode_entry(data: bytes) -> Entry:
 
 
 def decode_head(data: bytes) -> Head:
-    """The first fields of an entry; raises Corrupt as `decode_entry` does, but does not look at what follows them."""
+    """Returns the first fields of an entry; raises Corrupt as `decode_entry` does, but does not check the rest."""
     try:
         return _heads.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -175,9 +174,9 @@ def decode_head(data: bytes) -> Head:
 
 
 def head_bytes(data: bytes, head: Head) -> bytes:
-    """The bytes of an entry up to the end of its head: whatever begins with them has the same head.
+    """Returns the bytes of an entry up to the end of its head: any bytes with this prefix have the same head.
 
-    `head`: what `decode_head` says of it. Where these fields were written in another way than here, all of `data`.
+    `head` is the result of `decode_head`. If another encoder wrote these fields differently, returns all of `data`.
     """
     fields = _encode(head)[1:]  # without the number of fields, of which an entry has more
     at = data.find(fields, 1, len(fields) + _ARRAY_HEAD_SIZE_BYTES_MAX)
@@ -185,12 +184,12 @@ def head_bytes(data: bytes, head: Head) -> bytes:
 
 
 def encode_mark(mark: Mark) -> bytes:
-    """The bytes of a mark."""
+    """Returns the bytes of a mark."""
     return _encode(mark)
 
 
 def decode_mark(data: bytes) -> Mark:
-    """The mark of bytes that `encode_mark` made; raises Corrupt for any others."""
+    """Returns the mark in bytes from `encode_mark`; raises Corrupt for other bytes."""
     try:
         return _marks.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -2,11 +2,11 @@
 
 WheelError
 ├── StorageError        the operating system refused: retry with a deadline, then stop
-│   ├── DiskFull        free space, then close and open anew: RocksDB itself may refuse for much longer
+│   ├── DiskFull        free space, then close and reopen: RocksDB itself may refuse for much longer
 │   └── Locked          another process owns the directory: wait, then take a fresh directory
 ├── Corrupt             the bytes are not ours: move the directory aside and start empty
 ├── FormatMismatch      written by another version of the format: move aside and start empty
-├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` says which
+├── IdentityMismatch    belongs to another cluster, topic or partition: `.fields` names the differences
 ├── Closed              used after close: a mistake of ours
 └── TornRead            a reader saw only half-done updates of a wheel: read again later
 """
@@ -51,7 +51,7 @@ class FormatMismatch(WheelError):
 
 
 class IdentityMismatch(WheelError):
-    """The directory belongs to another shard, or to a topic that was created anew; `fields` names what differs."""
+    """The directory belongs to another shard or to a re-created topic; `fields` names the differences."""
 
     def __init__(self, fields: tuple[str, ...], detail: str) -> None:
         super().__init__(f"timer index belongs elsewhere: {detail}")
@@ -67,7 +67,7 @@ class TornRead(WheelError):
 
 
 def release_frames(error: BaseException) -> None:
-    """Let go of what the tracebacks of an error and of its causes hold: a database among it would keep its LOCK.
+    """Clears the frames in the tracebacks of an error and of its causes: a database in them would keep its LOCK.
 
     REQUIRES: the functions in which it was raised have returned.
     """
@@ -78,7 +78,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def from_rocksdict(error: Exception) -> WheelError:
-    """The error of this package for what rocksdict raised: it has one class for all, so the text decides, here only."""
+    """Maps an error of rocksdict. All of those have one class, so the text decides; no other function reads it."""
     text = str(error)
     if type(error).__name__ == "DbClosedError":
         return Closed(text)
@@ -96,7 +96,7 @@ def from_rocksdict(error: Exception) -> WheelError:
 
 
 def from_os_error(error: OSError) -> StorageError:
-    """The error of this package for one of the operating system."""
+    """Returns this package's error for one of the operating system."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(str(error))
     return StorageError(str(error))

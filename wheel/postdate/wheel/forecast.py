@@ -1,4 +1,4 @@
-"""What the rings answer about the time ahead: pending by horizon, the load of a slot, what is due now.
+"""Queries on the rings about the time ahead: pending entries by horizon, the load of a slot, the entries due now.
 
 Thread rule: pure functions over rings, the owner's or a reader's copy.
 """
@@ -26,16 +26,16 @@ PARKED: Final = "parked"
 
 
 class Load(NamedTuple):
-    """Entries and the bytes of their values; the bytes are a hint, exact for what was added since the last load."""
+    """Entries and the bytes of their values. The bytes are a hint, exact for entries added since the last load."""
 
     entries: int
     size_bytes: int
 
 
 def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
-    """How many entries are due within each horizon and beyond the one before it; overdue, control and parked apart.
+    """Number of entries due within each horizon and after the previous one; overdue, control and parked ones apart.
 
-    A slot counts where it begins, so an entry is at most a tick (an hour, in the hour ring) later than its class says.
+    A slot counts at its beginning, so an entry is at most a tick (an hour, in the hour ring) later than its class.
     Exact under cancel and reschedule; the sum is all that is pending. O(slots).
     """
     geometry = rings.geometry
@@ -61,9 +61,9 @@ def pending_by_horizon(rings: Rings, now_ms: int) -> dict[str, int]:
 
 
 def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int]:
-    """How many entries are due in each of `steps` spans of `step_ms` from `from_ms` on; what is overdue is in none.
+    """Returns the number of entries due in each of `steps` spans of `step_ms` from `from_ms` on, without overdue ones.
 
-    A slot counts where it begins, so an hour that is not loaded yet stands in one span whole. O(slots + steps).
+    A slot counts at its beginning, so an hour that is not loaded yet falls into one span. O(slots + steps).
     """
     geometry = rings.geometry
     hour, loads = rings.cursor[0] // geometry.hour_ms, []
@@ -78,7 +78,7 @@ def load_ahead(rings: Rings, from_ms: int, step_ms: int, steps: int) -> list[int
 
 
 def slot_load(rings: Rings, due_ms: int) -> Load:
-    """What the slot of a due time holds: its tick, or its hour where that was not loaded yet. O(1)."""
+    """Returns the load of the slot of a due time: its tick, or its hour if that is not loaded yet. O(1)."""
     zone, number = rings.zone_of(due_ms, 0)
     if zone == Zone.FINE:
         return Load(*rings.fine.look(number))
@@ -89,13 +89,13 @@ def slot_load(rings: Rings, due_ms: int) -> Load:
 
 
 def slot_is_over(rings: Rings, due_ms: int) -> bool:
-    """True where the tick of a due time holds more entries than the options allow; never for hours. O(1)."""
+    """True if the tick of a due time has more entries than the options allow; never for hours. O(1)."""
     zone, number = rings.zone_of(due_ms, 0)
     return zone == Zone.FINE and rings.fine.is_over(number)
 
 
 def due_load(rings: Rings, before_ms: int) -> Load:
-    """What is due before a time, the present tick as a whole: sizes the next transaction. O(ticks since the window)."""
+    """The load due before a time, with the whole present tick: sizes a transaction. O(ticks since the window)."""
     geometry = rings.geometry
     end = max(rings.window, min(rings.ticks_end, before_ms // geometry.tick_ms + 1))
     count, size_bytes = rings.fine.sums_of(rings.window, end)
@@ -106,7 +106,7 @@ def due_load(rings: Rings, before_ms: int) -> Load:
 
 
 def next_due_ms(rings: Rings) -> int | None:
-    """A lower bound of the earliest due time: 0 where something is overdue or a control waits, None for nothing.
+    """A lower bound of the earliest due time: 0 if an entry is overdue or a control waits, None if none is pending.
 
     Amortised O(1). Only true of rings that are not being built.
     """

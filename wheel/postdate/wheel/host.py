@@ -1,8 +1,8 @@
-"""What the wheel file needs of the machine: which boot this is, room on the disk, and a write-back that has happened.
+"""The machine as the wheel file needs it: the identity of the boot, room on the disk, and completed write-backs.
 
-`LocalHost` is the real one; tests have one that decides which boot it is and how much room there is.
+`LocalHost` is the real one; the fake of the tests sets the boot and the room.
 
-Thread rule: no state that changes on its own.
+Thread rule: stateless.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ NO_BOOT = bytes(16)
 
 
 class Host(Protocol):
-    """The interface; OSError is what the real calls raise."""
+    """The interface; its methods raise OSError."""
 
     def boot_id(self) -> bytes:
-        """16 bytes that change with every boot; NO_BOOT where unknown, and then no unclean file is believed."""
+        """16 bytes that change with every boot; NO_BOOT if unknown: then no unclean file is believed."""
         ...
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """Give a file its disk blocks: a sparse file on a full disk kills the process with SIGBUS later on."""
+        """Allocates the disk blocks of a file: with a sparse file, a full disk later kills the process with SIGBUS."""
         ...
 
     def sync(self, mapped: mmap.mmap) -> None:
-        """Return once the mapped pages are on disk."""
+        """Returns once the mapped pages are on disk."""
         ...
 
 
@@ -36,7 +36,7 @@ class LocalHost:
     """This machine."""
 
     def boot_id(self) -> bytes:
-        """Linux's boot id; NO_BOOT elsewhere."""
+        """Linux's boot id; NO_BOOT on other systems."""
         try:
             text = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         except OSError:
@@ -44,7 +44,7 @@ class LocalHost:
         return hashlib.sha256(text.strip()).digest()[:16]
 
     def allocate(self, descriptor: int, size_bytes: int) -> None:
-        """posix_fallocate; ENOSPC where there is no room."""
+        """posix_fallocate; ENOSPC if there is no room."""
         os.posix_fallocate(descriptor, 0, size_bytes)
 
     def sync(self, mapped: mmap.mmap) -> None:

@@ -1,4 +1,4 @@
-"""Whose timer index a directory holds, and whether it may be used: compared at every open.
+"""The shard to which a directory belongs, compared at every open.
 
 Thread rule: immutable.
 """
@@ -17,7 +17,7 @@ FORMAT_VERSION: Final = 2
 
 
 class Identity(msgspec.Struct, array_like=True, frozen=True):
-    """The shard that a timer index belongs to, named so that a topic created anew is another one."""
+    """The shard that a timer index belongs to. A re-created topic has another identity."""
 
     cluster_id: str
     request_topic_id: str
@@ -27,14 +27,14 @@ class Identity(msgspec.Struct, array_like=True, frozen=True):
 
 
 def new_identity_row(identity: Identity) -> bytes:
-    """The row for a new timer log; it holds a random id of the log, so that no older wheel can fit a later log."""
+    """Returns the row for a new timer log, with a random id, so that no older wheel fits a later log."""
     return msgspec.msgpack.encode((FORMAT_VERSION, identity, os.urandom(16)))
 
 
 def check_identity_row(row: bytes, identity: Identity) -> bytes:
-    """The id of the log whose identity row this is.
+    """Returns the id of the log to which this identity row belongs.
 
-    Raises FormatMismatch, IdentityMismatch or Corrupt: another version, another shard, no such row.
+    Raises FormatMismatch (another version), IdentityMismatch (another shard) or Corrupt (no such row).
     """
     try:
         version = msgspec.msgpack.decode(row)[0]
@@ -51,5 +51,5 @@ def check_identity_row(row: bytes, identity: Identity) -> bytes:
 
 
 def wheel_digest(identity: Identity, log_id: bytes) -> bytes:
-    """The 32 bytes by which a wheel file names the timer log that it belongs to."""
+    """The 32 bytes that identify the timer log of a wheel file."""
     return hashlib.sha256(msgspec.msgpack.encode((FORMAT_VERSION, identity, log_id))).digest()

@@ -1,16 +1,16 @@
-"""The timer index of a shard: its timer log and its wheel as one thing. This is what the sidecar uses.
+"""The timer index of a shard: its timer log and its wheel behind one interface, which the sidecar uses.
 
 Directory: `log/` (RocksDB), `wheel` (the mapped file); created for this user alone.
 
-The timer log decides, always: what `scan_due` returns comes from it, and positions and counters lie in it. The wheel is
-a hint that says when to look. A wrong wheel can make a look superfluous, or late by the second until `confirm` finds
-out; it never changes what is delivered. While it is being rebuilt, `next_due_ms` asks the timer log.
+The timer log is authoritative: it contains the due entries, the checkpoint and the counters. The wheel is a hint for
+when to scan. A wrong wheel can cause a superfluous scan, or one that is late by the second until `confirm` finds the
+error; it never changes which messages are delivered. During a rebuild `next_due_ms` asks the timer log.
 
-Loop of an owner: `write` what came in; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and
-where that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and
-rarely where `changes_made` stands; `close`.
+Loop of an owner: `write` new input; `advance` and `load_step` (False: nothing left to load); `next_due_ms`, and if
+that is past, `scan_due`; `sync` every 200 ms; `confirm` once a second, and less often while `changes_made` is
+unchanged; `close`.
 
-Thread rule: one thread owns it; no threads and no clock of its own (`now_ms` is always given). Others use `WheelView`.
+Thread rule: one thread owns it. It starts no thread and reads no clock (callers pass `now_ms`). Others use `WheelView`.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ class TimerIndex:
     def open(
         directory: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host | None = None
     ) -> TimerIndex:
-        """Open the timer index of a directory, or create it there.
+        """Opens the timer index of a directory, or creates it.
 
-        Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then open anew), IdentityMismatch
-        (`.fields`: a re-created topic is for a person), DiskFull, StorageError. Returns at once, however much is held:
-        a wheel that is not believed is rebuilt by `load_step`.
+        Raises Locked (another owner: wait), Corrupt or FormatMismatch (`move_aside`, then reopen), IdentityMismatch
+        (`.fields`: a person decides about a re-created topic), DiskFull, StorageError. Returns at once, however many
+        entries are pending: `load_step` rebuilds a wheel that is not believed.
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
@@ -73,7 +73,7 @@ class TimerIndex:
             log.close()
             raise
 
-    # ---- where it stands
+    # ---- progress and counters
 
     @property
     def next_request(self) -> int | None:
@@ -87,7 +87,7 @@ class TimerIndex:
 
     @property
     def first_dues_from(self) -> int:
-        """No first due time below this offset is kept any more; a lower bound until the first are deleted."""
+        """Below this offset no first due time is kept; a lower bound until the first are deleted."""
         return self._log.first_dues_from
 
     @property
@@ -102,22 +102,22 @@ class TimerIndex:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """All of these, and the counters."""
+        """The progress of the shard and its counters."""
         return self._log.checkpoint
 
     @property
     def marks_end(self) -> int:
-        """The offset above the highest mark ever set; 0 where there was none, so that ingest skips the look-ups."""
+        """The offset after the highest mark ever set; 0 if there was none, so that ingest skips the look-ups."""
         return self._log.marks_end
 
     @property
     def count(self) -> int:
-        """All that is pending: entries of every kind, and parked ones. Exact."""
+        """The number of pending entries of every kind, parked ones included. Exact."""
         return self._log.checkpoint.totals.entries + self._log.checkpoint.totals.parked
 
     @property
     def control_count(self) -> int:
-        """Entries under key 0. Exact."""
+        """The number of entries under key 0. Exact."""
         return self._log.checkpoint.totals.controls
 
     @property
@@ -127,51 +127,51 @@ class TimerIndex:
 
     @property
     def parked_count(self) -> int:
-        """Entries whose target is failing. Exact."""
+        """The number of parked entries. Exact."""
         return self._log.checkpoint.totals.parked
 
     @property
     def changes_made(self) -> int:
-        """RocksDB's count of changes: two equal numbers of one open index mean that nothing was written between."""
+        """RocksDB's sequence number: equal numbers of one open index mean that nothing was written in between."""
         return self._log.sequence()
 
     @property
     def rebuilding(self) -> bool:
-        """True while the wheel counts only a part; the answers by horizon and slot are then too small."""
+        """True while the wheel counts only a part; counts by horizon and slot are then too small."""
         return self._wheel.rings.building
 
     # ---- reads of the timer log: see the methods of TimerLog
 
     def entry(self, key: bytes) -> bytes | None:
-        """The encoded entry under an entry key, or None."""
+        """Returns the encoded entry under an entry key, or None."""
         return self._log.entry(key)
 
     def parked(self, key: bytes) -> bytes | None:
-        """The encoded entry under a parked key, or None."""
+        """Returns the encoded entry under a parked key, or None."""
         return self._log.parked(key)
 
     def id_key(self, caller_id: bytes) -> bytes | None:
-        """The key of the entry that is pending under an id, or None."""
+        """Returns the key of the pending entry with an id, or None."""
         return self._log.id_key(caller_id)
 
     def place(self, offset: int) -> bytes | None:
-        """The present key of an entry that is no longer under (first due, offset), or None."""
+        """Returns the present key of an entry that is no longer under (first due, offset), or None."""
         return self._log.place(offset)
 
     def ended(self, key: bytes) -> bytes | None:
-        """The row of `ended` under a key that `outcomes` makes, or None."""
+        """Returns the row of `ended` under a key from `outcomes`, or None."""
         return self._log.ended(key)
 
     def mark(self, offset: int) -> Mark | None:
-        """The mark of a request that is not ingested yet, or None."""
+        """Returns the mark of a request that is not ingested yet, or None."""
         return self._log.mark(offset)
 
     def first_due(self, offset: int) -> int | None:
-        """The first due time of a request that became an entry, or None; valid from the low-water mark on."""
+        """Returns the first due time of a request that became an entry, or None; valid from the low-water mark on."""
         return self._log.first_due(offset)
 
     def find(self, offset: int) -> bytes | None:
-        """The present key of the entry of a request, or None if it is not pending."""
+        """Returns the present key of the entry of a request, or None if it is not pending."""
         return self._log.find(offset)
 
     def low_water(self) -> int:
@@ -179,21 +179,21 @@ class TimerIndex:
         return self._log.low_water()
 
     def unstored_from(self, offset: int) -> int | None:
-        """No pending entry that is not in STORE has a request offset from `offset` up to the one returned."""
+        """Returns an offset: no pending entry from `offset` up to it is outside STORE."""
         return self._log.unstored_from(offset)
 
     def scan(
         self, after: bytes | None, before: bytes, limit: int, size_bytes_max: int = limits.SCAN_SIZE_BYTES_MAX
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of the entries in (after, before), ascending and bounded."""
+        """Returns keys and values of the entries in (after, before), ascending and bounded."""
         return self._log.scan(after, before, limit, size_bytes_max)
 
     def walk(self, start: bytes, before: bytes) -> Range:
-        """The entries in [start, before) one by one. REQUIRES: `finish` when done, and no write in between."""
+        """Returns an iterator over [start, before). REQUIRES: `finish` when done, and no write in between."""
         return self._log.walk(start, before)
 
     def scan_keys(self, start: bytes, before: bytes | None, limit: int) -> list[bytes]:
-        """Keys of the entries in [start, before), ascending, at most `limit`."""
+        """Returns the keys of the entries in [start, before), ascending, at most `limit`."""
         return self._log.scan_keys(start, before, limit)
 
     def scan_parked(
@@ -203,21 +203,21 @@ class TimerIndex:
         return self._log.scan_parked(target, limit, size_bytes_max, first)
 
     def scan_parked_keys(self, start: bytes, limit: int) -> list[bytes]:
-        """Parked keys of all targets from `start` on."""
+        """Returns parked keys of all targets from `start` on."""
         return self._log.scan_parked_keys(start, limit)
 
     # ---- changes
 
     def forget_outcomes(self, at_ms: int) -> None:
-        """Delete how ids ended longer ago than a window; nothing but once a window."""
+        """Deletes outcomes of ids that are older than the window; works at most once a window."""
         self._log.forget_outcomes(at_ms)
 
     def changes(self) -> Changes:
-        """An empty set of changes."""
+        """Returns an empty set of changes."""
         return Changes()
 
     def write(self, changes: Changes) -> None:
-        """Make all changes visible in one write, then count them in the wheel; durable with the next `sync`.
+        """Makes all changes visible in one write, then applies them to the wheel; durable with the next `sync`.
 
         Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
         """
@@ -228,24 +228,24 @@ class TimerIndex:
         self._wheel.count(counted)
 
     def release_memory(self) -> None:
-        """Write out what the last writes hold in memory, after many of them. Some 50 ms; raises as `write`."""
+        """Flushes the memtables, after many writes. Takes about 50 ms; raises as `write`."""
         self._log.release_memory()
 
     def sync(self) -> None:
-        """Make everything written so far survive a loss of power; one fsync, without the GIL."""
+        """Makes all earlier writes durable; one fsync, without the GIL."""
         self._log.sync()
 
     def raise_low_water(self, steps_max: int = limits.LOW_WATER_STEPS_MAX) -> bool:
-        """Raise the low-water mark over requests that have ended; True while there may be more. See TimerLog."""
+        """Raises the low-water mark over requests that have ended; True while more may follow. See TimerLog."""
         more = self._log.raise_low_water(steps_max)
         self._wheel.agree()
         return more
 
     def reclaim(self) -> bool:
-        """Give disk space of ended entries back where there is enough of it; True where it was done. See TimerLog."""
+        """Frees disk space of ended entries if there is enough of it; True if it did. See TimerLog."""
         return self._log.reclaim(self._messages.at)
 
-    # ---- what is due
+    # ---- due entries
 
     def scan_due(
         self,
@@ -255,12 +255,12 @@ class TimerIndex:
         after: bytes | None = None,
         until: bytes | None = None,
     ) -> tuple[list[bytes], list[bytes]]:
-        """Keys and values of what is due before `before_ms`, ascending by due time and offset, behind the key `after`
-        and below the key `until`.
+        """Returns keys and values of the entries due before `before_ms`, ascending by due time and offset, after the
+        key `after` and below the key `until`.
 
         `before_ms` is exclusive: a message may leave once its whole millisecond has passed. Controls lie under due
         0, so they come first. At most `limit`, and no more once the values hold `size_bytes_max`.
-        O(found), about 1 us each; ended entries are not walked over again.
+        O(found), about 1 us each; ended entries are skipped.
         """
         before = entry_key(max(before_ms, 1), 0)
         if until is not None:
@@ -272,7 +272,7 @@ class TimerIndex:
         if self.control_count:
             keys, values = self._scan_cursor(self._controls, _FIRST_MESSAGE, limit, size_bytes_max)
             if not keys and limit > 0:
-                raise Corrupt(f"{self.control_count} controls are counted, and none is there")
+                raise Corrupt(f"{self.control_count} controls are counted, but none exists")
             limit -= len(keys)
             size_bytes_max -= sum(map(len, values))
         if limit > 0 and size_bytes_max > 0 and self._messages.at < before:
@@ -284,20 +284,19 @@ class TimerIndex:
         return keys, values
 
     def lowest_put(self) -> bytes | None:
-        """The lowest key of a message that was put since the last call, None for none: for who looks ahead of
-        `scan_due`."""
+        """The lowest key of a message that was put since the last call, or None: for scans ahead of `scan_due`."""
         lowest, self._lowest_put = self._lowest_put, None
         return lowest
 
     @property
     def messages_from(self) -> bytes:
-        """No message lies below this key: where a look at what is pending begins, behind all that has ended."""
+        """No message lies below this key: a scan of pending messages begins here, behind all ended ones."""
         return self._messages.at
 
     def next_due_ms(self) -> int | None:
-        """No entry is due before this; 0 where a control waits or something is overdue, None where nothing is pending.
+        """No entry is due before this time; 0 if a control waits or an entry is overdue, None if nothing is pending.
 
-        A hint of the wheel, O(1) amortised; one seek where the wheel promises what cannot be, or is being rebuilt.
+        A hint of the wheel, O(1) amortised; one seek if the wheel contradicts the time, or during a rebuild.
         """
         if self.control_count:
             return 0
@@ -309,33 +308,33 @@ class TimerIndex:
         return first[2] if first[2] >= split_key(self._messages.at[:16])[0] else self._seek_due()
 
     def due_load(self, before_ms: int) -> Load:
-        """How much is due before a time, by the wheel: for sizing a transaction."""
+        """Returns the load due before a time by the wheel, to size a transaction."""
         return forecast.due_load(self._wheel.rings, before_ms)
 
     def slot_load(self, due_ms: int) -> Load:
-        """How much the slot of a due time holds: for smoothing bursts."""
+        """Returns the load of the slot of a due time, to smooth bursts."""
         return forecast.slot_load(self._wheel.rings, due_ms)
 
     def slot_is_over(self, due_ms: int) -> bool:
-        """True where the tick of a due time holds more than `slot_count_max` entries."""
+        """True if the tick of a due time has more than `slot_count_max` entries."""
         return forecast.slot_is_over(self._wheel.rings, due_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
-        """How many entries are due in 5 s, 1 min … later; see `forecast.pending_by_horizon`."""
+        """Returns how many entries are due within 5 s, 1 min and so on; see `forecast.pending_by_horizon`."""
         return forecast.pending_by_horizon(self._wheel.rings, now_ms)
 
     # ---- the wheel's maintenance
 
     def advance(self, now_ms: int) -> None:
-        """Move the window of the fine ring to the present tick. O(ticks passed); nothing within a tick."""
+        """Moves the window of the fine ring to the present tick. O(ticks passed); does nothing within a tick."""
         self._wheel.advance(now_ms)
 
     def load_step(self, now_ms: int, keys_max: int = limits.LOAD_KEYS_MAX) -> bool:
-        """Load, or rebuild, one piece of the wheel; True while there is more to do. At most 1 us a key."""
+        """Loads or rebuilds one piece of the wheel; True while more is left. At most 1 us a key."""
         return self._wheel.load_step(now_ms, keys_max)
 
     def confirm(self, now_ms: int) -> bool:
-        """True if the wheel agrees with the timer log about what comes first and how much there is; else it is rebuilt.
+        """True if the wheel and the timer log agree on the first entry and the counts; otherwise rebuilds the wheel.
 
         One seek that steps over a bounded number of tombstones: call it once a second.
         """
@@ -346,9 +345,9 @@ class TimerIndex:
         return False
 
     def close(self, clean: bool = True) -> None:
-        """Release the directory; `clean` leaves a wheel that is believed at the next open, whatever happens between.
+        """Releases the directory; `clean` leaves a wheel that the next open believes, even after a reboot.
 
-        Raises StorageError where a write-back failed; everything is released all the same. A second call does nothing.
+        Raises StorageError if a write-back failed, after releasing everything. A second call does nothing.
         """
         if self._closed:
             return
@@ -377,7 +376,7 @@ class TimerIndex:
         return keys, values
 
     def _seek_due(self, skips_max: int = 0) -> int | None:
-        """The due time of the first message, exactly."""
+        """Returns the exact due time of the first message."""
         if not self._messages.is_exact:
             key = self._log.first_key(self._messages.at, None, skips_max)
             if key is None:
@@ -414,7 +413,7 @@ class TimerIndex:
         try:
             self._seek_due(limits.CONFIRM_SKIPS_MAX)
         except Unfinished:
-            return True  # too many tombstones to look past just now
+            return True  # too many tombstones before the first entry: checked again later
         first = rings.first_message()
         if first is None or not self._messages.is_exact:
             return first is None and not self._messages.is_exact
@@ -423,7 +422,7 @@ class TimerIndex:
 
 
 def move_aside(directory: Path, why: str) -> Path:
-    """Rename a directory that is of no more use, and return its new path; it stays until a person removes it.
+    """Renames a damaged or foreign directory and returns its new path; a person removes it.
 
     `why` becomes part of the name. REQUIRES: the index is closed. Raises StorageError.
     """

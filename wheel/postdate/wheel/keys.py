@@ -5,8 +5,8 @@
 | entry | due_ms u64, request offset u64 |
 | parked entry | target in UTF-8, one 0 byte, due_ms u64, request offset u64 |
 
-Kinds other than `deliver` lie under due 0 (`CONTROL_DUE`), so they come first. A topic name is never empty and holds no
-0 byte, so a parked key is longer than an entry key, which is how the two are told apart.
+Kinds other than `deliver` lie under due 0 (`CONTROL_DUE`), so they come first. A topic name is never empty and has no
+0 byte, so every parked key is longer than an entry key: the length distinguishes them.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ _NUMBER = struct.Struct(">Q")
 
 
 def entry_key(due_ms: int, offset: int) -> bytes:
-    """The 16-byte key of an entry; `struct.error` for a negative number or one beyond u64."""
+    """Returns the 16-byte key of an entry; `struct.error` for a number that does not fit u64."""
     return _ENTRY_KEY.pack(due_ms, offset)
 
 
 def split_key(key: bytes) -> tuple[int, int]:
-    """(due_ms, request offset) of an entry key or of a parked key."""
+    """Returns (due_ms, request offset) of an entry key or of a parked key."""
     due_ms, offset = _ENTRY_KEY.unpack_from(key, len(key) - ENTRY_KEY_SIZE_BYTES)
     return due_ms, offset
 
 
 def parked_key(target: str, due_ms: int, offset: int) -> bytes:
-    """The key of an entry whose target is failing; entries of one target lie together, in order of due time."""
+    """Returns the key of a parked entry; entries of one target are adjacent, in order of due time."""
     assert target, "an entry without a target is never parked"
     return target.encode() + b"\0" + _ENTRY_KEY.pack(due_ms, offset)
 
 
 def split_parked_key(key: bytes) -> tuple[str, int, int]:
-    """(target, due_ms, request offset) of a parked key."""
+    """Returns (target, due_ms, request offset) of a parked key."""
     due_ms, offset = split_key(key)
     return key[: -ENTRY_KEY_SIZE_BYTES - 1].decode(), due_ms, offset
 
 
 def parked_prefix(target: str) -> bytes:
-    """What all parked keys of a target begin with."""
+    """Returns the common prefix of all parked keys of a target."""
     return target.encode() + b"\0"
 
 
 def number_key(number: int) -> bytes:
-    """An offset or block number as an 8-byte key."""
+    """Returns an offset or block number as an 8-byte key."""
     return _NUMBER.pack(number)
 
 
 def key_number(key: bytes) -> int:
-    """The inverse of `number_key`."""
+    """Returns the number in a key from `number_key`."""
     number: int = _NUMBER.unpack(key)[0]
     return number

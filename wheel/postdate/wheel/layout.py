@@ -9,7 +9,7 @@
 | 4096 | 32 a slot | fine ring, then hour ring: {tick u64, count u32, state u32, bytes u64, min_due u64} |
 
 All little-endian. The copy with the larger generation and a right crc counts; a writer always overwrites the other one.
-The update sequence is odd while an update is under way. R = 2**64 - 1 stands for none.
+The update sequence is odd while an update is under way. R = 2**64 - 1 means None.
 
 Thread rule: pure functions over buffers.
 """  # noqa: E501 - a table row is one line
@@ -90,7 +90,7 @@ def write_fixed(buffer: bytearray | memoryview, geometry: Geometry, digest: byte
 
 
 def read_fixed(buffer: bytes | memoryview) -> tuple[Geometry, bytes] | None:
-    """Geometry and digest of a wheel file, or None where the fixed part is not one of this format."""
+    """Returns geometry and digest of a wheel file, or None if the fixed part is not of this format."""
     if len(buffer) < HEADER_SIZE_BYTES:
         return None
     fixed = bytes(buffer[: _FIXED.size])

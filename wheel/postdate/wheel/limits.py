@@ -25,7 +25,7 @@ LOAD_KEYS_MAX: Final = 20_000
 # Tombstones a confirming seek may step over before it gives up: once a second it must stay under a millisecond.
 CONFIRM_SKIPS_MAX: Final = 10_000
 
-# Bytes of bodies that one scan returns unless the caller says otherwise: a transaction's worth.
+# Bytes of bodies that one scan returns unless the caller passes a bound: a transaction's worth.
 SCAN_SIZE_BYTES_MAX: Final = 16 * 1024 * 1024
 
 # Values above this go to blob files: compaction then does not rewrite them at every level.
@@ -34,7 +34,7 @@ INLINE_VALUE_SIZE_BYTES_MAX: Final = 16 * 1024
 # Memory of a shard's memtables; two of them exist while one is flushed.
 WRITE_BUFFER_SIZE_BYTES: Final = 16 * 1024 * 1024
 
-# Memory of the memtables of all shards of a process; what is being written out comes on top. Beyond it each write makes
+# Memory of the memtables of all shards of a process; memtables being flushed come on top. Beyond it each write makes
 # a file, so it is what eight busy shards may hold (two write buffers each), and 4 MiB for each of 64.
 MEMTABLES_SIZE_BYTES_MAX: Final = 256 * 1024 * 1024
 
@@ -62,7 +62,7 @@ RING_SLOTS_MAX: Final = 4 * 1024 * 1024
 # Offsets by which the low-water mark must advance before rows of `firsts` are deleted: one range tombstone for 2 MiB.
 FIRSTS_TRIM_OFFSETS: Final = 262_144
 
-# Offsets without a request that a row of `firsts` fills, 8 B each: beyond it a row of its own is smaller and quicker.
+# Offsets without a request that a row of `firsts` fills, 8 B each: beyond it a separate row is smaller and quicker.
 FIRSTS_GAP_OFFSETS_MAX: Final = 64
 
 # Ends of ids kept in one window: 50 to 100 bytes each, so up to 100 MB of disk a shard; later ones are `not-found`.

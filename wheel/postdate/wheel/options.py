@@ -35,13 +35,13 @@ class Resources:
 
     @property
     def is_crowded(self) -> bool:
-        """True if the memtables take more than half of their bound: whoever writes nothing should release its own."""
+        """True if the memtables take more than half of their bound: idle shards should then release theirs."""
         return self.buffers.get_usage() > self.buffers.get_buffer_size() // 2
 
 
 @functools.cache
 def shared_resources() -> Resources:
-    """The resources of this process, for whoever gives none of their own."""
+    """The resources of this process, for callers that pass none."""
     return Resources.create()
 
 
@@ -52,7 +52,7 @@ class IndexOptions:
     tick_ms * fine_slots is the span of the fine ring; it must hold two hours (of hour_ms) so that the present hour and
     the next one fit, and fine_slots 0 means as many as that takes. tick_ms divides hour_ms: a tick that lay in two
     hours would be counted in both rings. hour_ms is an hour except in tests.
-    hour_slots * hour_ms is the horizon; what is due later is counted in one number. slot_count_max flags a tick that
+    hour_slots * hour_ms is the horizon; entries due later are counted in one number. slot_count_max flags a tick that
     holds more entries than that; 0 flags none. ended_window_ms is how long the ends of ids are remembered; it may
     change at any time.
     """

@@ -1,4 +1,4 @@
-"""How requests ended, remembered for a while: so that a later control on one is told that it comes too late.
+"""How requests ended, kept for a while: a later control on one is answered with `too-late`.
 
 Rows of the column family `ended`:
 
@@ -7,8 +7,8 @@ Rows of the column family `ended`:
 | `i`, generation u64, caller's id | request offset u64, 1 byte: 1 sent, 0 ended by a control | one to two windows |
 | `o`, request offset u64 | nothing | as long as `firsts` names the request |
 
-"Sent" is delivered or dead-lettered. A generation is a span of time as long as the window, so a whole one is given up
-by one range tombstone. The second kind of row is rare: without one, a request that was held and is no longer, was sent.
+"Sent" is delivered or dead-lettered. A generation is as long as the window, so one range tombstone deletes a whole one.
+The second kind of row is rare: a request that was pending, is no longer, and has no such row was sent.
 
 Thread rule: that of the timer log.
 """
@@ -40,12 +40,12 @@ def id_outcome_key(generation: int, caller_id: bytes) -> bytes:
 
 
 def generation_key(generation: int) -> bytes:
-    """What no key of this generation or a later one lies below."""
+    """The upper bound of the keys of this generation and of all before it."""
     return _ID + number_key(generation)
 
 
 def control_end_key(offset: int) -> bytes:
-    """The key that says of a request that a control ended it."""
+    """The key whose presence means that a control ended the request."""
     return _ORIGIN + number_key(offset)
 
 
@@ -59,7 +59,7 @@ def decode_outcome(data: bytes) -> RecentOutcome:
     try:
         offset, sent = _VALUE.unpack(data)
     except struct.error as error:
-        raise Corrupt(f"an ending of {len(data)} bytes does not decode: {error}") from error
+        raise Corrupt(f"an outcome of {len(data)} bytes does not decode: {error}") from error
     return RecentOutcome(offset, bool(sent))
 
 
@@ -74,7 +74,7 @@ class OutcomeWindow:
         self._outdated = -1
 
     def key(self, caller_id: bytes, at_ms: int) -> bytes | None:
-        """The key for the end of an id at `at_ms`; None where it is not kept: a generation holds a bounded number."""
+        """The key for the outcome of an id at `at_ms`; None if it is not kept: a generation has a bounded number."""
         if self._window_ms == 0:
             return None
         generation = at_ms // self._window_ms
@@ -86,14 +86,14 @@ class OutcomeWindow:
         return id_outcome_key(generation, caller_id)
 
     def keys(self, caller_id: bytes, at_ms: int) -> tuple[bytes, ...]:
-        """The keys under which the end of an id may be found at `at_ms`, the latest first."""
+        """The keys under which the outcome of an id may be found at `at_ms`, the latest first."""
         if self._window_ms == 0:
             return ()
         generation = at_ms // self._window_ms
         return tuple(id_outcome_key(number, caller_id) for number in (generation, generation - 1) if number >= 0)
 
     def outdated(self, at_ms: int) -> bytes | None:
-        """The key below which every end of an id is outdated; None where that was said before."""
+        """The key below which every outcome is outdated; None if an earlier call returned it."""
         generation = at_ms // self._window_ms - 1 if self._window_ms else 0
         if generation <= self._outdated:
             return None

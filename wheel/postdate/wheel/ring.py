@@ -6,16 +6,16 @@ Number n (a tick or an hour since the epoch) lies in slot n mod size. Worked exa
     the window is [5, 9): 8 lies in slot 0; 9 would lie in slot 1, where 5 still is: not before the window moves
     the window moves to [6, 10)   ->   slot 1 is taken (count 1 goes to "overdue") and is free for 9
 
-Invariants: a slot with count 0 is all free (state, bytes 0; min_due "none"), else it carries its own number, and
-min_due is a lower bound of the due times in it: it falls on adding and never rises on removal. The caller keeps every
-number within one turn of the ring. What cannot be (a count below 0, another number's slot) is clamped and reported,
-never raised: the ring is a hint, and its owner rebuilds it.
+Invariants: a slot with count 0 is free (state and bytes 0, min_due "none"); any other slot contains its number. min_due
+is a lower bound of its due times: it falls on adding and never rises on removal. The caller keeps every number within
+one turn of the ring. Contradictions (a count below 0, another number's slot) are clamped and reported, never raised:
+the ring is a hint, and its owner rebuilds it.
 
 Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `add_one` and `remove_one` 2 us;
 `first_held` O(slots passed) once, amortised O(1) for a caller that starts where it last stopped; `take` O(slots taken).
 
 Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
-Thread rule: none of its own; works on whatever buffer it is given.
+Thread rule: that of the owner of the buffer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Ring:
         self._min_due = slots["min_due"]
 
     def add(self, numbers: Unsigned, due: Unsigned, sizes_bytes: Signed) -> bool:
-        """Count entries in the slots of their numbers; False where a slot belonged to another number."""
+        """Count entries in the slots of their numbers; False if a slot belonged to another number."""
         unique, groups = np.unique(numbers, return_inverse=True)
         at = (unique % np.uint64(self.size)).astype(np.intp)
         old = self._count[at]
@@ -65,7 +65,7 @@ class Ring:
         return right
 
     def remove(self, numbers: Unsigned, sizes_bytes: Signed) -> bool:
-        """Take entries out of the slots of their numbers; False where one held fewer, or another number's."""
+        """Remove entries from the slots of their numbers; False if one had fewer, or belonged to another number."""
         unique, groups = np.unique(numbers, return_inverse=True)
         at = (unique % np.uint64(self.size)).astype(np.intp)
         new = self._count[at].astype(np.int64) - np.bincount(groups, minlength=len(unique))
@@ -125,7 +125,7 @@ class Ring:
         return int(self._count[at]), int(self._bytes[at])
 
     def is_over(self, number: int) -> bool:
-        """True where the slot of a number holds more than the limit."""
+        """True if the slot of a number holds more than the limit."""
         at = number % self.size
         return bool(self._state[at] == STATE_OVER and self._tick[at] == number)
 

@@ -6,7 +6,7 @@ An entry (due, offset) is counted in exactly one place, decided by its key and f
     key < cursor, tick of due <  window      overdue
     key < cursor, tick of due >= window      its tick in the fine ring
     key >= cursor, hour of due < limit       its hour in the hour ring
-    else                                     beyond
+    otherwise                                beyond
 
 `window` is the first tick of the fine ring, `cursor` the key up to which hours were loaded into it, `limit` the first
 hour that the hour ring does not hold. While the wheel is being built only keys below `built` are counted at all.
@@ -15,7 +15,7 @@ Invariants: window <= tick of cursor; cursor <= the end of the fine ring; the ho
 limit). When the window passes a tick, its slot goes to overdue in one sum; when it passes a whole hour that was never
 loaded, the hour's slot does, so that a restart after a day off costs O(hours) and not O(entries).
 
-`wrong` is raised by anything that cannot be; the owner then rebuilds.
+A contradiction sets `wrong`; the owner then rebuilds.
 Cost: `apply` about 0.2 us an entry in batches and 0.1 ms at least; `advance` O(ticks passed).
 Thread rule: one writer.
 """
@@ -70,7 +70,7 @@ class Rings:
     """The counts of a wheel over a buffer of its file's layout; `publish` writes the counters into the buffer."""
 
     def __init__(self, geometry: Geometry, buffer: memoryview) -> None:
-        """Take over what the buffer holds; REQUIRES: it is as long as the geometry says."""
+        """Take over the content of the buffer. REQUIRES: its length is that of the geometry."""
         self.geometry = geometry
         self._buffer = buffer
         fine = np.frombuffer(buffer, dtype=SLOT, count=geometry.fine_slots, offset=HEADER_SIZE_BYTES)
@@ -116,7 +116,7 @@ class Rings:
         )
 
     def reset(self, now_ms: int, building: bool) -> None:
-        """Empty everything, with the window at now; `building` where entries are there to be counted. O(slots)."""
+        """Empty everything, with the window at now; `building` if entries are to be counted. O(slots)."""
         geometry = self.geometry
         self.fine.clear()
         self.hours.clear()
@@ -213,7 +213,7 @@ class Rings:
     # ---- time
 
     def advance(self, now_ms: int) -> bool:
-        """Let the window begin at the present tick, or where loading has come to; True where it moved."""
+        """Move the window to the present tick, or as far as hours are loaded; True if it moved."""
         geometry = self.geometry
         target = now_ms // geometry.tick_ms
         if target <= self.window:
@@ -239,7 +239,7 @@ class Rings:
         if self.beyond.count == 0:
             self.limit_hour = max(self.limit_hour, hour + self.geometry.hour_slots)
         elif hour >= self.limit_hour:
-            self.wrong = True  # what was beyond the horizon is so no longer: only a rebuild can tell it apart
+            self.wrong = True  # entries beyond the horizon may now be within it: only a rebuild can separate them
 
     def next_load(self) -> tuple[tuple[int, int], int] | None:
         """(cursor, end in ms) of the hour to load next, or None while it does not yet fit the fine ring.
@@ -286,7 +286,7 @@ class Rings:
         if is_last:
             self.building, self.built = False, MAX_KEY
 
-    # ---- questions
+    # ---- queries
 
     @property
     def ticks_end(self) -> int:
@@ -295,7 +295,7 @@ class Rings:
         return min(self.cursor[0] // geometry.tick_ms + 1, self.window + geometry.fine_slots)
 
     def zone_of(self, due_ms: int, offset: int) -> tuple[Zone, int]:
-        """Where an entry is counted: the zone, and its tick or hour (0 where the zone has none)."""
+        """Where an entry is counted: the zone, and its tick or hour (0 if the zone has none)."""
         geometry = self.geometry
         if due_ms == CONTROL_DUE:
             return Zone.CONTROL, 0
@@ -332,7 +332,7 @@ class Rings:
         return None
 
     def is_sound(self) -> bool:
-        """True unless counters and slots contradict each other: what can be checked without the log. O(slots)."""
+        """True unless counters and slots contradict each other: the checks that need no log. O(slots)."""
         geometry = self.geometry
         cursor_hour = self.cursor[0] // geometry.hour_ms
         cursor_tick = self.cursor[0] // geometry.tick_ms

@@ -1,4 +1,4 @@
-"""Where an ordered scan may begin: behind everything that has ended.
+"""The start of an ordered scan: behind everything that has ended.
 
 RocksDB steps over the tombstone of every ended entry between the start of a scan and the first one that is there;
 queues on it crawl for that reason. The cursor is a key below which nothing is present. It rises when a scan finds
@@ -24,7 +24,7 @@ class ScanCursor:
 
     @property
     def is_exact(self) -> bool:
-        """True where `at` is known to be a present key, the first one."""
+        """True if `at` is known to be a present key, the first one."""
         return bool(self._found)
 
     def found(self, keys: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The timer log of a shard: a RocksDB that holds the entries in order of due time, and what finds them otherwise.
+"""The timer log of a shard: a RocksDB of the entries in order of due time, with their secondary indexes.
 
 | column family | key | value |
 | --- | --- | --- |
@@ -15,7 +15,7 @@
 Invariants: one `write` is one WriteBatch, so all families agree in every state that a crash can leave. Counters and
 positions lie in the same batch as what they count.
 
-Errors: Corrupt wherever stored bytes fail a check (close, move the directory aside, start empty); DiskFull and
+Errors: Corrupt if stored bytes fail a check (close, move the directory aside, start empty); DiskFull and
 StorageError from writes leave everything as it was.
 
 Thread rule: one thread owns it; handles, iterators and the LOCK belong to this object alone.
@@ -56,7 +56,7 @@ _UNBOUNDED = 2**62
 
 
 class TimerLog:
-    """The open timer log of one directory. Counters are attributes; all reads see what was written, nothing else."""
+    """The open timer log of one directory. Counters are attributes; every read sees all earlier writes."""
 
     def __init__(self, path: Path, identity: Identity, options: IndexOptions) -> None:
         """Open or create.
@@ -101,7 +101,7 @@ class TimerLog:
         self._range_tombstones = 0
         self.reclaimable_size_bytes = 0
 
-    # ---- reads: O(log n), one look-up each unless said otherwise
+    # ---- reads: O(log n), one look-up each unless noted
 
     def entry(self, key: bytes) -> bytes | None:
         """The encoded entry under an entry key, or None."""
@@ -146,7 +146,7 @@ class TimerLog:
         return None if due_ms == NO_FIRST_DUE else due_ms
 
     def find(self, offset: int) -> bytes | None:
-        """The present key of the entry of a request, or None where it is not pending; up to three look-ups."""
+        """The present key of the entry of a request, or None if it is not pending; up to three look-ups."""
         place = self.place(offset)
         if place is not None:
             return place
@@ -170,7 +170,7 @@ class TimerLog:
 
     def unstored_from(self, offset: int) -> int | None:
         """No pending entry that is not in STORE has a request offset from `offset` up to the one returned, which may be
-        that of one; None where none follows. One seek.
+        that of one; None if none follows. One seek.
         """
         found = self._db.range("blocks", number_key(offset // limits.BLOCK_OFFSETS), None)
         key, value = found.key(), found.value()
@@ -194,7 +194,7 @@ class TimerLog:
         return self._scan("entries", start, before, limit, size_bytes_max)
 
     def walk(self, start: bytes, before: bytes) -> Range:
-        """The entries in [start, before) one by one: for who steps over most of them, at half the cost of a scan.
+        """The entries in [start, before) one by one: for callers that skip most of them, at half the cost of a scan.
 
         REQUIRED: `finish` when done, and no write in between.
         """
@@ -219,7 +219,7 @@ class TimerLog:
         return self._scan_keys("entries", start, before, limit)
 
     def first_key(self, start: bytes, before: bytes | None = None, skips_max: int = 0) -> bytes | None:
-        """The first entry key in [start, before), or None; StorageError where over skips_max tombstones lie first."""
+        """The first entry key in [start, before), or None; StorageError if over skips_max tombstones lie first."""
         return self._db.first_key("entries", start, before, skips_max)
 
     def _scan(
@@ -265,9 +265,9 @@ class TimerLog:
     def raise_low_water(self, steps_max: int) -> bool:
         """Raise L over requests of its block that have ended, at most `steps_max`; True while there may be more.
 
-        Legal at any time: what is not pending stays so, and what comes is put at or above R. Raises Corrupt where the
-        block counts entries and holds none, DiskFull or StorageError as `write`. O(steps), two look-ups each;
-        amortised O(1) a request, since the bound is kept.
+        Legal at any time: an ended request never becomes pending again, and new ones are put at or above R. Raises
+        Corrupt if the block counts entries but has none, DiskFull or StorageError as `write`. O(steps), two look-ups
+        each; amortised O(1) a request, since the bound is kept.
         """
         low = at = self.low_water()
         if self._low == _NONE_PENDING:
@@ -278,7 +278,7 @@ class TimerLog:
         while at < before and not self._holds_low_water(at, dues.get(at, NO_FIRST_DUE)):
             at += 1
         if at == block_end:
-            raise Corrupt(f"block {self._low_block} counts entries, and none is there from {low} on")
+            raise Corrupt(f"block {self._low_block} counts entries, but has none from {low} on")
         if at > low:
             block = self._blocks.raised(self._low_block, at)
             batch = WriteBatch(raw_mode=True)
@@ -345,7 +345,7 @@ class TimerLog:
         """Delete the rows of `firsts` that lie wholly below the low-water mark, and the controls that ended these."""
         low = self.low_water()
         row = self._db.last_row("firsts", at_most=number_key(low))
-        bound = 0 if row is None else key_number(row[0])  # that row may reach above the mark: it stays
+        bound = 0 if row is None else key_number(row[0])  # this row may reach above the mark: keep it
         if bound > self.first_dues_from:
             batch = WriteBatch(raw_mode=True)
             batch.delete_range(number_key(self.first_dues_from), number_key(bound), self._db.handle("firsts"))
@@ -357,7 +357,7 @@ class TimerLog:
         self._trim_from = low
 
     def forget_outcomes(self, at_ms: int) -> None:
-        """Delete how ids ended longer ago than a window; nothing but once a window."""
+        """Delete outcomes of ids that are older than the window; works at most once a window."""
         before = self.outcomes.outdated(at_ms)
         if before is not None:
             batch = WriteBatch(raw_mode=True)
@@ -373,7 +373,7 @@ class TimerLog:
         self._db.flush(wait=True)
 
     def reclaim(self, before: bytes) -> bool:
-        """Give the disk space of ended entries below `before` back, once there is enough of it; True where it was done.
+        """Give the disk space of ended entries below `before` back, once there is enough of it; True if it was done.
 
         Writes the memtables out first, if those of the process are crowded. Takes about 1 s for 600 MB (the GIL is
         released), so call it when nothing is due.
@@ -397,7 +397,7 @@ class TimerLog:
 
 
 def _fill(batch: WriteBatch, db: Database, changes: Changes) -> None:
-    """Add the changes to a batch: what ends first, then what is there afterwards, since a batch keeps its order.
+    """Add the changes to a batch: deletions first, then the new values, since a batch keeps its order.
 
     Only what the timer log holds is deleted: an entry that came and went within the changes leaves no tombstone. A span
     of entries becomes one range tombstone that ends just behind its last key, never at a scan's bound.

@@ -1,14 +1,14 @@
-"""The memory-mapped file of a wheel: who may believe it, and how an update is made visible.
+"""The memory-mapped file of a wheel: when it is believed, and how an update becomes visible.
 
 An update: the sequence becomes odd; rings, counters and the older copy of the stamp change; the sequence becomes even.
-A reader that sees an odd or a changed sequence reads again. Whoever opens the file after a crash sees an odd sequence,
-or a stamp that names another state of the timer log, and rebuilds.
+A reader that sees an odd or a changed sequence reads again. An owner that opens the file after a crash sees an odd
+sequence, or a stamp that names another state of the timer log, and rebuilds.
 
 Believed on open, all of: this format, geometry and timer log (by digest, which holds the log's random id); the
 sequence even; the stamp's RocksDB sequence number and R equal to the log's; not half built; sums equal to the log's
 counters; and either clean with the right crc, or written under this boot (the page cache then holds exactly what was
-written) and without a contradiction among its slots. Anything else is replaced by a new file: a reader that still maps
-the old one keeps what it has. Errors of the file system are the only ones raised.
+written) and without a contradiction among its slots. Any other file is replaced by a new one: a reader that still maps
+the old one keeps its content. Errors of the file system are the only ones raised.
 
 Thread rule: one writer, the owner of the timer log. Memory order: the interpreter issues the stores in order, and
 x86-64 keeps it; on weaker machines a reader could see a torn copy as whole, which costs a wrong number on a dashboard.
@@ -56,9 +56,9 @@ class WheelFile:
 
     @staticmethod
     def create(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile:
-        """A new file with empty rings in the place of whatever is there; raises DiskFull or StorageError.
+        """A new file with empty rings that replaces any other; raises DiskFull or StorageError.
 
-        The old file, if any, stays as it is for those who map it, and stays in place where there is no room.
+        The old file, if any, stays as it is for processes that map it, and stays in place if there is no room.
         """
         building = path.with_name(path.name + ".new")
         try:
@@ -79,7 +79,7 @@ class WheelFile:
 
     @staticmethod
     def open_existing(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile | None:
-        """The file at `path` if it is a wheel of this geometry and timer log, else None; no more is checked yet."""
+        """The file at `path` if it is a wheel of this geometry and timer log, otherwise None; checks nothing more."""
         try:
             descriptor = os.open(path, os.O_RDWR)
         except FileNotFoundError:
@@ -89,7 +89,7 @@ class WheelFile:
         try:
             if os.fstat(descriptor).st_size != geometry.file_size_bytes:
                 return None
-            host.allocate(descriptor, geometry.file_size_bytes)  # a copy that was made sparse would kill us later
+            host.allocate(descriptor, geometry.file_size_bytes)  # a sparse copy would kill the process later
             mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
         except OSError as error:
             raise from_os_error(error) from error
@@ -121,7 +121,7 @@ class WheelFile:
         SEQUENCE.pack_into(self._buffer, COUNTERS_OFFSET, self.rings.sequence)
 
     def commit(self, log_sequence: int, next_request: int | None) -> None:
-        """Make the update visible, and say which state of the timer log the rings now agree with."""
+        """Make the update visible, and stamp it with the state of the timer log that the rings agree with."""
         rings = self.rings
         self._write_stamp(log_sequence, next_request, clean=False)
         rings.publish()  # with the odd sequence: counters are part of the update
@@ -131,7 +131,7 @@ class WheelFile:
     def close(self, log_sequence: int, next_request: int | None, clean: bool) -> None:
         """Unmap; `clean` first writes the pages back and then, last, the mark that they are whole.
 
-        Raises StorageError where the write-back failed; the file is unmapped all the same.
+        Raises StorageError if the write-back failed, after unmapping the file.
         """
         try:
             if clean:
@@ -142,7 +142,7 @@ class WheelFile:
             raise from_os_error(error) from error
         finally:
             del self.rings  # numpy's views hold the mapping
-            # Where the traceback of an error still holds them, the mapping goes when that does; nobody writes to it.
+            # If the traceback of an error still holds them, the mapping ends with it; nothing writes to it.
             with contextlib.suppress(BufferError):
                 self._buffer.release()
                 self._mapped.close()

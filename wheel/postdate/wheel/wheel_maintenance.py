@@ -1,8 +1,8 @@
-"""Keeping the wheel in step with the timer log: counting what was written, loading hours, rebuilding.
+"""Keeps the wheel in step with the timer log: applies writes, loads hours, rebuilds.
 
 Every change of the rings happens here, between `begin` and `commit` of the file. A rebuild empties the rings and then
-counts the entries of the timer log piece by piece, in order of their keys; what is written meanwhile is counted where
-the scan has passed and left to it where it has not, so the rings are right at the end, and nobody waited.
+counts the entries of the timer log piece by piece, in order of their keys. An entry written meanwhile is counted at
+once if the scan has passed its key, and otherwise by the scan. So the rings are right at the end, and nothing waits.
 
 Thread rule: that of the timer index.
 """
@@ -23,7 +23,7 @@ from postdate.wheel.write_delta import WriteDelta, key_column
 
 
 class WheelMaintenance:
-    """The wheel file of a timer log, and what changes it."""
+    """The wheel file of a timer log, and the only code that changes it."""
 
     def __init__(self, log: TimerLog, file: WheelFile) -> None:
         self._log = log
@@ -32,7 +32,7 @@ class WheelMaintenance:
 
     @property
     def rings(self) -> Rings:
-        """The rings, for questions only."""
+        """The rings, for queries only."""
         return self._file.rings
 
     def count(self, written: WriteDelta) -> None:
@@ -42,7 +42,7 @@ class WheelMaintenance:
         self._commit()
 
     def agree(self) -> None:
-        """Note that the timer log has written what no ring counts: a wheel that is behind it is not believed."""
+        """Stamp the wheel after a write that no ring counts: a wheel behind its timer log is not believed."""
         self._file.begin()
         self._commit()
 
@@ -64,7 +64,7 @@ class WheelMaintenance:
         return self._file.rings.building or self._file.rings.next_load() is not None
 
     def rebuild(self, now_ms: int) -> None:
-        """Empty the rings, and begin to count the timer log anew."""
+        """Empty the rings, and start counting the timer log again."""
         self._file.begin()
         totals = self._log.checkpoint.totals
         self._file.rings.reset(now_ms, building=totals.entries > 0)
@@ -101,7 +101,7 @@ class WheelMaintenance:
 def open_wheel(
     log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host
 ) -> tuple[WheelMaintenance, bool]:
-    """The wheel at `path` if it is believed, else a new one to be built by `load_step`; and which of the two it is.
+    """The wheel at `path` if it is believed, otherwise a new one for `load_step` to build; and True if it was believed.
 
     From here on the file is not clean. Raises DiskFull or StorageError.
     """

@@ -1,7 +1,8 @@
 """A wheel as another process sees it: mapped read-only, copied whole, never torn.
 
-`WheelView.snapshot` copies the file between two updates of its owner (a sequence counter in the header tells), so all
-numbers of a snapshot belong to one state. The owner may replace its file at any time; the view then maps the new one.
+`WheelView.snapshot` copies the file between two updates of its owner (it compares a sequence counter in the header), so
+all numbers of a snapshot belong to one state. The owner may replace its file at any time; the view then maps the new
+one.
 
 Thread rule: a view belongs to one thread; any number of processes may hold one. Takes no lock, disturbs nobody.
 """
@@ -38,7 +39,7 @@ class WheelSnapshot:
 
     @property
     def count(self) -> int:
-        """All that is pending, parked included; while `building` what was counted so far."""
+        """All pending entries, parked ones included; while `building` those counted so far."""
         return self._rings.total.count + self._rings.parked.count
 
     @property
@@ -53,7 +54,7 @@ class WheelSnapshot:
 
     @property
     def parked_count(self) -> int:
-        """Entries whose target is failing."""
+        """Parked entries."""
         return self._rings.parked.count
 
     def next_due_ms(self) -> int | None:
@@ -61,7 +62,7 @@ class WheelSnapshot:
         return next_due_ms(self._rings)
 
     def due(self, now_ms: int) -> Load:
-        """What is due by now and still there."""
+        """Entries that are due by now."""
         return due_load(self._rings, now_ms)
 
     def pending_by_horizon(self, now_ms: int) -> dict[str, int]:
@@ -90,14 +91,14 @@ class WheelView:
     def open(path: Path) -> WheelView:
         """Map the wheel file at `path`, or that of the timer index in the directory `path`.
 
-        Raises StorageError where there is none, Corrupt where it is no wheel of this format.
+        Raises StorageError if there is no file, Corrupt if it is not a wheel of this format.
         """
         return WheelView(path / WHEEL_NAME if path.is_dir() else path)
 
     def snapshot(self) -> WheelSnapshot:
         """One consistent state. O(file), about 1 ms.
 
-        Raises TornRead where the owner is always busy, or died in an update: read again later.
+        Raises TornRead if the owner is always busy, or died in an update: read again later.
         """
         self._follow()
         for _ in range(TORN_READS_MAX):
@@ -108,7 +109,7 @@ class WheelView:
                 if before == after:
                     return WheelSnapshot(self._geometry, copy)
             time.sleep(0.0002)
-        raise TornRead(f"{self._path}: no moment between two updates in {TORN_READS_MAX} attempts")
+        raise TornRead(f"{self._path}: no consistent copy in {TORN_READS_MAX} attempts")
 
     def close(self) -> None:
         """Unmap the file."""
@@ -141,7 +142,7 @@ class WheelView:
         self._geometry = fixed[0]
 
     def _follow(self) -> None:
-        """Map the file anew where its owner has replaced it."""
+        """Map the new file if the owner has replaced it."""
         try:
             status = os.stat(self._path)
         except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""What one set of changes adds to and takes from the timer log, as numpy columns: computed once, used by the blocks,
-the counters and the wheel, so that none of them looks at an entry in Python.
+"""The entries that a set of changes adds to and removes from the timer log, as numpy columns. They are computed once;
+the blocks, the counters and the wheel use them without looking at single entries in Python.
 
 All functions are pure. Cost: about 0.3 us an entry, most of it joining the keys. A numpy call costs a microsecond or
-more however little it is given, so whoever meets a column that `is_short` loops over its `rows` instead.
+more for any size, so callers loop over the `rows` of a column that `is_short` instead.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Column:
 
     @property
     def is_short(self) -> bool:
-        """True where a loop is cheaper than numpy's calls."""
+        """True if a loop is cheaper than numpy's calls."""
         return len(self.due) <= SHORT_COLUMN_MAX
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
@@ -116,7 +116,7 @@ def column(keys: Collection[bytes], sizes_bytes: Iterable[int], stored: Collecti
 
 
 def key_column(keys: Sequence[bytes], mean_size_bytes: float) -> Column:
-    """Entry keys as a column where only the mean length of their values is known."""
+    """Entry keys as a column if only the mean length of their values is known."""
     pairs = np.frombuffer(b"".join(keys), dtype=">u8").astype(np.uint64).reshape(-1, 2)
     return Column(pairs[:, 0], pairs[:, 1], np.full(len(keys), round(mean_size_bytes), dtype=np.int64))
 
