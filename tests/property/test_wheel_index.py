@@ -23,7 +23,7 @@ from postdate.wheel.keys import entry_key, parked_key, split_key
 from postdate.wheel.limits import BLOCK_OFFSETS
 from postdate.wheel.timer_log import NO_FIRST_DUE
 from postdate.wheel.wheel_view import WheelView
-from support.fake_host import FakeHost
+from support.fake_platform import FakePlatform
 from support.timer_indexes import NOW_MS, HeapTimer, finish_wheel, open_index
 
 DUES = st.one_of(st.just(0), st.integers(1, 30))
@@ -43,8 +43,8 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(changes_module, "SPAN_KEYS_MIN", 3)
         self.directory = Path(tempfile.mkdtemp(prefix="postdate-index-"))
-        self.host = FakeHost()
-        self.index = open_index(self.directory, host=self.host)
+        self.platform = FakePlatform()
+        self.index = open_index(self.directory, platform=self.platform)
         self.model = HeapTimer()
         self.parked: dict[tuple[int, int], int] = {}
         self.stored: set[int] = set()
@@ -175,14 +175,14 @@ class IndexAgainstHeap(RuleBasedStateMachine):
         self.index.close(clean=how in ("clean", "flipped"))
         wheel = self.index.wheel_path
         if how == "booted":
-            self.host = FakeHost(self.host.boot + "'")
+            self.platform = FakePlatform(self.platform.boot + "'")
         elif how == "no wheel":
             wheel.unlink()
         elif how == "flipped":
             data = bytearray(wheel.read_bytes())
             data[at % len(data)] ^= 0x11
             wheel.write_bytes(data)
-        self.index = open_index(self.directory, now_ms=self.now, host=self.host)
+        self.index = open_index(self.directory, now_ms=self.now, platform=self.platform)
         if how in ("clean", "killed"):
             assert self.index.rebuilds == 0 or unfinished
         if how in ("booted", "no wheel"):

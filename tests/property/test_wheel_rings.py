@@ -43,9 +43,9 @@ def check(rings: Rings, model: HeapTimer, counted: set[tuple[int, int]]) -> None
         assert count.count == zones[zone, 0]
         assert count.size_bytes == 0 or count.count
     for tick in range(rings.window, rings.ticks_end):
-        assert rings.fine.look(tick)[0] == zones[Zone.FINE, tick]
+        assert rings.fine.slot_totals(tick)[0] == zones[Zone.FINE, tick]
     for hour in range(rings.cursor[0] // geometry.hour_ms, rings.limit_hour):
-        assert rings.hours.look(hour)[0] == zones[Zone.HOUR, hour]
+        assert rings.hours.slot_totals(hour)[0] == zones[Zone.HOUR, hour]
     assert rings.total.count == len(counted) == sum(zones.values())
     assert rings.fine.sums()[0] + rings.hours.sums()[0] == sum(
         n for (zone, _), n in zones.items() if zone in (Zone.FINE, Zone.HOUR)
@@ -90,12 +90,12 @@ def run_operations(data: st.DataObject, geometry: Geometry) -> None:
             keys = [(due, offset + at) for at, due in enumerate(dues)]
             offset += len(keys)
             sizes = [due % 7 for due in dues]
-            rings.count(as_column(keys, sizes), 1)
+            rings.count_column(as_column(keys, sizes), 1)
             for key, size in zip(keys, sizes, strict=True):
                 model.put(*key, size)
         elif step == "remove" and model.held:
             keys = data.draw(st.lists(st.sampled_from(sorted(model.held)), min_size=1, max_size=8, unique=True))
-            rings.count(as_column(keys, [model.remove(*key) for key in keys]), -1)
+            rings.count_column(as_column(keys, [model.remove(*key) for key in keys]), -1)
         elif step == "advance":
             now += data.draw(st.one_of(st.integers(0, 3), st.integers(0, 30)), label="ms")
             rings.advance(now)
@@ -145,30 +145,30 @@ def check_questions(rings: Rings, model: HeapTimer, now: int) -> None:
 
 def test_worked_example_of_the_module() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
-    rings.count(as_column([(5, 0), (6, 1), (6, 2)], [10, 10, 10]), 1)
-    assert [rings.fine.look(tick)[0] for tick in (5, 6, 7)] == [1, 2, 0]
+    rings.count_column(as_column([(5, 0), (6, 1), (6, 2)], [10, 10, 10]), 1)
+    assert [rings.fine.slot_totals(tick)[0] for tick in (5, 6, 7)] == [1, 2, 0]
     rings.advance(6)
     assert rings.overdue.count == 1
-    assert rings.fine.look(5) == (0, 0)
+    assert rings.fine.slot_totals(5) == (0, 0)
     while (piece := rings.next_load()) is not None:
         rings.load(key_column([], 0), piece[1], is_last=True)
-    rings.count(as_column([(9, 3)], [10]), 1)
-    assert (rings.fine.look(9)[0] or rings.hours.look(4)[0]) == 1
-    assert rings.fine.look(5) == (0, 0), "slot 1 belongs to 9 now"
+    rings.count_column(as_column([(9, 3)], [10]), 1)
+    assert (rings.fine.slot_totals(9)[0] or rings.hours.slot_totals(4)[0]) == 1
+    assert rings.fine.slot_totals(5) == (0, 0), "slot 1 belongs to 9 now"
 
 
 def test_what_cannot_be_is_clamped_and_reported() -> None:
     rings = empty_rings(Geometry(1, 4, 4, 2), now_ms=5)
-    rings.count(as_column([(6, 0)], [10]), 1)
-    rings.count(as_column([(6, 0), (6, 1)], [10, 10]), -1)
+    rings.count_column(as_column([(6, 0)], [10]), 1)
+    rings.count_column(as_column([(6, 0), (6, 1)], [10, 10]), -1)
     assert rings.wrong
-    assert rings.fine.look(6) == (0, 0)
+    assert rings.fine.slot_totals(6) == (0, 0)
     assert rings.fine.min_due(6) == NO_DUE
 
 
 def test_a_day_off_is_passed_hour_by_hour_and_not_entry_by_entry() -> None:
     rings = empty_rings(Geometry.of(TINY), now_ms=0)
-    rings.count(as_column([(due, due) for due in range(1, 11)], [1] * 10), 1)
+    rings.count_column(as_column([(due, due) for due in range(1, 11)], [1] * 10), 1)
     rings.advance(10)
     assert rings.overdue.count == 9
     assert rings.next_load() is None or rings.total.count == 10
@@ -188,13 +188,13 @@ def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
         keys = [(now + rng.randrange(geometry.hour_ms * 4), offset + at) for at in range(rng.choice((0, 1, 5, 50)))]
         offset += len(keys)
         if keys:
-            rings.count(as_column(keys, [3] * len(keys)), 1)
+            rings.count_column(as_column(keys, [3] * len(keys)), 1)
         for key in keys:
             model.put(*key, 3)
         due = model.due(now)
         gone = due + rng.sample(sorted(set(model.held) - set(due)), min(rng.randrange(4), len(model.held) - len(due)))
         if gone:
-            rings.count(as_column(gone, [model.remove(*key) for key in gone]), -1)
+            rings.count_column(as_column(gone, [model.remove(*key) for key in gone]), -1)
         now += rng.choice((0, 1, 1, 2, geometry.hour_ms))
         rings.advance(now)
         for _ in range(rng.randrange(4)):
@@ -203,6 +203,6 @@ def test_long_runs_load_most_of_what_they_count(seed: int) -> None:
             assert rings.beyond.count
             rings.reset(now, building=False)
             held = sorted(model.held)
-            rings.count(as_column(held, [3] * len(held)), 1)
+            rings.count_column(as_column(held, [3] * len(held)), 1)
         check(rings, model, set(model.held))
     assert loaded > 300, "the run proves nothing about loading"

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterable
 from pathlib import Path
 
-from postdate.wheel.host import Host
 from postdate.wheel.identity import Identity
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.platform import Platform
 
 IDENTITY = Identity("cluster-1", "requests-id", "dispatch-log-id", 3)
 TINY = IndexOptions(tick_ms=1, fine_slots=4, hour_ms=2, hour_slots=4)
@@ -23,10 +23,10 @@ def open_index(
     options: IndexOptions = TINY,
     now_ms: int = NOW_MS,
     identity: Identity = IDENTITY,
-    host: Host | None = None,
+    platform: Platform | None = None,
 ) -> TimerIndex:
     """A timer index of the identity that all tests share."""
-    return TimerIndex.open(directory, identity, options, now_ms, host)
+    return TimerIndex.open(directory, identity, options, now_ms, platform)
 
 
 def put_entries(index: TimerIndex, keys: Iterable[tuple[int, int]], size_bytes: int = 10) -> None:

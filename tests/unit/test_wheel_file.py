@@ -17,22 +17,22 @@ import pytest
 
 from postdate.wheel.database import Database
 from postdate.wheel.errors import DiskFull
-from postdate.wheel.host import LocalHost
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import COUNTERS_OFFSET, HEADER_SIZE_BYTES, Geometry
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.platform import LocalPlatform
 from postdate.wheel.wheel_file import WheelFile
 from postdate.wheel.write_delta import Totals
-from support.fake_host import FakeHost
+from support.fake_platform import FakePlatform
 from support.timer_indexes import NOW_MS, TINY, drain, finish_wheel, open_index, put_entries
 
 ENTRIES = [(NOW_MS + at // 3, at) for at in range(40)]
 SLOTS_END = Geometry.of(TINY).file_size_bytes
 
 
-def reopened(directory: Path, host: FakeHost | None = None) -> TimerIndex:
-    return open_index(directory, host=host or FakeHost())
+def reopened(directory: Path, platform: FakePlatform | None = None) -> TimerIndex:
+    return open_index(directory, platform=platform or FakePlatform())
 
 
 def filled(directory: Path, clean: bool) -> Path:
@@ -140,23 +140,23 @@ def test_a_flipped_count_of_an_unclean_file_is_seen_in_the_sums(tmp_path: Path) 
 
 def test_an_unclean_file_of_another_boot_is_rebuilt_and_a_clean_one_believed(tmp_path: Path) -> None:
     filled(tmp_path, clean=False)
-    index = reopened(tmp_path, FakeHost("boot-2"))
+    index = reopened(tmp_path, FakePlatform("boot-2"))
     assert index.rebuilds == 1
     finish_wheel(index, NOW_MS)
     index.close()
-    index = reopened(tmp_path, FakeHost("boot-3"))
+    index = reopened(tmp_path, FakePlatform("boot-3"))
     assert index.rebuilds == 0
     assert_same_deliveries(index)
     index.close()
 
 
 def test_a_new_file_is_believed_from_its_first_update_on(tmp_path: Path) -> None:
-    path, geometry, digest, host = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakeHost()
-    made = WheelFile.create(path, geometry, digest, host)
+    path, geometry, digest, platform = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakePlatform()
+    made = WheelFile.create(path, geometry, digest, platform)
     made.begin()
     made.commit(7, 3)
     made.close(7, 3, clean=False)
-    again = WheelFile.open_existing(path, geometry, digest, host)
+    again = WheelFile.open_existing(path, geometry, digest, platform)
     assert again is not None
     assert again.is_believed(7, 3, Totals())
     assert not again.is_believed(7, 3, Totals(entries=1))
@@ -165,7 +165,7 @@ def test_a_new_file_is_believed_from_its_first_update_on(tmp_path: Path) -> None
     again.close(7, 3, clean=False)
 
 
-class SyncedHost(FakeHost):
+class SyncedPlatform(FakePlatform):
     """A machine that keeps a copy of what was written back last: all that a loss of power leaves for sure."""
 
     synced = b""
@@ -176,13 +176,13 @@ class SyncedHost(FakeHost):
 
 
 def test_a_clean_file_is_believed_after_a_loss_of_power(tmp_path: Path) -> None:
-    host = SyncedHost()
-    index = reopened(tmp_path, host)
+    platform = SyncedPlatform()
+    index = reopened(tmp_path, platform)
     put_entries(index, ENTRIES)
     finish_wheel(index, NOW_MS)
     index.close()
-    index.wheel_path.write_bytes(host.synced)
-    index = reopened(tmp_path, FakeHost("boot-2"))
+    index.wheel_path.write_bytes(platform.synced)
+    index = reopened(tmp_path, FakePlatform("boot-2"))
     assert index.rebuilds == 0
     assert_same_deliveries(index)
     index.close()
@@ -193,8 +193,8 @@ def test_a_clean_close_syncs_the_timer_log_before_the_wheel_says_so(
 ) -> None:
     synced: list[str] = []
     monkeypatch.setattr(Database, "sync", lambda self: synced.append("timer log"))
-    monkeypatch.setattr(SyncedHost, "sync", lambda self, mapped: synced.append("wheel"))
-    index = reopened(tmp_path, SyncedHost())
+    monkeypatch.setattr(SyncedPlatform, "sync", lambda self, mapped: synced.append("wheel"))
+    index = reopened(tmp_path, SyncedPlatform())
     put_entries(index, ENTRIES)
     synced.clear()
     index.close()
@@ -205,8 +205,8 @@ def test_an_existing_file_gets_its_room_on_the_disk_before_it_is_mapped(tmp_path
     """A copy may be sparse; a write to it on a full disk would kill the process."""
     filled(tmp_path, clean=True)
     with pytest.raises(DiskFull):
-        reopened(tmp_path, FakeHost(room_bytes=SLOTS_END - 1))
-    reopened(tmp_path, FakeHost(room_bytes=SLOTS_END)).close()
+        reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END - 1))
+    reopened(tmp_path, FakePlatform(room_bytes=SLOTS_END)).close()
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -218,17 +218,17 @@ def test_a_closed_file_is_unmapped(tmp_path: Path, clean: bool) -> None:
 
 
 def test_a_file_that_is_created_or_opened_leaves_no_descriptor_open(tmp_path: Path) -> None:
-    path, geometry, digest, host = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakeHost()
+    path, geometry, digest, platform = tmp_path / "wheel", Geometry.of(TINY), bytes(32), FakePlatform()
 
     def opened() -> int:
         return sum(os.path.realpath(link).startswith(str(tmp_path)) for link in Path("/proc/self/fd").iterdir())
 
-    WheelFile.create(path, geometry, digest, host).close(0, None, clean=True)
+    WheelFile.create(path, geometry, digest, platform).close(0, None, clean=True)
     assert opened() == 0
-    again = WheelFile.open_existing(path, geometry, digest, host)
+    again = WheelFile.open_existing(path, geometry, digest, platform)
     assert again is not None
     again.close(0, None, clean=False)
-    assert WheelFile.open_existing(path, geometry, bytes([1] * 32), host) is None
+    assert WheelFile.open_existing(path, geometry, bytes([1] * 32), platform) is None
     assert opened() == 0
 
 
@@ -240,12 +240,12 @@ def test_the_machine_writes_a_mapped_file_back() -> None:
             flushed.append(True)
 
     with Mapped(-1, 4096) as mapped:
-        LocalHost().sync(mapped)
+        LocalPlatform().sync(mapped)
     assert flushed == [True]
 
 
 def test_an_unclean_file_is_not_believed_where_the_boot_is_unknown(tmp_path: Path) -> None:
-    class Nameless(FakeHost):
+    class Nameless(FakePlatform):
         def boot_id(self) -> bytes:
             return bytes(16)
 
@@ -303,7 +303,7 @@ def test_the_wheel_of_another_timer_log_is_rebuilt(tmp_path: Path) -> None:
 def test_another_geometry_is_rebuilt(tmp_path: Path) -> None:
     filled(tmp_path, clean=True)
     options = IndexOptions(tick_ms=2, fine_slots=4, hour_ms=4, hour_slots=4)
-    index = open_index(tmp_path, options, host=FakeHost())
+    index = open_index(tmp_path, options, platform=FakePlatform())
     assert index.rebuilds == 1
     assert_same_deliveries(index)
     index.close()
@@ -338,7 +338,7 @@ def test_a_wheel_that_is_wrong_while_open_is_found_and_rebuilt(tmp_path: Path) -
 
 def test_no_room_for_the_wheel_is_said_and_leaves_nothing_locked(tmp_path: Path) -> None:
     with pytest.raises(DiskFull):
-        reopened(tmp_path, FakeHost(room_bytes=100))
+        reopened(tmp_path, FakePlatform(room_bytes=100))
     assert sorted(os.listdir(tmp_path)) == ["log"]
     index = reopened(tmp_path)
     assert index.count == 0

@@ -30,16 +30,16 @@ def test_the_cursor_stands_at_the_first_present_key(steps: list[tuple[str, set[i
             added = [key for key in keys if key not in present]
             present = sorted([*present, *added])
             if added:
-                cursor.put(added[0])
+                cursor.note_put(added[0])
         elif action == "end":
-            cursor.ended(dict.fromkeys(key for key in keys if key in present))
+            cursor.note_deleted(dict.fromkeys(key for key in keys if key in present))
             present = [key for key in present if key not in keys]
         else:
             found = present[bisect_left(present, cursor.at) :]
             if found:
-                cursor.found(found)
+                cursor.note_present(found)
             else:
-                cursor.found_nothing(entry_key(NOW_MS + 20, 0))
+                cursor.note_empty(entry_key(NOW_MS + 20, 0))
         assert not present or cursor.at <= present[0]
         assert not cursor.is_exact or cursor.at == present[0]
 
@@ -48,9 +48,9 @@ def test_what_a_caller_does_with_the_keys_that_it_was_given_moves_no_cursor() ->
     first, second, third = (entry_key(NOW_MS + number, number) for number in range(3))
     cursor = ScanCursor(FIRST_KEY)
     found = [first]
-    cursor.found(found)
+    cursor.note_present(found)
     found.append(third)
-    cursor.ended({first: None})
+    cursor.note_deleted({first: None})
     assert cursor.at <= second  # it was never seen, and may be there
     assert not cursor.is_exact
 

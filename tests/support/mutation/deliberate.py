@@ -84,13 +84,13 @@ DELIBERATE = (
         "the wheel is not written back",
         f"{_WHEEL}/wheel_file.py",
         "                self._write_stamp(log_sequence, next_request, clean=True)\n"
-        "                self._host.sync(self._mapped)\n",
+        "                self._platform.sync(self._mapped)\n",
         "                self._write_stamp(log_sequence, next_request, clean=True)\n",
         "unit/test_wheel_file.py",
     ),
     Deliberate(
         "the machine does not write the wheel back",
-        f"{_WHEEL}/host.py",
+        f"{_WHEEL}/platform.py",
         "mapped.flush()",
         "pass",
         "unit/test_wheel_file.py",

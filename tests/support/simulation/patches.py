@@ -61,7 +61,7 @@ class _Indexes:
         self._world = world
 
     def open(self, directory: Path, identity: Identity, options: IndexOptions, now_ms: int) -> TimerIndex:
-        index = TimerIndex.open(directory, identity, options, now_ms, self._world.acting().machine.host)
+        index = TimerIndex.open(directory, identity, options, now_ms, self._world.acting().machine.platform)
         return self._world.watched(index)
 
 

@@ -24,7 +24,7 @@ from postdate.sidecar.shard.shard import Shard
 from postdate.sidecar.shard.shard_thread import ShardThread
 from postdate.sidecar.states import DELIVERING
 from postdate.wire.topics import OwnTopics
-from support.fake_host import FakeHost
+from support.fake_platform import FakePlatform
 from support.kafka_simulator import Link, SimBroker, SimClock, SimKafka
 from support.kafka_simulator.group_consumer import SimGroupConsumer
 from support.simulation.disk import MemoryDatabase
@@ -49,7 +49,7 @@ class Machine:
     name: str
     directory: Path
     clock: SimClock
-    host: FakeHost = field(default_factory=lambda: FakeHost("boot-0"))
+    platform: FakePlatform = field(default_factory=lambda: FakePlatform("boot-0"))
     boots: int = 0
     cut_until_ms: float = 0.0
     cut_answers: bool = False
@@ -57,7 +57,7 @@ class Machine:
     def boot(self) -> None:
         """The machine starts anew after it lost its power."""
         self.boots += 1
-        self.host = FakeHost(f"boot-{self.boots}")
+        self.platform = FakePlatform(f"boot-{self.boots}")
 
 
 class Actor:

@@ -10,7 +10,7 @@ Pure local storage: it uses no Kafka client, no thread and no clock. All of it i
     timer_log          the RocksDB of a shard: entries by due time, with their secondary indexes
     layout, ring       the bytes of a wheel file, and the arithmetic of one ring of slots
     rings              both rings and the counters: where an entry is counted
-    wheel_file, host   the memory-mapped file, its validity checks, and the calls to the machine that it needs
+    wheel_file, platform   the memory-mapped file, its validity checks, and the calls to the machine that it needs
     forecast           queries on the rings: next due time, pending entries by horizon
     wheel_view         read-only queries from other processes
     scan_cursor        the start of an ordered scan

@@ -81,9 +81,9 @@ def slot_load(rings: Rings, due_ms: int) -> Load:
     """Returns the load of the slot of a due time: its tick, or its hour if that is not loaded yet. O(1)."""
     zone, number = rings.zone_of(due_ms, 0)
     if zone == Zone.FINE:
-        return Load(*rings.fine.look(number))
+        return Load(*rings.fine.slot_totals(number))
     if zone == Zone.HOUR:
-        return Load(*rings.hours.look(number))
+        return Load(*rings.hours.slot_totals(number))
     count = {Zone.CONTROL: rings.control, Zone.OVERDUE: rings.overdue, Zone.BEYOND: rings.beyond}[zone]
     return Load(count.count, count.size_bytes)
 

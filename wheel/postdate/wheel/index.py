@@ -24,10 +24,10 @@ from postdate.wheel.database import Range
 from postdate.wheel.entry import Mark
 from postdate.wheel.errors import Corrupt, Unfinished, from_os_error
 from postdate.wheel.forecast import Load
-from postdate.wheel.host import Host, LocalHost
 from postdate.wheel.identity import Identity
 from postdate.wheel.keys import DUE_MS_MAX, FIRST_KEY, entry_key, split_key
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.platform import LocalPlatform, Platform
 from postdate.wheel.scan_cursor import ScanCursor
 from postdate.wheel.timer_log import TimerLog
 from postdate.wheel.wheel_maintenance import WheelMaintenance, open_wheel
@@ -57,7 +57,7 @@ class TimerIndex:
 
     @staticmethod
     def open(
-        directory: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host | None = None
+        directory: Path, identity: Identity, options: IndexOptions, now_ms: int, platform: Platform | None = None
     ) -> TimerIndex:
         """Opens the timer index of a directory, or creates it.
 
@@ -67,7 +67,9 @@ class TimerIndex:
         """
         log = TimerLog(directory / LOG_NAME, identity, options)
         try:
-            wheel, believed = open_wheel(log, directory / WHEEL_NAME, identity, options, now_ms, host or LocalHost())
+            wheel, believed = open_wheel(
+                log, directory / WHEEL_NAME, identity, options, now_ms, platform or LocalPlatform()
+            )
             return TimerIndex(log, wheel, rebuilds=0 if believed or log.is_new else 1)
         except BaseException:
             log.close()
@@ -222,10 +224,10 @@ class TimerIndex:
         Raises DiskFull or StorageError: nothing has changed, the same changes may be written again. O(changes).
         """
         counted = self._log.write(changes)
-        self._controls.ended(changes.entries)
-        self._messages.ended(changes.entries)
+        self._controls.note_deleted(changes.entries)
+        self._messages.note_deleted(changes.entries)
         self._lower_cursors(counted)
-        self._wheel.count(counted)
+        self._wheel.apply(counted)
 
     def release_memory(self) -> None:
         """Flushes the memtables, after many writes. Takes about 50 ms; raises as `write`."""
@@ -238,7 +240,7 @@ class TimerIndex:
     def raise_low_water(self, steps_max: int = limits.LOW_WATER_STEPS_MAX) -> bool:
         """Raises the low-water mark over requests that have ended; True while more may follow. See TimerLog."""
         more = self._log.raise_low_water(steps_max)
-        self._wheel.agree()
+        self._wheel.stamp()
         return more
 
     def reclaim(self) -> bool:
@@ -370,9 +372,9 @@ class TimerIndex:
     ) -> tuple[list[bytes], list[bytes]]:
         keys, values = self._log.scan_from(cursor.at, before, limit, size_bytes_max)
         if keys:
-            cursor.found(keys)
+            cursor.note_present(keys)
         elif limit > 0 and size_bytes_max > 0:
-            cursor.found_nothing(before)
+            cursor.note_empty(before)
         return keys, values
 
     def _seek_due(self, skips_max: int = 0) -> int | None:
@@ -380,9 +382,9 @@ class TimerIndex:
         if not self._messages.is_exact:
             key = self._log.first_key(self._messages.at, None, skips_max)
             if key is None:
-                self._messages.found_nothing(_NOTHING)
+                self._messages.note_empty(_NOTHING)
             else:
-                self._messages.found([key])
+                self._messages.note_present([key])
         return split_key(self._messages.at)[0] if self._messages.is_exact else None
 
     def _lower_cursors(self, counted: WriteDelta) -> None:
@@ -392,17 +394,17 @@ class TimerIndex:
                 if due_ms:
                     self._put_message(entry_key(due_ms, request))
                 else:
-                    self._controls.put(entry_key(0, request))
+                    self._controls.note_put(entry_key(0, request))
             return
         messages = due != 0
         if messages.any():
             lowest = due[messages].min()
             self._put_message(entry_key(int(lowest), int(offset[due == lowest].min())))
         if not messages.all():
-            self._controls.put(entry_key(0, int(offset[~messages].min())))
+            self._controls.note_put(entry_key(0, int(offset[~messages].min())))
 
     def _put_message(self, key: bytes) -> None:
-        self._messages.put(key)
+        self._messages.note_put(key)
         if self._lowest_put is None or key < self._lowest_put:
             self._lowest_put = key
 

@@ -12,7 +12,7 @@ one turn of the ring. Contradictions (a count below 0, another number's slot) ar
 the ring is a hint, and its owner rebuilds it.
 
 Cost: `add` and `remove` O(k log k) for k entries, about 0.1 us an entry in batches; `add_one` and `remove_one` 2 us;
-`first_held` O(slots passed) once, amortised O(1) for a caller that starts where it last stopped; `take` O(slots taken).
+`first_held` O(slots passed) once, amortised O(1) for a caller that starts where it last stopped; `empty_slots` O(n).
 
 Source of the idea: Varghese and Lauck, "Hashed and hierarchical timing wheels" (1987); TimingWheel.java in Kafka.
 Thread rule: that of the owner of the buffer.
@@ -106,7 +106,7 @@ class Ring:
             self._bytes[at] = max(0, int(self._bytes[at]) - size_bytes)
         return right
 
-    def take(self, first: int, end: int) -> tuple[int, int]:
+    def empty_slots(self, first: int, end: int) -> tuple[int, int]:
         """Empty the slots of the numbers [first, end); returns the count and the bytes that they held."""
         count = size_bytes = 0
         for part in self._parts(first, min(end, first + self.size)):
@@ -117,7 +117,7 @@ class Ring:
                 self._slots[part] = FREE_SLOT
         return count, size_bytes
 
-    def look(self, number: int) -> tuple[int, int]:
+    def slot_totals(self, number: int) -> tuple[int, int]:
         """(count, bytes) of a number's slot."""
         at = number % self.size
         if not self._count[at] or self._tick[at] != number:

@@ -97,8 +97,8 @@ class Rings:
         self.overdue, self.control, self.parked, self.beyond, self.total = (
             Count(counts[at], counts[at + 1]) for at in range(0, len(counts), 2)
         )
-        self._fine_hand = self.window
-        self._hour_hand = 0
+        self._fine_start = self.window
+        self._hour_start = 0
 
     def publish(self) -> None:
         """Write the counters, the update sequence among them, for readers of the buffer."""
@@ -128,23 +128,23 @@ class Rings:
         self.building = building
         self.built = (0, 0) if building else MAX_KEY
         self.overdue, self.control, self.parked, self.beyond, self.total = (Count() for _ in range(5))
-        self._fine_hand = self.window
-        self._hour_hand = hour
+        self._fine_start = self.window
+        self._hour_start = hour
 
     # ---- counting
 
     def apply(self, delta: WriteDelta) -> None:
         """Count what a write added and took away. O(entries log entries)."""
         if len(delta.lost):
-            self.count(delta.lost, -1)
+            self.count_column(delta.lost, -1)
         if len(delta.gained):
-            self.count(delta.gained, 1)
+            self.count_column(delta.gained, 1)
         parked = len(delta.parked_gained) - len(delta.parked_lost)
         if len(delta.parked_gained) or len(delta.parked_lost):
             size_bytes = int(delta.parked_gained.size_bytes.sum() - delta.parked_lost.size_bytes.sum())
             self._note(self.parked.change(parked, size_bytes))
 
-    def count(self, entries: Column, sign: int) -> None:
+    def count_column(self, entries: Column, sign: int) -> None:
         """Add (sign 1) or take away (sign -1) entries; while building only those below `built`."""
         if self.building:
             below = _below(entries, self.built)
@@ -176,15 +176,15 @@ class Rings:
                 self._note(ring.remove_one(number, size_bytes))
                 return
             self._note(ring.add_one(number, due_ms, size_bytes))
-            self._lower_hand(ring, number)
+            self._lower_start(ring, number)
         else:
             self._note(self._counts[zone].change(sign, sign * size_bytes))
 
-    def _lower_hand(self, ring: Ring, number: int) -> None:
+    def _lower_start(self, ring: Ring, number: int) -> None:
         if ring is self.fine:
-            self._fine_hand = min(self._fine_hand, number)
+            self._fine_start = min(self._fine_start, number)
         else:
-            self._hour_hand = min(self._hour_hand, number)
+            self._hour_start = min(self._hour_start, number)
 
     @property
     def _counts(self) -> dict[Zone, Count]:
@@ -204,7 +204,7 @@ class Rings:
             self._note(ring.remove(numbers, sizes))
             return
         self._note(ring.add(numbers, due, sizes))
-        self._lower_hand(ring, int(numbers.min()))
+        self._lower_start(ring, int(numbers.min()))
 
     def _note(self, right: bool) -> None:
         if not right:
@@ -220,12 +220,12 @@ class Rings:
             return False
         hour, target_hour = self.cursor[0] // geometry.hour_ms, target * geometry.tick_ms // geometry.hour_ms
         if hour < target_hour:  # whole hours that were never loaded, or the rest of one
-            self._to_overdue(*self.hours.take(hour, min(target_hour, self.limit_hour)))
+            self._to_overdue(*self.hours.empty_slots(hour, min(target_hour, self.limit_hour)))
             self._set_cursor((target_hour * geometry.hour_ms, 0))
         target = min(target, self.cursor[0] // geometry.tick_ms)
         if target <= self.window:
             return False
-        self._to_overdue(*self.fine.take(self.window, target))
+        self._to_overdue(*self.fine.empty_slots(self.window, target))
         self.window = target
         return True
 
@@ -253,7 +253,7 @@ class Rings:
             end_ms = (hour + 1) * geometry.hour_ms
             if end_ms > fine_end_ms:
                 return None
-            if self.hours.look(hour)[0]:
+            if self.hours.slot_totals(hour)[0]:
                 return self.cursor, end_ms
             self._set_cursor((end_ms, 0))
         return None
@@ -261,7 +261,7 @@ class Rings:
     def load(self, keys: Column, end_ms: int, is_last: bool) -> None:
         """Move the next keys of the hour being loaded from its slot into the fine ring; `is_last`: it has no more."""
         hour = self.cursor[0] // self.geometry.hour_ms
-        held, held_bytes = self.hours.look(hour)
+        held, held_bytes = self.hours.slot_totals(hour)
         if len(keys):
             mean = held_bytes // held if held else 0
             sized = Column(keys.due, keys.offset, np.full(len(keys), mean, dtype=np.int64))
@@ -274,14 +274,14 @@ class Rings:
         else:
             self._set_cursor((end_ms, 0))
         if is_last:
-            left, _ = self.hours.take(hour, hour + 1)
+            left, _ = self.hours.empty_slots(hour, hour + 1)
             self._note(left == 0)
 
     def build(self, keys: Column, is_last: bool) -> None:
         """Count the next keys of the timer log, in order; `is_last`: there are no more. REQUIRES: building."""
         if len(keys):
             self.built = MAX_KEY
-            self.count(keys, 1)
+            self.count_column(keys, 1)
             self.built = (int(keys.due[-1]), int(keys.offset[-1]) + 1)
         if is_last:
             self.building, self.built = False, MAX_KEY
@@ -308,25 +308,25 @@ class Rings:
     def first_message(self) -> tuple[Zone, int, int] | None:
         """The zone, number and lower bound in ms of the earliest entry that is not a control, or None.
 
-        Amortised O(1): each hand starts where it last stopped.
+        Amortised O(1): each search starts where it last stopped.
         """
         geometry = self.geometry
         if self.overdue.count:
             return Zone.OVERDUE, 0, 0
-        start = max(self._fine_hand, self.window)
+        start = max(self._fine_start, self.window)
         end = self.ticks_end
         tick = self.fine.first_held(start, end)
         if tick is not None:
-            self._fine_hand = tick
+            self._fine_start = tick
             return Zone.FINE, tick, max(tick * geometry.tick_ms, self.fine.min_due(tick))
-        self._fine_hand = max(start, end - 1)
+        self._fine_start = max(start, end - 1)
         cursor_hour = self.cursor[0] // geometry.hour_ms
-        start = max(self._hour_hand, cursor_hour)
+        start = max(self._hour_start, cursor_hour)
         hour = self.hours.first_held(start, min(self.limit_hour, cursor_hour + geometry.hour_slots))
         if hour is not None:
-            self._hour_hand = hour
+            self._hour_start = hour
             return Zone.HOUR, hour, max(hour * geometry.hour_ms, self.hours.min_due(hour), self.cursor[0])
-        self._hour_hand = max(start, self.limit_hour - 1)
+        self._hour_start = max(start, self.limit_hour - 1)
         if self.beyond.count:
             return Zone.BEYOND, 0, self.limit_hour * geometry.hour_ms
         return None

@@ -27,18 +27,18 @@ class ScanCursor:
         """True if `at` is known to be a present key, the first one."""
         return bool(self._found)
 
-    def found(self, keys: list[bytes]) -> None:
+    def note_present(self, keys: list[bytes]) -> None:
         """A scan from `at` has found these keys first; the list stays the caller's. O(keys). REQUIRES: not empty,
         complete, ascending."""
         self.at = keys[0]
         self._found = keys.copy()
 
-    def found_nothing(self, before: bytes) -> None:
+    def note_empty(self, before: bytes) -> None:
         """A scan from `at` has found nothing below `before`."""
         self.at = max(self.at, before)
         self._found = []
 
-    def ended(self, overlay: Mapping[bytes, bytes | None]) -> None:
+    def note_deleted(self, overlay: Mapping[bytes, bytes | None]) -> None:
         """A write deleted the entries that `overlay` maps to None. O(found), and nothing if no key is known."""
         if not self._found:
             return
@@ -49,8 +49,8 @@ class ScanCursor:
         elif self._found[0] != first:
             self.at = self._found[0]
 
-    def put(self, lowest: bytes) -> None:
-        """A write put entries, `lowest` the smallest of their keys; call it after `ended` for the same write."""
+    def note_put(self, lowest: bytes) -> None:
+        """A write put entries, `lowest` the smallest of their keys; call it after `note_deleted` for the same write."""
         if lowest < self.at:
             self.at, self._found = lowest, [lowest]
         elif self._found and lowest < self._found[-1]:

@@ -22,7 +22,6 @@ import os
 from pathlib import Path
 
 from postdate.wheel.errors import from_os_error
-from postdate.wheel.host import NO_BOOT, Host
 from postdate.wheel.layout import (
     COUNTERS_OFFSET,
     SEQUENCE,
@@ -34,6 +33,7 @@ from postdate.wheel.layout import (
     write_fixed,
     write_stamp,
 )
+from postdate.wheel.platform import NO_BOOT, Platform
 from postdate.wheel.rings import Rings
 from postdate.wheel.write_delta import Totals
 
@@ -43,19 +43,19 @@ NO_REQUEST = 2**64 - 1
 class WheelFile:
     """An open wheel file with its rings. `begin`, change the rings, `commit`: in this order, always."""
 
-    def __init__(self, path: Path, mapped: mmap.mmap, geometry: Geometry, host: Host) -> None:
+    def __init__(self, path: Path, mapped: mmap.mmap, geometry: Geometry, platform: Platform) -> None:
         self.path = path
         self._mapped = mapped
         self._buffer = memoryview(mapped)
-        self._host = host
-        self._boot_id = host.boot_id()
+        self._platform = platform
+        self._boot_id = platform.boot_id()
         stamp = read_stamp(self._buffer)
         self._generation = 0 if stamp is None else stamp.generation
         self.stamp = stamp
         self.rings = Rings(geometry, self._buffer)
 
     @staticmethod
-    def create(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile:
+    def create(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile:
         """A new file with empty rings that replaces any other; raises DiskFull or StorageError.
 
         The old file, if any, stays as it is for processes that map it, and stays in place if there is no room.
@@ -64,7 +64,7 @@ class WheelFile:
         try:
             descriptor = os.open(building, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
             try:
-                host.allocate(descriptor, geometry.file_size_bytes)
+                platform.allocate(descriptor, geometry.file_size_bytes)
                 mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
             finally:
                 os.close(descriptor)
@@ -75,10 +75,10 @@ class WheelFile:
             with contextlib.suppress(OSError):
                 building.unlink(missing_ok=True)
             raise from_os_error(error) from error
-        return WheelFile(path, mapped, geometry, host)
+        return WheelFile(path, mapped, geometry, platform)
 
     @staticmethod
-    def open_existing(path: Path, geometry: Geometry, digest: bytes, host: Host) -> WheelFile | None:
+    def open_existing(path: Path, geometry: Geometry, digest: bytes, platform: Platform) -> WheelFile | None:
         """The file at `path` if it is a wheel of this geometry and timer log, otherwise None; checks nothing more."""
         try:
             descriptor = os.open(path, os.O_RDWR)
@@ -89,7 +89,7 @@ class WheelFile:
         try:
             if os.fstat(descriptor).st_size != geometry.file_size_bytes:
                 return None
-            host.allocate(descriptor, geometry.file_size_bytes)  # a sparse copy would kill the process later
+            platform.allocate(descriptor, geometry.file_size_bytes)  # a sparse copy would kill the process later
             mapped = mmap.mmap(descriptor, geometry.file_size_bytes)
         except OSError as error:
             raise from_os_error(error) from error
@@ -100,7 +100,7 @@ class WheelFile:
         if fixed is None or fixed[0][:4] != geometry[:4] or fixed[1] != digest:
             mapped.close()
             return None
-        return WheelFile(path, mapped, geometry, host)
+        return WheelFile(path, mapped, geometry, platform)
 
     def is_believed(self, log_sequence: int, next_request: int | None, totals: Totals) -> bool:
         """True if the rings are those of the timer log's present state; see the module comment. O(slots)."""
@@ -135,9 +135,9 @@ class WheelFile:
         """
         try:
             if clean:
-                self._host.sync(self._mapped)
+                self._platform.sync(self._mapped)
                 self._write_stamp(log_sequence, next_request, clean=True)
-                self._host.sync(self._mapped)
+                self._platform.sync(self._mapped)
         except OSError as error:
             raise from_os_error(error) from error
         finally:

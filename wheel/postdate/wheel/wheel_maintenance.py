@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postdate.wheel.host import Host
 from postdate.wheel.identity import Identity, wheel_digest
 from postdate.wheel.keys import entry_key
 from postdate.wheel.layout import Geometry
 from postdate.wheel.options import IndexOptions
+from postdate.wheel.platform import Platform
 from postdate.wheel.rings import Rings
 from postdate.wheel.timer_log import TimerLog
 from postdate.wheel.wheel_file import WheelFile
@@ -35,13 +35,13 @@ class WheelMaintenance:
         """The rings, for queries only."""
         return self._file.rings
 
-    def count(self, written: WriteDelta) -> None:
+    def apply(self, written: WriteDelta) -> None:
         """Count what the timer log has just written."""
         self._file.begin()
         self._file.rings.apply(written)
         self._commit()
 
-    def agree(self) -> None:
+    def stamp(self) -> None:
         """Stamp the wheel after a write that no ring counts: a wheel behind its timer log is not believed."""
         self._file.begin()
         self._commit()
@@ -99,14 +99,14 @@ class WheelMaintenance:
 
 
 def open_wheel(
-    log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, host: Host
+    log: TimerLog, path: Path, identity: Identity, options: IndexOptions, now_ms: int, platform: Platform
 ) -> tuple[WheelMaintenance, bool]:
     """The wheel at `path` if it is believed, otherwise a new one for `load_step` to build; and True if it was believed.
 
     From here on the file is not clean. Raises DiskFull or StorageError.
     """
     geometry, digest, checkpoint = Geometry.of(options), wheel_digest(identity, log.log_id), log.checkpoint
-    file = WheelFile.open_existing(path, geometry, digest, host)
+    file = WheelFile.open_existing(path, geometry, digest, platform)
     if file is not None and file.is_believed(log.sequence(), checkpoint.next_request, checkpoint.totals):
         file.begin()
         file.rings.advance(now_ms)
@@ -114,6 +114,6 @@ def open_wheel(
         return WheelMaintenance(log, file), True
     if file is not None:
         file.close(log.sequence(), checkpoint.next_request, clean=False)
-    maintenance = WheelMaintenance(log, WheelFile.create(path, geometry, digest, host))
+    maintenance = WheelMaintenance(log, WheelFile.create(path, geometry, digest, platform))
     maintenance.rebuild(now_ms)
     return maintenance, False

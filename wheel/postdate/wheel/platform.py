@@ -1,6 +1,6 @@
 """The machine as the wheel file needs it: the identity of the boot, room on the disk, and completed write-backs.
 
-`LocalHost` is the real one; the fake of the tests sets the boot and the room.
+`LocalPlatform` is the real one; the fake of the tests sets the boot and the room.
 
 Thread rule: stateless.
 """
@@ -16,7 +16,7 @@ from typing import Protocol
 NO_BOOT = bytes(16)
 
 
-class Host(Protocol):
+class Platform(Protocol):
     """The interface; its methods raise OSError."""
 
     def boot_id(self) -> bytes:
@@ -32,7 +32,7 @@ class Host(Protocol):
         ...
 
 
-class LocalHost:
+class LocalPlatform:
     """This machine."""
 
     def boot_id(self) -> bytes:

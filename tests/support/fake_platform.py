@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import hashlib
 
-from postdate.wheel.host import LocalHost
+from postdate.wheel.platform import LocalPlatform
 
 
-class FakeHost(LocalHost):
+class FakePlatform(LocalPlatform):
     """A machine whose boot and disk space the test decides."""
 
     def __init__(self, boot: str = "boot-1", room_bytes: int | None = None) -> None:
