@@ -23,6 +23,7 @@ from pathlib import Path
 import pytest
 
 from postdate.sidecar.errors import HaltReason
+from support.simulation.expiry import EXPIRED
 from support.simulation.key_zero import key_zero_in_pieces
 from support.simulation.losses import LOSSES
 from support.simulation.many import first_caught, replay, run_many, workers
@@ -41,6 +42,9 @@ MUTATION_SEEDS = range(1, 151)
 
 #: Schedules in which something is lost that no sidecar can make good.
 LOST_SEEDS = range(1, 61)
+
+#: Schedules in which nobody is there for longer than the dispatch log is kept.
+EXPIRED_SEEDS = range(1, 61)
 
 #: Schedules in which people hold and release all the time.
 HELD_SEEDS = range(1, 25)
@@ -97,6 +101,16 @@ def test_what_is_lost_for_good_halts_its_shard_or_was_not_needed(pool: ProcessPo
         reached.update(result.reached)
     assert {loss for loss in LOSSES if not reached[f"loss: {loss}"]} == set()
     assert {reason for reason in MUST_HALT if not reached[f"halt {reason}"]} == set(), reached
+
+
+@pytest.mark.timeout(1_800)
+def test_an_index_goes_on_behind_an_expired_log_only_if_it_has_missed_nothing(pool: ProcessPoolExecutor) -> None:
+    reached: Counter[str] = Counter()
+    for result in pool.map(functools.partial(run_seed, theme=EXPIRED), EXPIRED_SEEDS, chunksize=4):
+        assert not result.wrong, f"seed {result.seed} of the theme {EXPIRED}: {result.wrong[:5]}"
+        reached.update(result.reached)
+    wanted = {"log expired, no fate missed", "log expired, fates missed", f"halt {HaltReason.DISPATCH_LOG_EMPTY}"}
+    assert {name for name in wanted if not reached[name]} == set(), reached
 
 
 def test_what_people_hold_stays_held_whoever_owns_the_shard(pool: ProcessPoolExecutor) -> None:

@@ -32,6 +32,9 @@ LOSSES: dict[str, frozenset[HaltReason]] = {
     "forged record": frozenset({HaltReason.SEQ_BROKEN}),
     "foreign record in STORE": frozenset({HaltReason.FOREIGN_RECORD}),
 }
+#: Logs that expired while nobody was there (`expiry`), and the same.
+LOG_EXPIRED = "log expired"
+_MAY_HALT = LOSSES | {LOG_EXPIRED: frozenset({HaltReason.DISPATCH_LOG_EMPTY, HaltReason.REQUESTS_LOST})}
 
 
 class Losses:
@@ -77,7 +80,8 @@ class Losses:
             for actor in process.shards()
             if actor.part.index == LOSER and actor.shard.state is State.HALTED
         ]
-        return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in LOSSES[self.kind]) else set()
+        reasons = _MAY_HALT[self.kind]
+        return {LOSER} if any(text.startswith(f"{reason}:") for text in why for reason in reasons) else set()
 
     def excused(self, wrong: list[str]) -> list[str]:
         """What is left of the complaints: about a forged record itself, what was read before requests vanished, and a

@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import msgspec
+
 from postdate.kafka.interface import Partition, Record
 from postdate.sidecar.clock import BrokerClock
 from postdate.sidecar.context.holds import Held
@@ -21,9 +23,11 @@ from postdate.sidecar.ingest import ingest
 from postdate.sidecar.shard.gate import Gate
 from postdate.sidecar.takeover import store_reading, takeover
 from postdate.sidecar.transaction.transaction import ShardOwnership
+from postdate.wheel.entry import Mark
 from postdate.wheel.index import TimerIndex
 from postdate.wheel.keys import CONTROL_DUE, entry_key
 from postdate.wire.dispatch_log import Fate, Moved
+from postdate.wire.requests import Request
 from support.simulation.storing import STORE
 from support.simulation.world import World
 
@@ -200,6 +204,16 @@ def _holds_not_recalled(_: World) -> AbstractContextManager[object]:
     return patch.object(Held, "recall", lambda self, *_: None)
 
 
+def _every_end_sent(_: World) -> AbstractContextManager[object]:
+    """What recovery knows of an end by a control is forgotten: it is remembered as a delivery."""
+    honest = apply._catch_up
+
+    def catch_up(overlay: IndexOverlay, offset: int, request: Request, mark: Mark) -> None:
+        honest(overlay, offset, request, msgspec.structs.replace(mark, sent=True))
+
+    return patch.object(apply, "_catch_up", catch_up)
+
+
 #: By name: what is taken out, and the theme of the schedules that must catch it.
 FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "rule 3: moves undone": (_moves_undone, "moves"),
@@ -216,5 +230,6 @@ FATE_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "an id freed for another": (_id_taken_away, "moves"),
     "append time not looked at": (_append_time_unchecked, "clocks"),
     "own clock believed": (_own_clock, "clocks"),
+    "a mark does not say who ended its request": (_every_end_sent, "controls"),
     "holds not recalled": (_holds_not_recalled, "held"),
 }

@@ -12,10 +12,13 @@ from unittest.mock import patch
 
 from postdate.kafka.errors import Retriable
 from postdate.kafka.interface import Record
+from postdate.sidecar.context.shard_context import ShardContext
 from postdate.sidecar.errors import Halted, HaltReason
-from postdate.sidecar.takeover import dispatch_tail
+from postdate.sidecar.takeover import dispatch_tail, takeover
+from postdate.sidecar.takeover.checking import Checked
 from postdate.sidecar.takeover.confirmation import Confirmation
 from postdate.sidecar.transaction.bound_check import BoundCheck
+from support.simulation.expiry import EXPIRED
 from support.simulation.themes import BROKERS, STALLS
 from support.simulation.world import World
 
@@ -47,8 +50,25 @@ def _stall_halts(_: World) -> AbstractContextManager[object]:
     return patch.object(dispatch_tail, "_batches", batches)
 
 
+def _nothing_missed(_: World) -> AbstractContextManager[object]:
+    """An index behind an expired dispatch log is trusted, although another owner may have ended its entries."""
+    return patch.object(takeover, "_has_missed", lambda *_: False)
+
+
+def _all_missed(_: World) -> AbstractContextManager[object]:
+    """An index behind an expired dispatch log is given up, also if only an aborted transaction is gone."""
+
+    def has_missed(ctx: ShardContext, bounded: takeover.Bounded, checked: Checked) -> bool:
+        seen = checked.index.next_dispatch
+        return seen is not None and seen < bounded.start and checked.rewind_to < 0
+
+    return patch.object(takeover, "_has_missed", has_missed)
+
+
 RECOVERY_MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "bound of the recovery not verified": (_bound_not_verified, BROKERS),
     "halts not confirmed": (_halts_at_once, BROKERS),
     "a stall halts": (_stall_halts, STALLS),
+    "an expired log is trusted": (_nothing_missed, EXPIRED),
+    "an expired log is not trusted": (_all_missed, EXPIRED),
 }

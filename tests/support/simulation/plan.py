@@ -18,6 +18,7 @@ from postdate.sidecar.config.settings import Config, DispatchConfig, IndexConfig
 from postdate.sidecar.failpoints import NAMES
 from support.kafka_simulator import FAULTS
 from support.simulation.events import HOUR_MS, LOG_RETENTION_MS, RETENTION_MS, Events
+from support.simulation.expiry import EXPIRED, Expiry
 from support.simulation.holding import Holding
 from support.simulation.losses import Losses
 from support.simulation.patches import STORE_APPLIED
@@ -79,10 +80,12 @@ class Plan:
         self.store_after_ms = choose.choice(STORE_AFTER_MS[1:5] if stores else STORE_AFTER_MS)
         if self.theme == VOLUME:
             self.store_after_ms = HOUR_MS // 3
+        elif self.theme == EXPIRED:
+            self.partitions, self.by_hand, self.store_after_ms = 1, True, 0
         # Of its own, so that the rest of a schedule is the same with and without.
         rates = Random(f"{seed}/rates")
         self.rates = rates.choice(RATES[2:] if self.theme == BURST and rates.random() < 0.5 else RATES)
-        is_plain = self.theme == VOLUME or self.theme in CALM
+        is_plain = self.theme in (VOLUME, EXPIRED) or self.theme in CALM
         if is_plain:
             self.rates = ()
         # Also of their own: which settings each start of a process has; the usual ones in most schedules.
@@ -118,8 +121,11 @@ class Plan:
         self.themes.before_topics()
         self._create_topics()
         world.readers_differ = self.relay
-        for number in range(2 if self.relay else choose.choice([1, 2, 2, 3])):
+        for number in range(2 if self.relay or self.theme == EXPIRED else choose.choice([1, 2, 2, 3])):
             world.new_machine(f"m{number}")
+        if self.theme == EXPIRED:
+            self.duration_ms = Expiry(world, choose, self.traffic, self.losses).plan(self.start)
+            return
         if self.theme == VOLUME:
             self._plan_volume()
         for machine in world.machines[: 1 if self.relay else None]:

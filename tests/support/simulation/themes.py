@@ -41,7 +41,7 @@ CALM = frozenset({ADMIN, BAD_TARGET})
 #: How often the faults of a theme befall a schedule that has another theme.
 _RARE = {BROKERS: 0.1, ADMIN: 0.1, STALLS: 0.02, DISKS: 0.1, ENDS: 0.1}
 #: Themes whose schedules have no faults of other ones: what they judge needs that, or they are long without.
-NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst"})
+NO_OTHERS = frozenset({*CLUSTER_THEMES, "volume", "lost", "held", "burst", "expired"})
 #: ms. How long a theme lasts, where it is not drawn as usual.
 _DURATION_MS = {BROKERS: 60_000.0, ADMIN: 130_000.0, BAD_TARGET: 60_000.0}
 _HOUR_MS = 3_600_000.0
