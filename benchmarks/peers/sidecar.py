@@ -16,7 +16,7 @@ from postdate.kafka.client import ConfluentKafka
 from postdate.kafka.settings import KafkaSettings
 from postdate.tools.bench.bed import Bed, Sidecar
 from postdate.tools.dev_broker.jars import KAFKA_VERSION
-from postdate.tools.dev_broker.local import LocalBroker
+from postdate.tools.dev_broker.local import Jvm, LocalBroker
 
 #: MB, as in Kafka's own scripts.
 HEAP_MB = 1_024
@@ -31,7 +31,7 @@ class Postdate:
         need("java")
         self.version = f"{commit}, Kafka {KAFKA_VERSION}"
         os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseG1GC -XX:MaxGCPauseMillis=20")
-        broker = LocalBroker(0, directory / "broker", heap_mb=HEAP_MB)
+        broker = LocalBroker(0, directory / "broker", jvm=Jvm(HEAP_MB))
         stack.callback(broker.kill)  # nobody reads its data again
         broker.start()
         self._bootstrap = broker.bootstrap_servers

@@ -22,7 +22,8 @@ _ROOT = Path(__file__).resolve().parents[2]
 def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Path) -> None:
     chart = tmp_path / "chart.html"
     command = [sys.executable, "-m", "postdate.cli", "bench", "through", "scale", "steady 100/s"]
-    command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2", "--repeats", "1"]
+    command += ["-b", broker.bootstrap_servers, "--messages", "1000", "--seconds", "2"]
+    command += ["--repeats", "1", "--repeats-max", "1"]
     paths = os.pathsep.join(str(_ROOT / source) for source in ("sidecar", "wheel", "connectors"))
 
     done = subprocess.run(
@@ -39,6 +40,9 @@ def test_each_kind_of_case_gives_its_figures(broker: RunningBroker, tmp_path: Pa
     through, steady = said["cases"]["through"], said["cases"]["steady 100/s"]
     assert through["of_copy_share"]["median"] == through["records_per_s"]["median"] / through["copy_per_s"]["median"]
     assert steady["early"]["median"] == 0
+    assert steady["arrival_p99_of_raw_share"]["median"] > 0
+    assert steady["raw_transactions_per_s"]["median"] > 1
+    assert 0 < through["sidecar_cpu_us"]["median"] < 1e6
     assert 0 <= steady["commit_p50_ms"]["median"] < steady["arrival_most_ms"]["median"]
     scale = said["cases"]["scale"]
     assert scale["with_1_per_s"]["median"] > 0

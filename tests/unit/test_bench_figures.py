@@ -15,7 +15,7 @@ from rich.console import Console
 
 from postdate.tools.bench.cases import CASES
 from postdate.tools.bench.chart import as_html
-from postdate.tools.bench.figures import REFERENCE, TARGETS, gather, percentiles
+from postdate.tools.bench.figures import REFERENCE, TARGETS, gather, is_precise, percentiles
 from postdate.tools.bench.report import as_json, tell
 
 _DRAIN = [{"records_per_s": 90.0, "of_copy_share": 0.9}, {"records_per_s": 110.0, "of_copy_share": 1.1}]
@@ -28,7 +28,8 @@ def test_the_median_over_the_repeats_is_held_against_the_target() -> None:
     assert (rate.median, rate.target, rate.is_met) == (100.0, None, None)
     assert (share.median, share.is_met) == (1.0, True)
     assert gather("drain", [{"of_copy_share": 0.99}])[0].is_met is False
-    assert [each.is_met for each in gather("steady 1000/s", [_SLOW])] == [True, False, True]
+    ratios = {"arrival_p50_of_raw_share": 1.1, "arrival_p99_of_raw_share": 1.3}
+    assert [each.is_met for each in gather("steady 1000/s", [ratios])] == [True, False]
 
 
 def test_percentiles_are_over_all_values() -> None:
@@ -36,6 +37,15 @@ def test_percentiles_are_over_all_values() -> None:
     assert found == pytest.approx(
         {"commit_p50_ms": 500.0, "commit_p99_ms": 990.0, "commit_p99_9_ms": 999.0, "commit_most_ms": 1000.0}
     )
+
+
+def test_a_case_is_precise_once_its_median_is_known_to_a_tenth() -> None:
+    steady = [{"of_copy_share": share, "records_per_s": 1.0} for share in (0.50, 0.51, 0.52)]
+    assert is_precise(steady)
+    assert not is_precise(steady[:1])
+    assert not is_precise([{"of_copy_share": share} for share in (0.4, 0.5, 0.6)])
+    assert is_precise([{"of_copy_share": share} for share in (0.4, 0.5, 0.6) * 6]), "more runs help"
+    assert is_precise([{"memory_mb": 1.0}]), "nothing is compared"
 
 
 def test_every_target_is_that_of_a_case() -> None:

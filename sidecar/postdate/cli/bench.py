@@ -21,7 +21,7 @@ from postdate.wire.texts import counted
 if TYPE_CHECKING:
     from postdate.tools.bench.bed import Bed
     from postdate.tools.bench.cases import Size
-    from postdate.tools.bench.figures import Figure
+    from postdate.tools.bench.figures import Figure, Figures
 
 
 class _Bench(click.Command):
@@ -58,7 +58,14 @@ class _Bench(click.Command):
     show_default=True,
     help="Duration of each steady run, after 5 s of warm-up; each run takes about 15 s more.",
 )
-@click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Runs of each case.")
+@click.option("--repeats", type=click.IntRange(1, 20), default=3, show_default=True, help="Fewest runs of each case.")
+@click.option(
+    "--repeats-max",
+    type=click.IntRange(1, 20),
+    default=7,
+    show_default=True,
+    help="Most runs of each case; it ends earlier once the median of its main figure is known to 10 %.",
+)
 @click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format on stdout."
 )
@@ -71,15 +78,16 @@ def bench(
     messages: int,
     seconds: float,
     repeats: int,
+    repeats_max: int,
     output: str,
     chart: Path | None,
 ) -> None:
     """Measure one sidecar process with four shards (`scale` uses more processes). Without CASE, run all cases;
     otherwise run those whose names begin with CASE. If a case fails, print the error and run the others.
 
-    Each rate is compared with that of a raw copy in the same run, a program of the client library that copies the same
-    records without delaying or storing them. Needs Java 17 or later unless -b names a cluster. Exit code 1 if a case
-    fails; 0 also if a target is missed, which the table shows.
+    Each rate is compared with that of a raw copy in the same run, and lateness with that of transactional producers
+    under the same load. These programs of the client library neither delay nor store. Needs Java 17 or later unless -b
+    names a cluster. Exit code 1 if a case fails; 0 also if a target is missed, which the table shows.
     """
     chosen = _chosen(cases)
     if chart is not None and not any(name.startswith("steady") for name in chosen):
@@ -91,11 +99,12 @@ def bench(
             from postdate.tools.bench.limits import WARM_UP_RECORDS_MAX
 
             bed = _bed(Path(made), stack, bootstrap)
-            if bootstrap is None:
-                bed.warm_up(min(messages, WARM_UP_RECORDS_MAX))
-            say(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each")
+            if bootstrap is None and not bed.warm_up(min(messages, WARM_UP_RECORDS_MAX)):
+                say("the raw copy is not stable: other programs use this machine, or it changes its speed")
+            say(f"{counted(len(chosen), 'case')}, {counted(repeats, 'run')} of each or more")
             figures: list[Figure] = []
-            ended = _measure(bed, chosen, Size(messages, seconds), repeats, figures)
+            runs = range(repeats, max(repeats, repeats_max) + 1)
+            ended = _measure(bed, chosen, Size(messages, seconds), runs, figures)
             if figures:
                 _report(console, bed, figures, output, chart, {"messages": messages, "seconds": seconds})
     except Interrupted:
@@ -120,35 +129,39 @@ def _bed(directory: Path, stack: ExitStack, bootstrap: str | None) -> Bed:
     from postdate.kafka.client import ConfluentKafka
     from postdate.kafka.settings import KafkaSettings
     from postdate.tools.bench.bed import Bed
-    from postdate.tools.dev_broker.local import LocalBroker
+    from postdate.tools.dev_broker.local import PRODUCTION_JVM, LocalBroker
 
+    pid = None
     if bootstrap is None:
         screen = Screen()
-        broker = LocalBroker(0, directory / "broker", progress=screen)
+        broker = LocalBroker(0, directory / "broker", jvm=PRODUCTION_JVM, progress=screen)
         stack.callback(broker.kill)  # nobody reads its data again
         stack.callback(screen.done)
         broker.start()
         screen.done()
-        bootstrap = broker.bootstrap_servers
-    return Bed(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say)
+        bootstrap, pid = broker.bootstrap_servers, broker.pid
+    return Bed(ConfluentKafka(KafkaSettings(bootstrap)), bootstrap, directory, stack, say, pid)
 
 
-def _measure(bed: Bed, chosen: list[str], size: Size, repeats: int, figures: list[Figure]) -> bool:
-    """Add the figures of each case; False where a run of one failed, or somebody stopped it: the others are kept."""
+def _measure(bed: Bed, chosen: list[str], size: Size, runs: range, figures: list[Figure]) -> bool:
+    """Adds the figures of each case, which runs as often as `runs` allows until it is precise. Returns False if a run
+    failed or was stopped; the figures of the other cases are kept."""
     from postdate.kafka.errors import KafkaFault
     from postdate.tools.bench.cases import CASES
-    from postdate.tools.bench.figures import gather
+    from postdate.tools.bench.figures import gather, is_precise
 
     failed = 0
     for name in chosen:
-        taken = []
+        taken: list[Figures] = []
         try:
-            for repeat in range(repeats):
+            while len(taken) < runs.start or (len(taken) < runs.stop - 1 and not is_precise(taken)):
                 began = time.monotonic()
-                say(f"{name}: run {repeat + 1} of {repeats}")
+                say(f"{name}: run {len(taken) + 1}")
                 with bed.run():
                     taken.append(CASES[name](bed, size))
                 say(f"{name}: {time.monotonic() - began:.0f} s")
+            if not is_precise(taken):
+                say(f"{name}: its runs differ too much to know the median to 10 %")
         except (PostdateError, KafkaFault) as error:
             say(f"{name}: failed: {error}")
             failed += 1

@@ -38,6 +38,8 @@ from postdate.tools.bench.limits import (
     START_TIMEOUT_S,
     TARGET_PARTITIONS,
     VALUE_SIZE_BYTES,
+    WARM_COPIES_MAX,
+    WARM_SPREAD_MAX,
 )
 from postdate.tools.dev_broker.local import free_port
 from postdate.wheel.errors import WheelError
@@ -68,6 +70,8 @@ class Bed:
     directory: Path
     stack: ExitStack
     say: Callable[[str], None]
+    broker_pid: int | None = None
+    """The process of a broker that serves only the benchmark; None: its processor time is unknown."""
     _made: int = field(default=0)
 
     @contextmanager
@@ -124,13 +128,24 @@ class Bed:
         producer.destroy()
         return count
 
-    def warm_up(self, count: int) -> None:
-        """Copy so many records twice, on a broker that has just started."""
+    def warm_up(self, count: int) -> bool:
+        """Copies `count` records until two copies in a row differ by at most WARM_SPREAD_MAX, WARM_COPIES_MAX times at
+        most. Returns whether the copy became stable."""
         source, (target,) = self.new_topics()
-        self.say(f"warming the broker up with {count:,} records")
+        self.say(f"warming up the broker with {count:,} records until the raw copy is stable")
         self.fill(source, (request(number, target, 0) for number in range(count)))
-        for _ in range(2):
-            self.raw_copy(source, target, count)
+        before = 0.0
+        for number in range(WARM_COPIES_MAX):
+            rate = self.raw_copy(source, target, count)
+            self.say(f"raw copy {number + 1}: {rate:,.0f} records/s")
+            if abs(rate - before) <= WARM_SPREAD_MAX * rate:
+                return True
+            before = rate
+        return False
+
+    def broker_cpu_s(self) -> float | None:
+        """Processor time of the broker so far; None if the broker was not started by the benchmark."""
+        return None if self.broker_pid is None else cpu_s(self.broker_pid)
 
     def broker_settings(self) -> dict[str, str]:
         """What the figures depend on, of a target topic as the cluster makes it."""
@@ -141,16 +156,26 @@ class Bed:
             return dict(admin.describe([name], BROKER_SETTINGS)[name].config)
 
     def raw_copy(self, source: str, target: str, count: int) -> float:
-        """Records a second of a raw copy; of plain consumption where `target` is empty."""
-        module = "postdate.kafka.raw_copy"
-        command = [sys.executable, "-m", module, self.bootstrap, source, target, str(count), str(COPY_BATCH_RECORDS)]
+        """Records a second of a raw copy; of plain consumption if `target` is empty."""
+        with self.raw_program("raw_copy", source, target, str(count), str(COPY_BATCH_RECORDS)) as program:
+            return count / result_of(program)["seconds"]
+
+    @contextmanager
+    def raw_program(self, module: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """Starts `python -m postdate.kafka.MODULE BOOTSTRAP ARGUMENTS`; it ends with the block at the latest."""
+        command = [sys.executable, "-m", f"postdate.kafka.{module}", self.bootstrap, *arguments]
         paths = os.pathsep.join(filter(None, sys.path))
-        done = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths}, timeout=CASE_TIMEOUT_S
-        )
-        if done.returncode != 0:
-            raise PostdateError(f"the raw copy failed:\n{done.stderr}")
-        return count / float(json.loads(done.stdout)["seconds"])
+        with subprocess.Popen(  # noqa: S603
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": paths},
+        ) as program:
+            try:
+                yield program
+            finally:
+                program.kill()
 
     def _child(self, name: str, arguments: list[str]) -> Child:
         child = Child(name, self.directory, arguments)
@@ -238,8 +263,11 @@ class Sidecar:
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
-        fields = Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s(self.child.pid)
+
+    def wait_for_takeover(self) -> None:
+        """Waits until it serves a shard: from then on its processor time is that of its work, not of its start."""
+        self._wait(lambda: bool(self.child.shards()), START_TIMEOUT_S, "the sidecar serves no shard")
 
     def long_transactions_share(self) -> float:
         """How many of its transactions, since it was started, held readers back for longer than they should.
@@ -286,6 +314,23 @@ class Sidecar:
             if time.monotonic() > deadline:
                 raise PostdateError(f"{otherwise}; it said:\n{self.last_words()}")
             time.sleep(LOOK_S)
+
+
+def cpu_s(pid: int) -> float:
+    """Processor time that a process has used, its threads included."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def result_of(program: subprocess.Popen[str]) -> dict[str, float]:
+    """Waits for the JSON object that a raw program prints. Raises PostdateError if it fails or takes too long."""
+    try:
+        printed, errors = program.communicate(timeout=CASE_TIMEOUT_S)
+    except subprocess.TimeoutExpired as error:
+        raise PostdateError(f"a raw program did not end within {CASE_TIMEOUT_S:.0f} s") from error
+    if program.returncode != 0:
+        raise PostdateError(f"a raw program failed:\n{errors}")
+    return dict(json.loads(printed))
 
 
 def value_of(number: int) -> bytes:

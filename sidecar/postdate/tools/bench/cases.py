@@ -83,14 +83,17 @@ def intake(bed: Bed, size: Size) -> Figures:
     consumed = bed.raw_copy(requests, "", size.messages)
     sidecar = bed.sidecar(requests)
     sidecar.start()
+    sidecar.wait_for_takeover()
+    cost = Cost(bed, sidecar)
     rate = size.messages / max(sidecar.wait_for_pending(size.messages), 0.001)
-    memory_mb = sidecar.memory_mb()
+    costs, memory_mb = cost.per_message(size.messages), sidecar.memory_mb()
     sidecar.stop()
     return {
         "records_per_s": rate,
         "consumption_per_s": consumed,
         "of_consumption_share": rate / consumed,
         "memory_mb": memory_mb,
+        **costs,
     }
 
 
@@ -106,7 +109,8 @@ def long(bed: Bed, size: Size) -> Figures:
 def cancel(bed: Bed, size: Size) -> Figures:
     """Half of the messages are cancelled before they leave: a full request topic, with what is due and its cancels.
 
-    All of it is written before the due time, so each cancel comes in time, and read after it.
+    All of it is written before the due time, so each cancel comes in time, and read after it. The raw copy is that of
+    ordinary requests: a cancel is a small record.
     """
     requests, (target, copied) = bed.new_topics(2)
     scheduled = size.messages * 2 // 3 // (2 * PARTITIONS) * 2 * PARTITIONS  # a cancel lies where its request does
@@ -119,14 +123,18 @@ def cancel(bed: Bed, size: Size) -> Figures:
     time.sleep((due_ms - _now_ms()) / 1_000)
     sidecar = bed.sidecar(requests)
     sidecar.start()
-    figures = _rates(bed, requests, copied, sidecar, scheduled // 2)
+    figures = _rates(bed, requests, "", sidecar, scheduled // 2)
     cancelled = Journal(bed.kafka, requests, CANCELLED)
     try:
         cancelled.follow(scheduled // 2, lambda: None)
     finally:
         cancelled.close()
     rate = figures["records_per_s"] * 3  # of the requests: each third record is a delivery
-    return {**figures, "records_per_s": rate, "of_copy_share": rate / figures["copy_per_s"]}
+    plain, _ = bed.new_topics()
+    bed.fill(plain, (request(number, target, due_ms) for number in range(scheduled)))
+    copy = bed.raw_copy(plain, copied, scheduled)
+    costs = {name: figures[name] / 3 for name in figures if name.endswith("_us")}
+    return {**figures, **costs, "records_per_s": rate, "copy_per_s": copy, "of_copy_share": rate / copy}
 
 
 def rebuild(bed: Bed, size: Size) -> Figures:
@@ -226,23 +234,42 @@ def burst(bed: Bed, size: Size) -> Figures:
 def _rates(
     bed: Bed, requests: str, copied: str, sidecar: Sidecar, count: int, fate: str = DELIVERED
 ) -> dict[str, float]:
+    """Follows a sidecar that has just started until `count` requests had the fate. Compares its rate with a raw copy
+    to `copied`, if that is given."""
+    sidecar.wait_for_takeover()
+    cost = Cost(bed, sidecar)
     journal = Journal(bed.kafka, requests, fate)
     try:
         journal.follow(count, sidecar.check)
         seconds = journal.seconds()
     finally:
         journal.close()
+    costs = cost.per_message(count)
     memory_mb, long_share = sidecar.memory_mb(), sidecar.long_transactions_share()
     sidecar.stop()
-    copy = bed.raw_copy(requests, copied, count)
     rate = count / seconds
-    return {
-        "records_per_s": rate,
-        "copy_per_s": copy,
-        "of_copy_share": rate / copy,
-        "memory_mb": memory_mb,
-        "long_transactions_share": long_share,
-    }
+    figures = {"records_per_s": rate, "memory_mb": memory_mb, "long_transactions_share": long_share, **costs}
+    if copied:
+        copy = bed.raw_copy(requests, copied, count)
+        figures |= {"copy_per_s": copy, "of_copy_share": rate / copy}
+    return figures
+
+
+class Cost:
+    """Processor time of the sidecar and of the broker from now on. The journal's fetches are part of the broker's."""
+
+    def __init__(self, bed: Bed, sidecar: Sidecar) -> None:
+        self._bed, self._sidecar = bed, sidecar
+        self._before = sidecar.cpu_s(), bed.broker_cpu_s()
+
+    def per_message(self, count: int) -> dict[str, float]:
+        """Returns microseconds per message; the broker is left out if its process is unknown."""
+        sidecar_s, broker_s = self._before
+        costs = {"sidecar_cpu_us": (self._sidecar.cpu_s() - sidecar_s) * 1e6 / count}
+        now_s = self._bed.broker_cpu_s()
+        if broker_s is not None and now_s is not None:
+            costs["broker_cpu_us"] = (now_s - broker_s) * 1e6 / count
+        return costs
 
 
 def _fill_due(bed: Bed, requests: str, target: str, count: int, due_ms: int) -> None:

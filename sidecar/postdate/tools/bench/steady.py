@@ -9,11 +9,13 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from postdate.kafka.errors import KafkaFault
 from postdate.kafka.interface import PlainProducer
 from postdate.sidecar.errors import PostdateError, TransientError
-from postdate.tools.bench.bed import Bed, Sidecar, request, value_of
+from postdate.tools.bench.bed import Bed, Sidecar, request, result_of, value_of
 from postdate.tools.bench.figures import Figures, Lateness, percentiles
 from postdate.tools.bench.journal import Arrivals, Journal
 from postdate.tools.bench.limits import (
@@ -21,9 +23,12 @@ from postdate.tools.bench.limits import (
     IDLE_S,
     MANY_PARTITIONS,
     PARTITIONS,
+    RAW_MANY_PAUSES_MS,
+    RAW_PAUSES_MS,
     TARGET_PARTITIONS,
     WARM_UP_S,
 )
+from postdate.wire.topics import OwnTopics
 
 _DELAY_MS = (1_000, 5_000)
 #: s. Requests are sent in groups of this time: the client library gathers for longer.
@@ -45,7 +50,7 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
     cpu_s, began = sidecar.cpu_s(), time.monotonic()
     sender.start()
     try:
-        _read(arrivals, count, sidecar, sender)
+        _read(arrivals, count, _checks(sidecar, sender))
         used = (sidecar.cpu_s() - cpu_s) / (time.monotonic() - began)
         arrived = arrivals.lateness(warm_up)
     finally:
@@ -57,26 +62,80 @@ def steady(bed: Bed, rate: int, seconds: float) -> Figures:
         committed = journal.lateness()
     finally:
         journal.close()
+    long_share = sidecar.long_transactions_share()
     sidecar.stop()
+    late = percentiles("arrival", arrived)
     return {
-        **percentiles("arrival", arrived),
+        **late,
         **percentiles("commit", committed),
         "early": float((committed < 0).sum()),
         "core_share": used,
+        "long_transactions_share": long_share,
+        **beside_raw(bed, RawLoad(PARTITIONS, rate, seconds, RAW_PAUSES_MS), late),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class RawLoad:
+    """What the raw counterpart does: as many producers as the case has shards, with each of these pauses, ms."""
+
+    producers: int
+    rate: int
+    seconds: float
+    pauses_ms: Sequence[int]
+
+
+def beside_raw(bed: Bed, load: RawLoad, late: Figures) -> Figures:
+    """Returns the lateness of the raw counterpart with its best pause, by p99, and the ratios of `late` to it. The same
+    requests are sent beside it, which nobody reads."""
+    best: Figures = {}
+    for pause_ms in load.pauses_ms:
+        found = {**_raw(bed, load, pause_ms), "raw_pause_ms": float(pause_ms)}
+        if not best or found["raw_arrival_p99_ms"] < best["raw_arrival_p99_ms"]:
+            best = found
+    for name in ("p50", "p99"):
+        best = {**best, f"arrival_{name}_of_raw_share": late[f"arrival_{name}_ms"] / best[f"raw_arrival_{name}_ms"]}
+    return best
+
+
+def _raw(bed: Bed, load: RawLoad, pause_ms: int) -> Figures:
+    requests, (target,) = bed.new_topics(partitions=load.producers)
+    log = OwnTopics.of(requests).dispatch_log
+    seconds = load.seconds + WARM_UP_S
+    count, warm_up = int(load.rate * seconds), int(load.rate * WARM_UP_S)
+    sender = _Sender(bed, requests, [target], load.rate, count, load.producers)
+    arrivals = Arrivals(bed.kafka, target, TARGET_PARTITIONS)
+    bed.say(f"the same with {load.producers} raw producers, which pause for {pause_ms} ms")
+    arguments = [target, log, str(load.producers), str(load.rate), str(seconds), str(pause_ms)]
+    try:
+        with bed.raw_program("raw_steady", *arguments) as program:
+            sender.start()
+
+            def check() -> None:
+                sender.check()
+                if program.poll():
+                    result_of(program)
+
+            _read(arrivals, count, check)
+            done = result_of(program)
+        late = percentiles("raw_arrival", arrivals.lateness(warm_up))
+    finally:
+        sender.end()
+        arrivals.close()
+    return {**late, "raw_transactions_per_s": done["transactions_per_s"], "raw_core_share": done["cpu_s"] / seconds}
 
 
 def _times(seconds: float) -> str:
     return f"for {seconds:g} s, after {WARM_UP_S:g} s of warm-up"
 
 
-def _read(arrivals: Arrivals, count: int, sidecar: Sidecar, sender: _Sender) -> None:
+def _read(arrivals: Arrivals, count: int, check: Callable[[], None]) -> None:
+    """Reads until `count` messages have arrived; `check` raises if they cannot arrive any more."""
     deadline = time.monotonic() + CASE_TIMEOUT_S
     while arrivals.count < count:
         if not arrivals.take():
             time.sleep(_READ_PAUSE_S)
-            sidecar.check()
-            sender.check()
+            check()
             if time.monotonic() > deadline:
                 raise PostdateError(f"{arrivals.count} of {count} messages arrived in {CASE_TIMEOUT_S:.0f} s")
 
@@ -96,13 +155,23 @@ def many(bed: Bed, rate: int, seconds: float) -> Figures:
     bed.say(f"sending {rate:,} requests a second {_times(seconds)}, to {MANY_PARTITIONS} partitions")
     sender.start()
     try:
-        _read(arrivals, count, sidecar, sender)
+        _read(arrivals, count, _checks(sidecar, sender))
         arrived = arrivals.lateness(warm_up)
     finally:
         sender.end()
         arrivals.close()
     sidecar.stop()
-    return {"start_s": started_s, "idle_core_share": idle, **percentiles("arrival", arrived)}
+    late = percentiles("arrival", arrived)
+    raw = beside_raw(bed, RawLoad(MANY_PARTITIONS, rate, seconds, RAW_MANY_PAUSES_MS), late)
+    return {"start_s": started_s, "idle_core_share": idle, **late, **raw}
+
+
+def _checks(sidecar: Sidecar, sender: _Sender) -> Callable[[], None]:
+    def check() -> None:
+        sidecar.check()
+        sender.check()
+
+    return check
 
 
 def bad_target(bed: Bed, rate: int, seconds: float) -> Figures:
@@ -126,12 +195,7 @@ def _others_late(bed: Bed, rate: int, seconds: float, missing: bool) -> Lateness
     began_ms = time.time_ns() // 1_000_000
     sender.start()
     try:
-
-        def check() -> None:
-            sidecar.check()
-            sender.check()
-
-        journal.follow(count - count // 10 if missing else count, check)
+        journal.follow(count - count // 10 if missing else count, _checks(sidecar, sender))
         late = journal.lateness(lambda due_ms: due_ms > began_ms + 1_000 * warm_up / rate + _DELAY_MS[1])
     finally:
         sender.end()
