@@ -16,7 +16,7 @@ from postdate.kafka.errors import AbortRequired, UnknownOutcome
 from postdate.kafka.interface import Isolation, Record
 from postdate.sidecar.context.holds import Holds
 from postdate.sidecar.context.shard_context import ShardContext
-from postdate.sidecar.dispatch import due_reader
+from postdate.sidecar.dispatch import batch_limit, due_reader
 from postdate.sidecar.dispatch.batch import BatchBuilder, finish
 from postdate.sidecar.dispatch.batch_content import Batch, Choice
 from postdate.sidecar.dispatch.dispatcher import Dispatcher
@@ -43,6 +43,7 @@ from support.simulation.mutations_isolation import ISOLATION_MUTATIONS
 from support.simulation.mutations_records import RECORD_MUTATIONS
 from support.simulation.mutations_recovery import RECOVERY_MUTATIONS
 from support.simulation.process import ShardActor
+from support.simulation.volume import VOLUME
 from support.simulation.world import World
 
 Mutation = Callable[[World], AbstractContextManager[object]]
@@ -191,6 +192,13 @@ def _controls_apart(_: World) -> AbstractContextManager[object]:
 
 
 @contextmanager
+def _one_entry_too_many(_: World) -> Iterator[None]:
+    """Rule 1: one more entry may lie under key 0 than a dispatch-log record has room for."""
+    with patch.object(ingest, "CONTROL_ENTRIES_MAX", 5_000), patch.object(batch_limit, "CONTROL_ENTRIES_MAX", 5_000):
+        yield
+
+
+@contextmanager
 def _careless_pieces(world: World) -> Iterator[None]:
     """Rule 1: key 0 is isolated, and cut behind any entry, whatever acts on that."""
 
@@ -264,6 +272,7 @@ MUTATIONS: dict[str, tuple[Mutation, str]] = {
     "wheel believed without its checks": (_wheel_unchecked, "power"),
     "cancel answered before its commit": (_cancel_answered_early, "controls"),
     "rule 1: controls apart": (_controls_apart, "controls"),
+    "rule 1: one entry too many": (_one_entry_too_many, VOLUME),
     "rule 1: careless pieces of key 0": (_careless_pieces, "controls"),
     "rule 4: messages beside what acts on them": (_messages_beside_controls, "controls"),
     "rule 2: decided early": (_decided_early, "controls"),

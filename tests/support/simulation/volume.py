@@ -23,8 +23,9 @@ VOLUME = "volume"
 ENTRIES_MAX, BYTES_MAX = 4_999, 16 * 1024 * 1024
 #: One more than a record of the dispatch log holds, and enough to make the next transactions as large as allowed.
 _DUE = 14_001
-#: Two fates each, and three for the one that moves something far and comes last: as many as a record may hold.
-_CONTROLS = ENTRIES_MAX - 1
+#: Two fates each, and three for the one that moves something far behind them: as many as a record may hold, or one more
+#: entry than may lie under key 0.
+_CONTROLS = (ENTRIES_MAX - 1, ENTRIES_MAX)
 #: Those that come behind it, together with the others or not.
 _FOLLOWERS = (100, 3_000)
 _STORED = 1_200
@@ -97,7 +98,7 @@ class Volume:
         time.at(time.now_ms + 1_000.0, lambda: self._move(near, far))
 
     def _move(self, near: Asked, far: Asked) -> None:
-        for _ in range(_CONTROLS):
+        for _ in range(self._random.choice(_CONTROLS)):
             self._reschedule(near, _NEAR_MS)
         self._reschedule(far, 5 * 3_600_000)
         for _ in range(self._random.choice(_FOLLOWERS)):
