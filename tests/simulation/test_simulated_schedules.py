@@ -37,6 +37,9 @@ TESTS = Path(__file__).resolve().parents[1]
 #: Schedules of the test command; `make simulate` runs as many as it is told.
 SEEDS = range(1, 401)
 
+#: Schedules that a judge once took for wrong: brokers whose clocks were ten seconds apart after an hour.
+MISJUDGED_SEEDS = (114_259,)
+
 #: Schedules within which each mutation must be caught.
 MUTATION_SEEDS = range(1, 151)
 
@@ -91,6 +94,11 @@ def test_every_schedule_keeps_every_promise(pool: ProcessPoolExecutor) -> None:
     missing = {name for name in MUST_BE_REACHED if not reached[name]}
     assert not missing, f"{len(SEEDS)} schedules never met {sorted(missing)}: {reached}"
     sys.stdout.write(f"{len(SEEDS)} schedules reached {dict(sorted(reached.items()))}\n")
+
+
+@pytest.mark.parametrize("seed", MISJUDGED_SEEDS)
+def test_a_schedule_that_was_misjudged_is_right(seed: int) -> None:
+    assert run_seed(seed).wrong == []
 
 
 @pytest.mark.timeout(1_800)

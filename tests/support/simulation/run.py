@@ -130,7 +130,7 @@ def _send_more(world: World, plan: Plan) -> None:
 
 def _rest(world: World, plan: Plan, limit_ms: float) -> None:
     """Go on until nothing is left to do, but not for ever."""
-    give_up_ms = world.time.now_ms + limit_ms
+    give_up_ms = world.time.now_ms + limit_ms + world.broker.brokers.apart_ms()  # due by one clock, sent by another
     at_rest = False
     while world.time.now_ms < give_up_ms:
         plan.holding.release_all()
