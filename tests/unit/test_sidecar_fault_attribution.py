@@ -377,6 +377,48 @@ def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(fau
     assert _isolated(faults).window == 2
 
 
+def _answered(faults: FaultAttribution, first: str, second: str) -> None:
+    """A common transaction was committed that waited for its first acknowledgement, and longer for the other topic."""
+    outcomes = {first: TopicOutcome(10, is_first=True), second: TopicOutcome(10, [80.0])}
+    faults.committed(Attempt(None, 20, {first: 10, second: 10}, outcomes, 150.0), 60.0, 2.0)
+
+
+def test_two_slow_topics_that_answer_by_turns_are_both_isolated(faults: FaultAttribution) -> None:
+    """The one that answers first is charged with nothing, and cleared of nothing."""
+    _quick(faults)
+    for _ in range(4):
+        assert not faults.any
+        _answered(faults, "bad", "worse")
+        _answered(faults, "worse", "bad")
+    assert faults.get("bad") is not None
+    assert faults.get("worse") is not None
+
+
+def test_a_topic_that_answers_first_and_fast_is_cleared(faults: FaultAttribution) -> None:
+    _quick(faults)
+    for _ in range(3):
+        _waited(faults, 60.0)
+    outcomes = {"bad": TopicOutcome(10, is_first=True), "good": TopicOutcome(10)}
+    faults.committed(Attempt(None, 20, {"bad": 10, "good": 10}, outcomes, 8.0), 3.0, 2.0)
+    _waited(faults, 60.0)
+    assert not faults.any
+
+
+def test_a_suspected_topic_that_gets_no_more_messages_makes_no_other_wait(
+    faults: FaultAttribution, clock: Clock
+) -> None:
+    _quick(faults)
+    _waited(faults, 300.0, name="slow")
+    assert faults.entries_max(5_000) == AFTER_FAULT_ENTRIES_MAX
+    for _ in range(7):
+        _quick(faults)
+    assert not faults.is_attributing
+    assert faults.must_report(None, LARGE_TRANSACTION_FATES)
+    clock.now += PROBATION_MS
+    _quick(faults)
+    assert not faults.must_report(None, LARGE_TRANSACTION_FATES)
+
+
 @pytest.mark.parametrize(
     ("acts_on", "most", "piece"),
     [

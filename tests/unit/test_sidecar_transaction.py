@@ -146,6 +146,29 @@ def test_a_producer_is_dropped_whose_next_transaction_would_be_refused(
     shard.close()
 
 
+def test_the_outcomes_name_the_topic_that_was_acknowledged_first(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard = bench.shard()
+    ownership = _ownership_of(shard)
+    given: list[OnDelivery] = []
+    monkeypatch.setattr(SimTransactionalProducer, "produce", lambda self, *record: given.append(record[-1]))
+
+    def flush(self: SimTransactionalProducer, timeout_s: float) -> int:
+        for number in (1, 0, 1):
+            bench.time.wait(5.0)
+            given[number](None, number, 0)
+        raise AbortRequired("it has failed")
+
+    monkeypatch.setattr(SimTransactionalProducer, "flush", flush)
+    messages: list[Message] = [(offset, f"target-{offset}", -1, None, b"v", []) for offset in range(2)]
+    with pytest.raises(AbortRequired):
+        ownership.run(Content(BEAT, messages), 0, 0, report_all=True)
+    assert {topic: outcome.is_first for topic, outcome in ownership.outcomes.items()} == {
+        "target-0": False,
+        "target-1": True,
+    }
+    shard.close()
+
+
 def test_a_shard_whose_abort_is_refused_counts_nothing_as_aborted_and_takes_over_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

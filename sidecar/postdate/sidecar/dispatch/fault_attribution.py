@@ -101,6 +101,16 @@ class Refused:
 
 
 @dataclass(slots=True)
+class Suspicion:
+    """A topic that transactions in a row waited longest for: since when (steady ms), how many of its records were slow,
+    and their times."""
+
+    since: float
+    records: int = 0
+    waited_ms: float = 0.0
+
+
+@dataclass(slots=True)
 class Isolated:
     """One target whose messages leave in trials. Times are steady ms."""
 
@@ -179,9 +189,7 @@ class FaultAttribution:
         self._entries_max = inf
         self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
         self._usual_ms, self._usual_wait_ms = RecentLeast(), RecentLeast()
-        self._slowest = ""
-        self._slow_in_a_row = 0
-        self._waited_ms = 0.0
+        self._suspected: dict[str, Suspicion] = {}
         self._rests_until = 0.0
         self._committed_at = -inf
         self.condemned: dict[int, Refusal] = {}
@@ -212,7 +220,7 @@ class FaultAttribution:
 
         A large one does so only on suspicion: a slow target lets more fall due, and makes each transaction large.
         """
-        is_suspicion = self.is_attributing or self._slow_unreported or bool(self._slowest)
+        is_suspicion = self.is_attributing or self._slow_unreported or bool(self._suspected)
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def turns(self, steady_ms: float) -> list[Isolated]:
@@ -272,7 +280,7 @@ class FaultAttribution:
         self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
         if attempt.outcomes:
             self._watch(attempt, first_wait_ms, log_waited_ms)
-        if not self._slowest:
+        if not self._suspected.keys() & attempt.outcomes.keys():
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
     def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
@@ -418,8 +426,11 @@ class FaultAttribution:
         Transactions without a record for it, or only for it, do not count, and neither does one that waited longest for
         its first acknowledgement, which anything can hold up. A broker answers the requests of a connection in order,
         so the time of an acknowledgement is that since the one before it. A record is slow if that time is at least
-        SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement.
+        SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement. A topic is cleared by
+        a transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
         """
+        now = self._clock.steady_ms()
+        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.since < PROBATION_MS}
         if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
             return
         least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
@@ -430,24 +441,25 @@ class FaultAttribution:
             return
         if not waits or sum(waits) < log_waited_ms:
             slowest = ""
-        if slowest != self._slowest:
-            if self._slowest and self._slowest not in attempt.outcomes:
-                return
-            self._slowest, self._slow_in_a_row, self._waited_ms = slowest, 0, 0.0
+        for topic in list(self._suspected):
+            outcome = attempt.outcomes.get(topic)
+            is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
+            if topic != slowest and not (is_unknown or slow[topic]):
+                del self._suspected[topic]
         if not slowest:
             return
-        self._slow_in_a_row += len(waits)
-        self._waited_ms += sum(waits)
-        is_long = self._waited_ms >= SLOW_WAIT_MS
+        suspicion = self._suspected.setdefault(slowest, Suspicion(now))
+        suspicion.records += len(waits)
+        suspicion.waited_ms += sum(waits)
+        is_long = suspicion.waited_ms >= SLOW_WAIT_MS
         if is_long:  # what falls due meanwhile would make the next transaction wait for longer
             self._entries_max = AFTER_FAULT_ENTRIES_MAX
-        if self._slow_in_a_row >= (2 if is_long else SLOW_IN_A_ROW):
-            now = self._clock.steady_ms()
+        if suspicion.records >= (2 if is_long else SLOW_IN_A_ROW):
             is_own = slowest in self._own_topics
             window = max(1, int(attempt.counts.get(slowest, 1) * self._aim_ms() / sum(waits)))
             isolated = self._isolate(OWN if is_own else slowest, window, None, now)
             isolated.topics.add(slowest)
-            self._slowest = ""
+            del self._suspected[slowest]
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far

@@ -55,11 +55,12 @@ class Content:
 class TopicOutcome:
     """The delivery reports of one transaction for one topic: the number of acknowledged records, the times (ms) of
     those that came SLOW_RECORD_MS or longer after the acknowledgement before, and the faults of refused ones by request
-    offset."""
+    offset. `is_first`: the first acknowledgement of the transaction was for this topic."""
 
     acknowledged: int = 0
     waits_ms: list[float] = field(default_factory=list)
     faults: dict[int, KafkaFault] = field(default_factory=dict)
+    is_first: bool = False
 
 
 class GivenUp(AbortRequired):
@@ -217,6 +218,7 @@ class ShardOwnership:
         def delivered(fault: KafkaFault | None, _offset: int, _timestamp_ms: int) -> None:
             if fault is None:
                 outcome.acknowledged += 1
+                outcome.is_first = outcome.is_first or not self.first_wait_ms
                 wait_ms = self._wait_ms()
                 if wait_ms >= SLOW_RECORD_MS:
                     outcome.waits_ms.append(wait_ms)
