@@ -1,6 +1,6 @@
 """Schedules of thousands of requests, which cross every bound that a hundred never reach.
 
-Each has all of these, in an order of its own, while processes die: more due messages than one record holds fates; more
+Each has all of these, in a random order, while processes die: more due messages than one record holds fates; more
 controls than may lie under key 0, one of which moves something far; more entries in STORE than a rebuild takes at once;
 and more bytes under key 0 than rule 1 allows. At the end all disks are lost.
 """
