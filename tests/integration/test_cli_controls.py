@@ -102,6 +102,20 @@ def test_a_message_moved_forward_arrives_by_its_new_time(bed: Bed, requests: str
     assert int(seen.last(DUE)) == told["due_ms"] <= seen.timestamp_ms
 
 
+@pytest.mark.parametrize("by", ["id", "origin"])
+def test_a_message_is_delivered_now_and_never_early(bed: Bed, requests: str, target: str, by: str) -> None:
+    start(bed)
+    given = ["--requests", requests, "--topic", target, "--value", "v", "--delay", "1h", "--id", "order-9"]
+    (origin,) = command(bed, "send", *given)
+    named = ["--requests", requests, "--id", "order-9"] if by == "id" else ["--origin", origin]
+    (told,) = map(json.loads, command(bed, "deliver", *named, "--output", "json", *WAIT))
+    assert (told["verdict"], told["of"]) == ("rescheduled", origin)
+    (seen,) = arrived(bed, target, 1)
+    assert (seen.origin.decode(), seen.value) == (origin, b"v")
+    assert int(seen.last(DUE)) == told["due_ms"] == told["sent_ms"] <= seen.timestamp_ms
+    assert refused(bed, "deliver", *named, *WAIT)[0] == f"too-late {origin}"
+
+
 def test_a_schedule_that_replaces_says_what(bed: Bed, requests: str, target: str) -> None:
     start(bed)
     given = ["--requests", requests, "--topic", target, "--id", "order-9"]

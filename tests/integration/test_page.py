@@ -1,6 +1,7 @@
-"""Goal: a person sees on the page what is pending, when it comes and how late it was, finds a message, stops one and
-moves another, with the token and not without; on a phone and on a desk, by day and by night; and nothing a producer
-wrote is ever markup. The page refreshes itself every three seconds, and loses no click and no typed text by that.
+"""Goal: a person sees on the page what is pending, when it comes and how late it was, finds a message, stops one, moves
+another and delivers a third now, with the token and not without; on a phone and on a desk, by day and by night; and
+nothing a producer wrote is ever markup. The page refreshes itself every three seconds, and loses no click and no typed
+text by that.
 
 Method: a real browser without a window, over two real processes. What the page says is compared with what was sent, and
 what it did with the topics. The test moves the page's clock where a refresh must fall into the middle of an action.
@@ -113,9 +114,19 @@ def test_the_page_shows_finds_stops_and_moves(bed: Bed, page: Page) -> None:
     change.get_by_label("deliver at").fill(str(now_ms))
     change.get_by_role("button", name="Reschedule it").click()
     expect(page.locator("#found")).to_contain_text(": delivered")
-    bed.wait_for_ends(len(early) + 4)  # two controls, and what they were for
+    find(page, "order-6", sent[6].origin.decode())
+    page.get_by_role("button", name="Deliver now").click()
+    change.get_by_role("button", name="No").click()
+    expect(change).to_be_hidden()
+    expect(page.locator("#found")).to_contain_text("waiting")
+    page.get_by_role("button", name="Deliver now").click()
+    expect(change).to_contain_text("Deliver this message now?")
+    expect(change.get_by_label("deliver at")).to_be_hidden()
+    change.get_by_role("button", name="Deliver it").click()
+    expect(page.locator("#found")).to_contain_text(": delivered")
+    bed.wait_for_ends(len(early) + 6)  # three controls, and what they were for
     find(page, sent[5].origin.decode(), ": delivered")
-    wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 2, "two are gone")
+    wait_until(lambda: clients[1].get("/api/v1/pending/count").json["count"] == len(sent) - 3, "three are gone")
     kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])")
     assert _TOKEN not in kept
     expect(page).to_have_title("Postdate")

@@ -105,7 +105,7 @@ def test_what_is_held_is_listed_counted_followed_moved_and_stopped(bed: Bed, cli
     assert "there is more than these 3" in command("list", *urls(clients), "--max", "3").stderr
 
     moved, stopped = sent[3].origin.decode(), sent[4].origin.decode()
-    by_origin = clients[0].post("/api/v1/reschedule", {"origin": moved, "delay": "0s"})
+    by_origin = clients[0].post("/api/v1/deliver", {"origin": moved})
     by_id = clients[1].post("/api/v1/cancel", {"id": "order-4"})
     assert (by_origin.status, by_id.status) == (202, 202), (by_origin.text, by_id.text)
     bed.wait_for_ends(4)

@@ -55,7 +55,7 @@ def call(*arguments: str, environ: dict[str, str] | None = None) -> Result:
 
 def test_every_command_of_the_contract_exists() -> None:
     assert {"dev", "topics", "run", "send", "audit", "config", "version"} <= set(postdate.commands)
-    assert {"cancel", "reschedule"} <= set(postdate.commands)
+    assert {"cancel", "reschedule", "deliver"} <= set(postdate.commands)
     nouns = {"topics": {"create", "check", "acls"}, "config": {"show", "docs"}, "dead-letters": {"list", "requeue"}}
     for noun, verbs in nouns.items():
         group = postdate.commands[noun]

@@ -1,5 +1,5 @@
-"""Goal: `cancel`, `reschedule` and `send --wait-verdict` put their request where it works, and repeat the verdict truly
-in words and exit code.
+"""Goal: `cancel`, `reschedule`, `deliver` and `send --wait-verdict` put their request where it works, and repeat the
+verdict truly in words and exit code.
 
 Method: the real commands over the simulated Kafka, with the sidecar's part played by verdicts in its own encoding. What
 lies on the request topic afterwards is read by the sidecar's parser.
@@ -65,6 +65,15 @@ def test_what_names_an_origin_goes_to_its_partition_and_its_topic(bed: SimBed) -
             assert result.exit_code == 0, result.stderr
             assert request_at(bed, result.stdout.strip()).acts_on == 1017
             assert result.stdout.startswith(f"requests/{partition}/")
+
+
+def test_deliver_is_a_reschedule_to_its_own_timestamp(bed: SimBed) -> None:
+    for named in (["--origin", "requests/2/7"], ["--id", "order-9", "--requests", "requests"]):
+        result = bed.call("deliver", *named, "--output", "json")
+        told = json.loads(result.stdout)
+        assert (result.exit_code, told["action"], told["due_ms"]) == (0, "reschedule", told["sent_ms"])
+        request = request_at(bed, told["origin"])
+        assert (request.action, request.due_ms) == (Action.RESCHEDULE, told["sent_ms"])
 
 
 def test_a_cancel_that_worked(bed: SimBed) -> None:
@@ -225,6 +234,7 @@ def test_a_reschedule_beyond_the_horizon_is_not_sent(bed: SimBed) -> None:
         (["cancel", "--id", ""], "bad-id"),
         (["cancel", "--id", "i", "--timeout", "5s"], "--wait-verdict"),
         (["cancel", "--id", "i", "--wait-verdict", "--timeout", "soon"], "not a duration"),
+        (["deliver"], "one of --id and --origin"),
         (["reschedule", "--id", "i"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--at", "1", "--level", "2"], "exactly one of --at, --delay, --level"),
         (["reschedule", "--id", "i", "--delay", "5x"], "bad-time"),

@@ -83,6 +83,14 @@ def test_a_control_by_origin_goes_to_the_partition_of_the_origin(partition: int)
         assert read(record).acts_on == 1017
 
 
+def test_deliver_is_a_reschedule_to_the_time_of_the_record() -> None:
+    by_id, by_origin = TOPIC.deliver(id="i"), TOPIC.deliver(origin=TOPIC.origin(3, 1017))
+    assert by_id.partition == TOPIC.partition_of("i")
+    assert (by_origin.partition, read(by_origin).acts_on) == (3, 1017)
+    for record in (by_id, by_origin):
+        assert (read(record).action, read(record).due_ms) == (Action.RESCHEDULE, NOW_MS)
+
+
 def test_a_reschedule_carries_a_time_and_a_grace() -> None:
     request = read(TOPIC.reschedule(id="i", delay=timedelta(hours=2), grace=timedelta(0)))
     assert (request.action, request.due_ms, request.grace_ms) == (Action.RESCHEDULE, NOW_MS + 7_200_000, 0)

@@ -44,6 +44,7 @@ from postdate.sidecar.logs import OneLine
 from postdate.sidecar.shard.inbox import Inbox
 from postdate.sidecar.states import State, Stateful
 from postdate.wire.instants import format_instant
+from postdate.wire.requests import Action, RequestRules, parse_request
 from support.http_steps import Client, free_port, value_of
 from support.kafka_simulator import SimBroker, SimKafka
 from support.sidecars import wait_until
@@ -200,7 +201,7 @@ def test_on_a_loopback_port_anybody_reads_and_only_the_token_changes(scene: Scen
     client = scene.serve(token_file)
     assert client.get("/api/v1/pending").json == {"entries": [], "cursor": None, "shards": [], "not_asked": []}
     assert client.get("/api/v1/pending/count").json["count"] == 0
-    for path in ("/api/v1/cancel", "/api/v1/reschedule"):
+    for path in ("/api/v1/cancel", "/api/v1/reschedule", "/api/v1/deliver"):
         missing = client.post(path, {"id": "x"})
         assert (missing.status, "--token-file FILE" in missing.json["error"]) == (401, True)
         refused = client.post(path, {"id": "x"}, Authorization=f"Bearer {TOKEN}x")
@@ -272,7 +273,7 @@ def test_no_body_forges_a_log_line(scene: Scene, token_file: Path, caplog: pytes
     scene.poller.holds = SimpleNamespace(ask=lambda *_: {})
     client = Client(scene.serve(token_file).port, TOKEN)
     forged = "x\n2026-01-01 00:00:00,000 WARNING [http] forged"
-    for action in ("hold", "release", "cancel", "reschedule", "drain"):
+    for action in ("hold", "release", "cancel", "reschedule", "deliver", "drain"):
         for body in (forged, [forged], {forged: forged}, {"id": forged}, {"what": forged}, {"origin": forged}):
             client.post(f"/api/v1/{action}", body)
         client.post(f"/api/v1/{action}?{quote(forged)}={quote(forged)}", {})
@@ -356,6 +357,18 @@ def test_a_message_is_rescheduled_to_any_form_of_a_time(scene: Scene, token_file
     at_ms = int(dict(record.headers or [])["postdate-at"] or b"")
     ahead_ms = 10_000 if form == "10s" else 0
     assert before_ms + ahead_ms <= at_ms <= SystemClock().wall_ms() + ahead_ms
+
+
+def test_deliver_produces_a_reschedule_to_the_time_of_the_control(scene: Scene, token_file: Path) -> None:
+    scene.kafka.admin().create_topics([request_topic(PART.topic, TopicsConfig(partitions=1))])
+    client = Client(scene.serve(token_file).port, TOKEN)
+    answer = client.post("/api/v1/deliver", {"id": "a"})
+    assert (answer.status, answer.json["action"]) == (202, "reschedule"), answer.text
+    (record,), _ = scene.kafka.broker.log(PART).read(0, Isolation.READ_COMMITTED, 10)
+    request = parse_request(RequestRules(topic=PART.topic), 0, record.timestamp_ms, record.key, record.headers)
+    assert (request.action, request.id, request.due_ms) == (Action.RESCHEDULE, b"a", answer.json["accepted_ms"])
+    refused = client.post("/api/v1/deliver", {"id": "a", "delay": "1h"})
+    assert (refused.status, "unknown field delay" in refused.text) == (400, True)
 
 
 def test_changes_share_a_producer_which_is_replaced_after_a_fault(scene: Scene, token_file: Path) -> None:

@@ -449,7 +449,7 @@ def ask_every_route(shown: Shown, count: int) -> None:
         origin = f"{R}/0/{offset}"
         assert shown.get(f"/api/v1/requests/{origin}").status == 200
         assert shown.get(f"/api/v1/requests/{origin}?payload=true").status == 400
-    for path in ("cancel", "reschedule"):
+    for path in ("cancel", "reschedule", "deliver"):
         shown.post(f"/api/v1/{path}", {"origin": f"{R}/0/0", **({"delay": "1h"} if path == "reschedule" else {})})
     for path in ("hold", "release"):
         shown.post(f"/api/v1/{path}", {"what": "intake"})

@@ -115,6 +115,14 @@ class RequestTopic:
             own.append(grace_header(grace))
         return self._control(b"reschedule", id, origin, own)
 
+    def deliver(self, *, id: bytes | str | None = None, origin: bytes | str | None = None) -> RequestRecord:
+        """Return the record that makes the pending message of this id, or of the request with this origin, due at the
+        record's own timestamp: a reschedule without delay.
+
+        Raises RequestInvalid, TypeError. Its verdict is that of a reschedule.
+        """
+        return self._control(b"reschedule", id, origin, [(names.DELAY, b"0")])
+
     def partition_of(self, id: bytes | str) -> int:
         """Return the one partition for everything that names this id."""
         return partition_for(utf8("id", id), self.partitions)

@@ -54,6 +54,7 @@ for command in (
     send.send,
     controls.cancel,
     controls.reschedule,
+    controls.deliver,
     pending.pending,
     holds.hold,
     holds.release,

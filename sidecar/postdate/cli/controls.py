@@ -1,4 +1,4 @@
-"""`postdate cancel` and `postdate reschedule`: change a message while it is pending.
+"""`postdate cancel`, `postdate reschedule` and `postdate deliver`: change a message while it is pending.
 
 A control must lie behind its request in the same partition. By origin that is the origin's partition; by id the one
 that murmur2 chooses for the id, with as many partitions as the live topic has.
@@ -141,6 +141,32 @@ def reschedule(
     if grace is not None:
         headers.append((names.GRACE, as_bytes(grace)))
     _control(loader, b"reschedule", named, headers, waiting(wait_verdict, timeout), output)
+
+
+@click.command(short_help="Deliver a pending message now.")
+@configured
+@named_options
+@answer_options
+@output_option
+def deliver(
+    loader: Loader,
+    requests: str | None,
+    request_id: str | None,
+    origin: str | None,
+    wait_verdict: bool,
+    timeout: int | None,
+    output: str,
+) -> None:
+    """Move a pending message to the present time, and print the origin of the reschedule request.
+
+    The new due time is the timestamp of that request. --wait-verdict also prints the verdict, `rescheduled`, and the
+    origin of the message; `too-late` and `not-found` end with exit code 1.
+
+    \b
+      postdate deliver -b localhost:9092 --id order-9 --wait-verdict
+    """
+    named = Named.of(requests, request_id, origin)
+    _control(loader, b"reschedule", named, [(names.DELAY, b"0s")], waiting(wait_verdict, timeout), output)
 
 
 def _control(loader: Loader, action: bytes, named: Named, headers: Headers, waiting: Waiting, output: str) -> None:

@@ -63,6 +63,7 @@ def make_app(process: Process) -> Starlette:
             Route("/api/v1/drain", pages.draining, methods=["POST"]),
             Route("/api/v1/cancel", pages.change(controls.CANCEL), methods=["POST"]),
             Route("/api/v1/reschedule", pages.change(controls.RESCHEDULE), methods=["POST"]),
+            Route("/api/v1/deliver", pages.change(controls.DELIVER), methods=["POST"]),
         ]
     )
 

@@ -1,4 +1,5 @@
-"""Cancel and reschedule over HTTP: an ordinary control request is produced, as any client would, and its origin told.
+"""Cancel, reschedule and deliver now over HTTP: an ordinary control request is produced, as any client would, and its
+origin told.
 
 What came of it is the verdict on the verdicts topic, and the life of the control (`GET /api/v1/requests/ORIGIN`). So
 nothing here acts on a shard: any process of the deployment may be asked, whoever holds the shard.
@@ -22,9 +23,10 @@ from postdate.wire.headers import Headers
 from postdate.wire.origins import format_origin, parse_origin
 from postdate.wire.texts import counted
 
-CANCEL, RESCHEDULE = "cancel", "reschedule"
+CANCEL, RESCHEDULE, DELIVER = "cancel", "reschedule", "deliver"
 _TIMES = {"at": names.AT, "delay": names.DELAY, "level": names.LEVEL}
-_FIELDS = {CANCEL: {"origin", "id", "topic"}, RESCHEDULE: {"origin", "id", "topic", *_TIMES, "grace"}}
+_NAMED = frozenset({"origin", "id", "topic"})
+_FIELDS = {CANCEL: _NAMED, DELIVER: _NAMED, RESCHEDULE: _NAMED | {*_TIMES, "grace"}}
 
 
 def control(process: Process, action: str, asked: object) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def control(process: Process, action: str, asked: object) -> dict[str, Any]:
     if unknown:
         raise BadQuery(f"unknown field {unknown[0]}; known: {', '.join(sorted(_FIELDS[action]))}")
     topic, partition, named = _named(process, asked)
+    if action == DELIVER:  # a reschedule to its own timestamp
+        action, asked = RESCHEDULE, asked | {"delay": "0s"}
     headers: Headers = [(names.ACTION, action.encode()), *named]
     if "at" in asked:
         at_ms = time_of("at", _text(asked, "at").decode(), process.clock.wall_ms())

@@ -266,6 +266,7 @@ def describe() -> dict[str, Any]:
             "/api/v1/drain": {"post": draining},
             "/api/v1/cancel": _change("Cancel a pending message", {}),
             "/api/v1/reschedule": _change("Move a pending message to another time", times),
+            "/api/v1/deliver": _change("Deliver a pending message now: a reschedule to the time of the control", {}),
         },
         "components": {
             "schemas": _SCHEMAS,

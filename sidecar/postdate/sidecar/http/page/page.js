@@ -202,13 +202,20 @@ function wantToken(why) {
   return tokenQuestion;
 }
 
+const CHANGES = {
+  cancel: { text: "Cancel", title: "Cancel this message?", yes: "Cancel it" },
+  reschedule: { text: "Reschedule", title: "Reschedule this message?", yes: "Reschedule it" },
+  deliver: { text: "Deliver now", title: "Deliver this message now?", yes: "Deliver it" },
+};
+
 async function change(entry, action) {
   const isMove = action === "reschedule";
-  $("change-title").textContent = isMove ? "Reschedule this message?" : "Cancel this message?";
+  const { title, yes } = CHANGES[action];
+  $("change-title").textContent = title;
   $("change-what").textContent = `${entry.id ? `${entry.id}, ` : ""}${entry.origin}, for ${entry.target}, due ${at(entry.due_ms)}`;
   $("change-when").hidden = !isMove;
   $("when").value = isMove ? new Date(entry.due_ms).toISOString() : "";
-  $("change-yes").textContent = isMove ? "Reschedule it" : "Cancel it";
+  $("change-yes").textContent = yes;
   if (!(await askIn($("change-dialog")))) return;
   if (!token && !(await wantToken("Changes need the token."))) return;
   const body = isMove ? { origin: entry.origin, at: $("when").value.trim() } : { origin: entry.origin };
@@ -248,7 +255,7 @@ async function follow(show, control, origin) {
 function describe(entry) {
   const box = make("div", "", "entry");
   const buttons = make("div", "", "line");
-  for (const [action, text] of [["cancel", "Cancel"], ["reschedule", "Reschedule"]]) {
+  for (const [action, { text }] of Object.entries(CHANGES)) {
     const button = make("button", text);
     button.type = "button";
     button.dataset.action = action;
