@@ -36,6 +36,9 @@ from postdate.wire.verdicts import Verdict, encode_verdict
 naturals = st.integers(0, INTEGER_END - 1)
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 plain_fates = st.builds(PlainFate, naturals, naturals, st.sampled_from(sorted(FINAL | {STORED})))
+policies = st.lists(
+    st.tuples(naturals, st.text(st.characters(codec="ascii"), min_size=1, max_size=9), texts), min_size=1
+)
 
 
 @st.composite
@@ -59,6 +62,7 @@ def records(draw: st.DrawFn) -> DispatchRecord:
         low_water=draw(st.integers(0, next_request)),
         kind=kind,
         fates=fates if kind == FATES else [],
+        policies=draw(st.one_of(st.just(msgspec.UNSET), policies)),
     )
 
 

@@ -25,6 +25,7 @@ from postdate.wire.verdicts import Answer, Verdict, encode_verdict
 
 SAMPLES = Path(__file__).resolve().parents[1] / "samples"
 DISPATCH_LOG = SAMPLES / "dispatch-log-1.jsonl"
+DISPATCH_LOG_2 = SAMPLES / "dispatch-log-2.jsonl"
 VERDICTS = SAMPLES / "verdicts-1.jsonl"
 STORE = SAMPLES / "store-1.jsonl"
 TIMER_LOG = SAMPLES / "timer-log-2.tar.gz"
@@ -49,6 +50,14 @@ RECORDS = [
     DispatchRecord(
         seq=3, takeover=1, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
         kind="beat",
+    ),
+]  # fmt: skip
+
+RECORDS_2 = [
+    DispatchRecord(
+        seq=4, takeover=2, instance="postdate-0", group="postdate", at=NOW_MS, next_request=2_040, low_water=990,
+        kind="owner",
+        policies=[(0, "orders", "base=1s, factor=2, max=1h, attempts=12, jitter=20%"), (2_040, "orders", "")],
     ),
 ]  # fmt: skip
 
@@ -129,6 +138,7 @@ def main() -> None:
     """Write the samples of the present versions."""
     SAMPLES.mkdir(exist_ok=True)
     DISPATCH_LOG.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS))
+    DISPATCH_LOG_2.write_bytes(b"".join(encode_record(record) + b"\n" for record in RECORDS_2))
     VERDICTS.write_bytes(b"".join(verdict_line(answer) + b"\n" for answer in ANSWERS))
     STORE.write_bytes(b"".join(stored_line(request) + b"\n" for request in STORED))
     with tempfile.TemporaryDirectory() as made:

@@ -43,6 +43,8 @@ def _check_whole(index: TimerIndex) -> None:
 def test_the_dispatch_log_of_every_version_is_read_and_still_written() -> None:
     assert [decode_record(line) for line in samples.lines(samples.DISPATCH_LOG)] == samples.RECORDS
     assert [encode_record(record) for record in samples.RECORDS] == samples.lines(samples.DISPATCH_LOG)
+    assert [decode_record(line) for line in samples.lines(samples.DISPATCH_LOG_2)] == samples.RECORDS_2
+    assert [encode_record(record) for record in samples.RECORDS_2] == samples.lines(samples.DISPATCH_LOG_2)
 
 
 def test_verdicts_of_every_version_are_read_and_still_written() -> None:
@@ -76,8 +78,8 @@ def test_what_a_newer_version_adds_to_a_record_is_passed_over() -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_a_record_of_a_newer_version_stops_the_reader(number: int) -> None:
     line = samples.lines(samples.DISPATCH_LOG)[number]
-    with pytest.raises(NewerFormat, match="version 2: written by a newer Postdate"):
-        decode_record(line.replace(b'"v":1', b'"v":2'))
+    with pytest.raises(NewerFormat, match="version 3: written by a newer Postdate"):
+        decode_record(line.replace(b'"v":1', b'"v":3'))
 
 
 def test_a_verdict_of_a_newer_version_stops_the_reader() -> None:

@@ -348,7 +348,7 @@ HALTS: list[tuple[HaltReason, Callable[[Bench], str]]] = [
     (HaltReason.FATES_MISSING, delete(LOG, 2, "1")),
     (HaltReason.LOW_WATER_OUTSIDE, delete(PART, 0, "1")),
     (HaltReason.SEQ_BROKEN, forge(encode_record(_SKIPPED))),
-    (HaltReason.NEWER_FORMAT, forge(changed(v=2, kind=MARK.decode()))),
+    (HaltReason.NEWER_FORMAT, forge(changed(v=3, kind=MARK.decode()))),
     (HaltReason.FOREIGN_RECORD, forge(MARK)),
     *((HaltReason.FOREIGN_RECORD, forge(changed(**{name: MARK.decode()}))) for name in ("v", "seq", "kind", "fates")),
     (HaltReason.FOREIGN_RECORD, forge(changed(fates=[[MARK.decode(), 1, "moved"]]))),

@@ -10,6 +10,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import UNSET, UnsetType
 
 from postdate.wire.dispatch_log import (
     APPLIED,
@@ -28,11 +29,21 @@ from postdate.wire.dispatch_log import (
     FateName,
     Moved,
     PlainFate,
+    PolicyRow,
     decode_record,
     encode_record,
 )
 from postdate.wire.errors import FormatError
-from postdate.wire.limits import DISPATCH_RECORD_BYTES_MAX, FATE_BYTES_MAX, FATES_MAX, MOVED_FATE_BYTES_MAX
+from postdate.wire.limits import (
+    DISPATCH_RECORD_BYTES_MAX,
+    FATE_BYTES_MAX,
+    FATES_MAX,
+    MOVED_FATE_BYTES_MAX,
+    POLICIES_BYTES_MAX,
+    POLICY_NAME_LENGTH_MAX,
+    POLICY_ROWS_MAX,
+    POLICY_TEXT_LENGTH_MAX,
+)
 
 EXAMPLE = (
     b'{"v":1,"seq":42,"takeover":7,"instance":"postdate-0","group":"postdate","at":1795258284000,"next_request":2040,'
@@ -47,7 +58,7 @@ PLAIN: dict[str, Any] = {
 MOVING: dict[str, Any] = {**PLAIN, "fates": [[4, 5, "delivered"], [5, 6, "moved", 7, 8]]}
 
 
-def written(kind: str, fates: list[Fate]) -> DispatchRecord:
+def written(kind: str, fates: list[Fate], policies: list[PolicyRow] | UnsetType = UNSET) -> DispatchRecord:
     return DispatchRecord(
         seq=1,
         takeover=1,
@@ -58,6 +69,7 @@ def written(kind: str, fates: list[Fate]) -> DispatchRecord:
         low_water=0,
         kind=kind,
         fates=fates,
+        policies=policies,
     )
 
 
@@ -117,6 +129,11 @@ NO_FATES: list[Any] = [
     *([4, 5, "moved", number, 7] for number in NO_NUMBERS),
     *([4, 5, "moved", 6, number] for number in NO_NUMBERS),
 ]
+NO_ROWS: list[Any] = [
+    *([], [4], [4, "a"], [4, "a", "base=1s", 5], [4, "", "base=1s"], [4, "a" * (POLICY_NAME_LENGTH_MAX + 1), ""]),
+    *([4, "a", "b" * (POLICY_TEXT_LENGTH_MAX + 1)], [4, "a", None], [4, 5, "a"], ["a", 4, "b"], None, "a"),
+    *([number, "a", "base=1s"] for number in NO_NUMBERS),
+]
 NO_VERSIONS: list[Any] = [0, -1, 1.5, "1", None, True, []]
 NO_TEXTS: list[Any] = [None, 1, [], {}]
 NO_LISTS: list[Any] = [None, {}, "", 1, []]
@@ -129,6 +146,9 @@ CHANGES: list[dict[str, Any]] = [
     *({"fates": fates} for fates in NO_LISTS),
     *({"fates": [fate]} for fate in NO_FATES),
     *({"fates": [[5, 6, "moved", 7, 8], fate]} for fate in NO_FATES),
+    *({"v": 2, "policies": policies} for policies in [*NO_LISTS, [[4, "a", ""]] * (POLICY_ROWS_MAX + 1)]),
+    *({"v": 2, "policies": [row]} for row in NO_ROWS),
+    {"policies": [[4, "a", "base=1s"]]},
     {"seq": 0},
     {"low_water": 10},
     {"fates": [[4, 5, "delivered"]] * (FATES_MAX + 1)},
@@ -188,8 +208,8 @@ def test_what_is_no_record_at_all_is_refused(value: bytes | None) -> None:
 
 @pytest.mark.parametrize("shape", [{}, {"fates": "elsewhere"}, {"seq": "a-42"}, {"kind": "epoch"}])
 def test_a_newer_version_is_named_whatever_its_shape(shape: dict[str, Any]) -> None:
-    with pytest.raises(FormatError, match="version 2: written by a newer Postdate"):
-        decode_record(json.dumps({**PLAIN, "v": 2, **shape}).encode())
+    with pytest.raises(FormatError, match="version 3: written by a newer Postdate"):
+        decode_record(json.dumps({**PLAIN, "v": 3, **shape}).encode())
 
 
 def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
@@ -203,7 +223,21 @@ def test_the_widest_record_is_within_the_bounds_of_its_parts() -> None:
     moved = Moved(LARGEST - 1, LARGEST, MOVED, LARGEST, LARGEST)
     assert size_bytes(plain, 101) - size_bytes(plain, 1) == 100 * FATE_BYTES_MAX
     assert size_bytes(moved, 101) - size_bytes(moved, 1) == 100 * MOVED_FATE_BYTES_MAX
-    assert size_bytes(moved, FATES_MAX) < DISPATCH_RECORD_BYTES_MAX
+    assert size_bytes(moved, FATES_MAX) + POLICIES_BYTES_MAX < DISPATCH_RECORD_BYTES_MAX
+    policies: list[PolicyRow] = [(LARGEST, "n" * POLICY_NAME_LENGTH_MAX, "t" * POLICY_TEXT_LENGTH_MAX)]
+    widest = written(FATES, [moved], policies * POLICY_ROWS_MAX)
+    assert len(encode_record(widest)) - size_bytes(moved, 1) <= POLICIES_BYTES_MAX
+
+
+def test_only_a_record_with_policies_is_of_version_2() -> None:
+    policies: list[PolicyRow] = [(7, "orders", "base=1s"), (9, "orders", "")]
+    record = written(BEAT, [], policies)
+    value = encode_record(record)
+    assert json.loads(value)["v"] == 2
+    assert json.loads(value)["policies"] == [[7, "orders", "base=1s"], [9, "orders", ""]]
+    assert decode_record(value) == record
+    assert json.loads(encode_record(written(BEAT, [])))["v"] == 1
+    assert decode_record(json.dumps({**PLAIN, "v": 2}).encode()) == decode_record(json.dumps(PLAIN).encode())
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from postdate.wire.errors import FormatError, RequestRefused, WireError
+from postdate.wire.headers import FORMAT_2
 from postdate.wire.limits import INTEGER_END
 from postdate.wire.reasons import Reason
 from postdate.wire.requests import Headers, RequestRules, parse_request
@@ -211,3 +212,12 @@ def test_a_refusal_is_repeated_the_same() -> None:
 def test_one_base_for_all_errors_of_the_package() -> None:
     assert issubclass(RequestRefused, WireError)
     assert issubclass(FormatError, WireError)
+
+
+@pytest.mark.parametrize("name", sorted(FORMAT_2))
+def test_a_header_of_format_2_names_the_setting_that_permits_it(name: str) -> None:
+    with pytest.raises(
+        RequestRefused, match=f"header '{name}' needs format_version = 2, and R is served with 1"
+    ) as why:
+        parse_request(RequestRules(topic="R"), 0, 5, None, [("postdate-topic", b"t"), (name, b"1")])
+    assert why.value.reason == Reason.UNKNOWN_HEADER

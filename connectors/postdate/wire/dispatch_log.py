@@ -7,7 +7,8 @@ JSON, so that kcat and Spark read it without this code. One record a transaction
      [990,1795258400000,"moved",1795262000000,1018],[1018,0,"applied"]]}
 
 A fate is an array: [request offset, first due_ms, name], and a `moved` adds the new due_ms and the offset of the
-control that moved it. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are
+control that moved it. A record of a shard with named retry policies has `policies`, and is of version 2; all others
+are of version 1. `owner` (after a takeover) and `beat` (of an idle shard) have no fates. Unknown extra fields are
 ignored, an unknown `v` never: decoding is strict, since a shard that misreads its own history would deliver twice.
 An error names what is wrong and never quotes it: a foreign record may hold the data of somebody's message.
 """
@@ -20,9 +21,17 @@ from typing import Annotated, Final, Literal, TypeAlias
 import msgspec
 
 from postdate.wire.errors import FormatError, NewerFormat
-from postdate.wire.limits import DISPATCH_RECORD_BYTES_MAX, FATES_MAX, INTEGER_END
+from postdate.wire.limits import (
+    DISPATCH_RECORD_BYTES_MAX,
+    FATES_MAX,
+    INTEGER_END,
+    POLICY_NAME_LENGTH_MAX,
+    POLICY_ROWS_MAX,
+    POLICY_TEXT_LENGTH_MAX,
+)
 
 VERSION: Final = 1
+VERSION_MAX: Final = 2
 
 DELIVERED: Final = "delivered"
 DEAD: Final = "dead"
@@ -70,6 +79,9 @@ Fate: TypeAlias = PlainFate | Moved
 Accepted: TypeAlias = tuple[str, str, int, int]
 """A loss that a person accepted: the reason of the halt, topic, first offset, end."""
 
+PolicyRow: TypeAlias = tuple[int, str, str]
+"""A named retry policy: the first request offset to which it applies, its name, its text; "" from where it is gone."""
+
 _KINDS: Final = frozenset({FATES, OWNER, BEAT})
 _PLAIN_FIELDS: Final = 3
 
@@ -78,6 +90,7 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     """One record of the dispatch log. The order of the fields is their order in the JSON."""
 
     v: int = VERSION
+    """2 if the record contains something that version 1 lacks: set by the record itself."""
     seq: int
     """Rises by exactly 1 from record to record of a partition, whoever writes; begins at 1."""
     takeover: int
@@ -94,12 +107,24 @@ class DispatchRecord(msgspec.Struct, kw_only=True):
     fates: list[Fate] = []
     accepted: list[Accepted] | msgspec.UnsetType = msgspec.UNSET
     """In an owner record alone, and only where there is one: what was given up so that the shard could go on."""
+    policies: list[PolicyRow] | msgspec.UnsetType = msgspec.UNSET
+    """Only where there are any: the named retry policies that requests from the low-water mark on need."""
+
+    def __post_init__(self) -> None:
+        self.v = VERSION if self.policies is msgspec.UNSET else VERSION_MAX
+
+
+_PolicyRow: TypeAlias = tuple[
+    _Natural,
+    Annotated[str, msgspec.Meta(min_length=1, max_length=POLICY_NAME_LENGTH_MAX)],
+    Annotated[str, msgspec.Meta(max_length=POLICY_TEXT_LENGTH_MAX)],
+]
 
 
 class _Read(msgspec.Struct):
-    """What every record of version 1 holds. Types and bounds are checked in C, while decoding."""
+    """What every record holds. Types and bounds are checked in C, while decoding."""
 
-    v: Literal[1]
+    v: Literal[1, 2]
     seq: Annotated[int, msgspec.Meta(ge=1, le=INTEGER_END - 1)]
     takeover: _Natural
     instance: str
@@ -109,6 +134,9 @@ class _Read(msgspec.Struct):
     low_water: _Natural
     kind: str
     accepted: list[tuple[str, str, _Natural, _Natural]] | msgspec.UnsetType = msgspec.UNSET
+    policies: (
+        Annotated[list[_PolicyRow], msgspec.Meta(min_length=1, max_length=POLICY_ROWS_MAX)] | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class _ReadPlain(_Read):
@@ -164,6 +192,8 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         raise FormatError(f"a dispatch-log record of kind {read.kind} names {len(read.fates)} fates")
     if len(read.fates) > FATES_MAX:
         raise FormatError(f"a dispatch-log record names {len(read.fates)} fates, more than Postdate writes")
+    if read.policies is not msgspec.UNSET and read.v == VERSION:
+        raise FormatError("a dispatch-log record of version 1 has policies")
     return DispatchRecord(
         seq=read.seq,
         takeover=read.takeover,
@@ -175,6 +205,7 @@ def decode_record(value: bytes | None) -> DispatchRecord:
         kind=read.kind,
         fates=[*read.fates] if isinstance(read, _ReadPlain) else [_checked_fate(fate) for fate in read.fates],
         accepted=read.accepted,
+        policies=read.policies,
     )
 
 
@@ -199,10 +230,10 @@ def _checked_fate(fate: tuple[int | str, ...]) -> Fate:
 
 
 def _check_version(value: bytes) -> None:
-    """Raise FormatError if `value`, which has not the shape of version 1, says that it is of another."""
+    """Raise FormatError if `value`, which has not the shape of a known version, says that it is of another."""
     with suppress(ValueError, RecursionError):
         version = _version_decoder.decode(value).v
-        if version > VERSION:
+        if version > VERSION_MAX:
             raise NewerFormat(f"a dispatch-log record has version {version}: written by a newer Postdate")
         if version < VERSION:
             raise FormatError(f"a dispatch-log record has version {version}, which never existed")

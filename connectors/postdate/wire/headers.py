@@ -26,8 +26,15 @@ ID: Final = "postdate-id"
 ACTION: Final = "postdate-action"
 ORIGIN: Final = "postdate-origin"
 GRACE: Final = "postdate-grace"
+RETRY: Final = "postdate-retry"
+WINDOW: Final = "postdate-window"
+SPREAD: Final = "postdate-spread"
 DUE: Final = "postdate-due"
 MOVED: Final = "postdate-moved"
+ATTEMPT: Final = "postdate-attempt"
+FIRST_ORIGIN: Final = "postdate-first-origin"
+FIRST_DUE: Final = "postdate-first-due"
+ERROR: Final = "postdate-error"
 DEAD_REASON: Final = "postdate-dead-reason"
 DEAD_DETAIL: Final = "postdate-dead-detail"
 RECORD_KEY: Final = "postdate-record-key"
@@ -35,6 +42,9 @@ STORED: Final = "postdate-stored"
 
 REQUEST: Final = frozenset({TOPIC, AT, DELAY, LEVEL, KEY, PARTITION, ID, ACTION, GRACE})
 """What a request may say of itself; `postdate-origin` joins them on a cancel and a reschedule."""
+
+FORMAT_2: Final = frozenset({RETRY, WINDOW, SPREAD, ATTEMPT, FIRST_ORIGIN, FIRST_DUE, ERROR})
+"""What a request may say of itself from `format_version` 2 on."""
 
 TIMES: Final = (AT, DELAY, LEVEL)
 """The ways to say when; a request takes exactly one."""

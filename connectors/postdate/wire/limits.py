@@ -7,6 +7,9 @@ from typing import Final
 # Offsets, times and sequence numbers are signed 64-bit in Kafka; what is larger was never written by a broker.
 INTEGER_END: Final = 2**63
 
+# The newest record formats and request headers that this version knows.
+FORMAT_VERSION_MAX: Final = 2
+
 # Partitions are signed 32-bit in Kafka.
 PARTITION_END: Final = 2**31
 
@@ -37,6 +40,13 @@ HORIZON_MS_DEFAULT: Final = 400 * 86_400_000
 
 # Measured: 20,000 fates are 780 KB, and a broker's usual limit is 1 MB a record.
 FATES_MAX: Final = 10_000
+
+# The rows of named policies that one dispatch-log record repeats: several changes of every name while an old request is
+# pending. Names and texts have no character that JSON escapes.
+POLICY_ROWS_MAX: Final = 256
+POLICY_NAME_LENGTH_MAX: Final = 64
+POLICY_TEXT_LENGTH_MAX: Final = 256
+POLICIES_BYTES_MAX: Final = 96 * 1024
 
 # 10,000 fates of the widest kind with 19-digit numbers; what is larger was not written by Postdate.
 DISPATCH_RECORD_BYTES_MAX: Final = 1024 * 1024

@@ -22,6 +22,7 @@ from postdate.wire.headers import (
     ACTION,
     AT,
     DELAY,
+    FORMAT_2,
     GRACE,
     ID,
     KEY,
@@ -37,7 +38,7 @@ from postdate.wire.headers import (
     is_ours,
 )
 from postdate.wire.instants import parse_instant_ms
-from postdate.wire.limits import DUE_MS_MIN, ID_BYTES_MAX, INTEGER_END, PARTITION_END
+from postdate.wire.limits import DUE_MS_MIN, FORMAT_VERSION_MAX, ID_BYTES_MAX, INTEGER_END, PARTITION_END
 from postdate.wire.naturals import parse_natural
 from postdate.wire.origins import parse_origin
 from postdate.wire.reasons import Reason
@@ -129,7 +130,7 @@ def parse_request(
             said[name] = value
         elif name[:1] in "pP" and is_ours(name):
             if not is_dropped(name):
-                raise RequestRefused(Reason.UNKNOWN_HEADER, f"header {quote(name)} is not known to Postdate")
+                _refuse_unknown(rules, name)
             control.append((index, name, value))
             left_over.append(header)
         else:
@@ -250,6 +251,15 @@ def _parse_control(
     due_ms = _due_ms(rules, timestamp_ms, said) if action is Action.RESCHEDULE else -1
     grace_ms = _grace_ms(rules, said[GRACE]) if GRACE in said else -1
     return Request(action, "", due_ms, key, -1, identifier, acts_on, grace_ms, untouched, control)
+
+
+def _refuse_unknown(rules: RequestRules, name: str) -> NoReturn:
+    if name in FORMAT_2 and rules.format_version < FORMAT_VERSION_MAX:
+        raise RequestRefused(
+            Reason.UNKNOWN_HEADER,
+            f"header {quote(name)} needs format_version = 2, and {rules.topic} is served with {rules.format_version}",
+        )
+    raise RequestRefused(Reason.UNKNOWN_HEADER, f"header {quote(name)} is not known to Postdate")
 
 
 def _refuse_duplicate(names: list[str]) -> NoReturn:

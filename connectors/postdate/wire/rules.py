@@ -48,7 +48,8 @@ class RequestRules:
     the record's own timestamp. `forbidden`: exact names of Postdate's topics of the whole deployment; those of `topic`
     are added. `allow`: patterns of fnmatch (`*`, `?`, `[...]`; case matters) of which a target must match one.
     `dialects`: the names of the dialects that are spoken beside Postdate's own headers; `default_target`: where a
-    message goes whose dialect names no target, "": it is refused.
+    message goes whose dialect names no target, "": it is refused. `format_version`: 1, or 2 to accept the headers of
+    format 2.
     Raises ValueError if these are no rules: fix the configuration.
     """
 
@@ -59,6 +60,7 @@ class RequestRules:
     allow: tuple[str, ...] = ("*",)
     dialects: tuple[str, ...] = ()
     default_target: str = ""
+    format_version: int = 1
 
     # What the dialects say; None where none is spoken.
     vocabulary: Vocabulary | None = field(init=False, repr=False, compare=False, default=None)

@@ -32,7 +32,15 @@ from postdate.wheel.entry import (
 from postdate.wheel.errors import Corrupt, FormatMismatch, IdentityMismatch
 from postdate.wheel.identity import Identity, check_identity_row, new_identity_row
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.dispatch_log import DispatchRecord, FateName, Moved, PlainFate, decode_record, encode_record
+from postdate.wire.dispatch_log import (
+    VERSION_MAX,
+    DispatchRecord,
+    FateName,
+    Moved,
+    PlainFate,
+    decode_record,
+    encode_record,
+)
 from postdate.wire.errors import FormatError, RequestRefused
 from postdate.wire.headers import REQUEST, Headers
 from postdate.wire.limits import INTEGER_END
@@ -124,6 +132,9 @@ def _log_record(random: Random) -> bytes | None:
         *(PlainFate(1_000 + at, _NOW_MS + at, random.choice(_FATE_NAMES)) for at in range(seq % 7 + 1)),
         *([Moved(990, _NOW_MS, "moved", _NOW_MS + 9, 1_018)] if random.random() < 0.5 else []),
     ]
+    if random.random() < 0.3:
+        record.policies = [(7, "orders", "base=1s, factor=2"), (990, "orders", "")]
+        record.v = VERSION_MAX
     raw = encode_record(record)
     return None if random.random() < 0.01 else mutated(random, raw, [raw])
 

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal
 
 from postdate.sidecar.config import limits
 from postdate.wire.dialects import DIALECTS
-from postdate.wire.limits import HORIZON_MS_DEFAULT
+from postdate.wire.limits import FORMAT_VERSION_MAX, HORIZON_MS_DEFAULT
 from postdate.wire.rules import DEFAULT_LEVELS_MS
 from postdate.wire.topics import DEFAULT_REQUESTS
 
@@ -277,6 +277,15 @@ class Config:
     data_dir: Annotated[Path | None, Option("Directory of the timer indexes; unset: <XDG_STATE_HOME>/postdate.")] = None
     workers: Annotated[
         int, Option("Number of processes on this machine, each a member of the group.", low=1, high=limits.WORKERS_MAX)
+    ] = 1
+    format_version: Annotated[
+        int,
+        Option(
+            "The newest record formats and request headers that this deployment uses. Set 2 once all members run a "
+            "version that reads them.",
+            low=1,
+            high=FORMAT_VERSION_MAX,
+        ),
     ] = 1
     log_level: Annotated[LogLevel, Option("Lowest severity that is logged.")] = "info"
     kafka: KafkaConfig = field(default_factory=KafkaConfig)

@@ -30,4 +30,5 @@ def rules_of(config: Config, requests: str, retention_ms: int = -1) -> RequestRu
         allow=topic.allow,
         dialects=topic.dialects,
         default_target=topic.default_target,
+        format_version=config.format_version,
     )

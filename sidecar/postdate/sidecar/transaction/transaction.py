@@ -149,7 +149,6 @@ class ShardOwnership:
         try:
             self._produce(content.messages, report_all)
             record = DispatchRecord(
-                v=1,
                 seq=self.seq + 1,
                 takeover=self.takeover,
                 instance=self.instance,
