@@ -2,9 +2,10 @@
 
 Method: ten healthy targets get traffic beside three bad ones, each of which gets as much as a healthy one: the broker
 refuses every record of the first (by a size limit that an ACL hides), a proxy passes on some 50 records a second for
-the second, and the third is deleted in the middle and created again. A bad target can delay the others only by
-transactions that fail, so their share is judged, which does not depend on how busy the machine is. What was meant for
-the bad ones ends once, as promised.
+the second, and the third is deleted in the middle and created again. Each bad target may fail a transaction with
+messages for others until it is isolated, and none after that: these are counted, which does not depend on how busy the
+machine is. (The pauses between trials are times, which tests/unit/test_sidecar_fault_attribution.py judges on a clock
+that it moves.) What was meant for the bad ones ends once, as promised.
 
 With POSTDATE_ISOLATION_SECONDS and POSTDATE_ISOLATION_RATE the run is larger, and for an idle machine: before it, the
 healthy targets get the same traffic alone, and the p99 of their lateness is compared, at their reader, without what
@@ -14,6 +15,7 @@ other programs kept the processes from doing (`support/contention.py`).
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from collections import Counter
@@ -28,26 +30,27 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from postdate.sidecar.counts import OUTCOMES
+from postdate.sidecar.counts import FAILED, FENCED, OUTCOMES, UNKNOWN
 from postdate.wire.headers import AT, DEAD_REASON, ORIGIN, TOPIC
 from support.bed import Bed, new_bed
 from support.contention import Waits, Watch, watch_contention
 from support.faults.proxied_broker import ProxiedBroker, proxied_broker
 from support.http_steps import Client, free_port, value_of
 from support.oracle import Reader, Sent
+from support.sidecars import Sidecar
 from support.timeouts import WAIT_TIMEOUT_S
 
 _COMPARES_TIMES = "POSTDATE_ISOLATION_SECONDS" in os.environ
 #: In a comparison long enough that the stall that a deleted target may cost, half a second, is below 1 %.
 _SECONDS = float(os.environ.get("POSTDATE_ISOLATION_SECONDS", "30"))
 _RATE = int(os.environ.get("POSTDATE_ISOLATION_RATE", "200"))
-#: Times the undisturbed p99, which is the promise, and ms on top: p99 of so few messages is a single moment's.
-_RATIO_MAX, _SLACK_MS = 1.5, 150.0
+#: Times the undisturbed p99: the promise.
+_RATIO_MAX = 1.5
 _BUDGET_MS = 5_000
 _TRANSACTIONS = "postdate_transactions_total"
-#: Of all transactions. Trials of bad targets get a quarter of the time, on a busy machine too, and take longer than
-#: others. Without their pauses 45 % fail.
-_FAILED_SHARE_MAX = 0.2
+#: Of the transactions with messages for healthy targets: one for the refusing target, and for the deleted one a
+#: time-out, a refused abort and the transaction after it.
+_FAILED_MAX = 6
 _HEALTHY = 10
 _BODY = b"x" * 200
 _ACLS = {
@@ -64,6 +67,7 @@ class _Play:
 
     bed: Bed
     broker: ProxiedBroker
+    sidecar: Sidecar
     client: Client
     requests: str
     healthy: list[str]
@@ -75,13 +79,13 @@ class _Play:
     good: list[Sent] = field(default_factory=list)
 
     def disturb(self) -> list[Sent]:
-        """Requests for all targets, those for healthy ones returned; few of the transactions meanwhile fail."""
+        """Requests for all targets; few transactions for healthy ones fail. Returns the requests for healthy ones."""
         self.broker.proxies[0].throttle(self.slow, _SLOW_BYTES_PER_SECOND)
-        before = self._transactions()
+        before, failed_before = self._transactions(), self._failed()
         asked = self.ask([*self.healthy, self.refusing, self.slow, self.deleted], disturbed=True)
-        counts = self._transactions() - before
-        print(f"transactions beside the bad targets: {dict(counts)}")
-        assert counts.total() - counts["committed"] <= _FAILED_SHARE_MAX * counts.total()
+        failed = self._failed() - failed_before
+        print(f"transactions beside the bad targets: {dict(self._transactions() - before)}; not of one alone: {failed}")
+        assert failed <= _FAILED_MAX
         return asked
 
     def compare(self, watch: Watch) -> None:
@@ -90,7 +94,7 @@ class _Play:
         disturbed = self.disturb()
         waits = watch.most()
         quiet_ms, disturbed_ms = self._p99_ms(quiet, waits), self._p99_ms(disturbed, waits)
-        assert disturbed_ms <= _RATIO_MAX * quiet_ms + _SLACK_MS
+        assert disturbed_ms <= _RATIO_MAX * quiet_ms
 
     def ask(self, targets: list[str], disturbed: bool, seconds: float = _SECONDS) -> list[Sent]:
         """The requests for healthy targets, once all of them have arrived."""
@@ -116,6 +120,11 @@ class _Play:
         samples = self.client.samples()
         return Counter({each: int(value_of(samples, _TRANSACTIONS, outcome=each)) for each in OUTCOMES})
 
+    def _failed(self) -> int:
+        """How many transactions that were not trials have failed: aborted ones are logged, the others are counted."""
+        aborted = len(re.findall(r"(?:INFO|WARNING).* a transaction was aborted", self.sidecar.log_text()))
+        return aborted + sum(self._transactions()[outcome] for outcome in (UNKNOWN, FENCED, FAILED))
+
     def _p99_ms(self, asked: list[Sent], waits: Waits) -> float:
         """How late these messages were at their reader, without what was spent waiting for others."""
         due = {sent.origin: sent.due_ms for sent in asked}
@@ -125,6 +134,9 @@ class _Play:
         late = np.percentile(np.array(arrivals) - np.array(dues), points).round(1)
         print(f"{len(seen)} messages, ms late, p50, p99, most: {late}; without waiting for others, which took ")
         print(f"{waits.share:.0%} of the time: {np.percentile(undisturbed, points).round(1)}")
+        seconds = (np.array(dues) - min(dues)) // 1000
+        p90s = [round(float(np.percentile(undisturbed[seconds == second], 90))) for second in range(int(max(seconds)))]
+        print(f"p90 of each second: {p90s}")
         return float(np.percentile(undisturbed, 99))
 
     def _send(self, per_second: int, targets: list[str], seconds: float) -> list[Sent]:
@@ -180,7 +192,7 @@ def play(tmp_path: Path) -> Iterator[_Play]:
         reader = bed.reader(*healthy)
         try:
             client = Client(int(str(sidecar.http["port"])))
-            yield _Play(bed, broker, client, requests, healthy, refusing, slow, deleted, reader)
+            yield _Play(bed, broker, sidecar, client, requests, healthy, refusing, slow, deleted, reader)
         finally:
             reader.close()
 

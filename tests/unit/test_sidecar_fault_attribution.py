@@ -5,6 +5,8 @@ Method: `FaultAttribution` alone, given the reports of transactions that never r
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -299,13 +301,92 @@ def test_far_brokers_make_no_topic_slow(faults: FaultAttribution) -> None:
     assert _isolated(faults).window == 2
 
 
-def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: FaultAttribution) -> None:
+def test_a_trial_is_quick_if_it_takes_no_longer_than_other_transactions(faults: FaultAttribution, clock: Clock) -> None:
     isolated = _isolate(faults, 16)
+    clock.now += 1
     faults.committed(_trial(isolated, 8, _outcome(8), took_ms=45.0), 50.0, 0.0)
-    assert isolated.window == 8
+    assert isolated.faulted_at == clock.now
     faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 70.0), 50.0, 2.0)
+    clock.now += 1
     faults.committed(_trial(isolated, 8, _outcome(8), took_ms=45.0), 50.0, 0.0)
-    assert isolated.window == 16
+    assert isolated.faulted_at < clock.now
+
+
+def _tried(faults: FaultAttribution, isolated: Isolated, took_ms: float) -> int:
+    """A trial as large as the window was committed. Returns the window of the next one."""
+    size = isolated.window
+    faults.committed(_trial(isolated, size, _outcome(size), took_ms=took_ms), 3.0, 0.0)
+    return isolated.window
+
+
+def test_a_target_with_a_long_round_trip_gets_large_trials_and_stays_isolated(faults: FaultAttribution) -> None:
+    isolated = _isolate(faults, 2)
+    windows = [_tried(faults, isolated, 42.0) for _ in range(12)]
+    assert windows == [2, 4, 8, 16, 32, 64, 128, 256, 512, 1_000, 1_000, 1_000]
+    assert _isolated(faults) is isolated
+
+
+def test_a_target_that_takes_its_time_for_each_message_gets_one_at_a_time(faults: FaultAttribution) -> None:
+    isolated = _isolate(faults, 2)
+    windows = [_tried(faults, isolated, took_ms) for took_ms in (33.0, 53.0, 33.0, 33.0)]
+    assert windows == [2, 1, 1, 1]
+
+
+@pytest.mark.parametrize(("late_ms", "rest_ms"), [(19.0, 99.0), (30.0, 4_950.0)])
+def test_trials_that_others_wait_for_get_less_than_a_hundredth_of_the_time(
+    faults: FaultAttribution, clock: Clock, late_ms: float, rest_ms: float
+) -> None:
+    isolated = _isolate(faults, 2)
+    ended_at = clock.now
+    _tried(faults, isolated, 33.0)
+    clock.now += 12.0
+    common = Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 10.0, late_ms=late_ms + 2.0)
+    faults.committed(common, 3.0, 0.0)
+    assert faults.turns(ended_at + rest_ms - 1) == []
+    assert faults.turns(ended_at + rest_ms) == [isolated]
+
+
+def test_only_the_first_transaction_after_a_trial_waited_for_it(faults: FaultAttribution, clock: Clock) -> None:
+    isolated = _isolate(faults, 2)
+    _tried(faults, isolated, 33.0)
+    _quick(faults)
+    faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 10.0, late_ms=500.0), 3.0, 0.0)
+    assert faults.turns(clock.now + 99) == [isolated]
+
+
+def test_work_under_key_0_keeps_a_quarter_of_the_time(faults: FaultAttribution, clock: Clock) -> None:
+    """Controls come before messages, and intake stops while they wait."""
+    faults.aborted(Attempt(None, 2, {STORE: 2}, {STORE: _outcome(0, 1, 2, why=TIMED_OUT)}, 2_000.0), 0)
+    own = _isolated(faults, OWN)
+    _tried(faults, own, 33.0)
+    faults.committed(Attempt(None, 20, {"good": 20}, {"good": _outcome(20)}, 0.0, late_ms=33.0), 3.0, 0.0)
+    assert faults.turns(clock.now + 99) == [own]
+
+
+def _on_a_busy_machine(faults: FaultAttribution, clock: Clock, transactions: int, slow: str = "") -> int:
+    """Transactions for two or three of ten topics, any of which is slow in two of five; one topic is always slow.
+    Returns after how many some topic was isolated."""
+    chance = random.Random(7)
+    names = [f"topic-{number}" for number in range(10)]
+    for count in range(transactions):
+        clock.now += 100
+        outcomes = {}
+        for name in chance.sample(names, chance.randint(2, 3)):
+            is_slow = name == slow or chance.random() < 0.4
+            outcomes[name] = TopicOutcome(1, [chance.uniform(20, 120)] if is_slow else [])
+        faults.committed(Attempt(None, 3, dict.fromkeys(outcomes, 1), outcomes, 100.0), 3.0, 0.0)
+        if faults.any:
+            return count
+    return transactions
+
+
+def test_topics_that_are_all_slow_at_times_are_not_isolated(faults: FaultAttribution, clock: Clock) -> None:
+    assert _on_a_busy_machine(faults, clock, 5_000) == 5_000
+
+
+def test_a_topic_that_is_always_slow_is_isolated_on_a_busy_machine_too(faults: FaultAttribution, clock: Clock) -> None:
+    assert _on_a_busy_machine(faults, clock, 5_000, slow="topic-3") < 1_000
+    assert faults.get("topic-3") is not None
 
 
 def test_a_transaction_for_the_slow_topic_alone_does_not_count(faults: FaultAttribution) -> None:
@@ -378,9 +459,11 @@ def test_one_transaction_that_waits_for_several_records_of_a_topic_is_enough(fau
 
 
 def _answered(faults: FaultAttribution, first: str, second: str) -> None:
-    """A common transaction was committed that waited for its first acknowledgement, and longer for the other topic."""
+    """A common transaction was committed that waited for its first acknowledgement, and longer for the second topic.
+    Nothing waited for the ten others."""
     outcomes = {first: TopicOutcome(10, is_first=True), second: TopicOutcome(10, [80.0])}
-    faults.committed(Attempt(None, 20, {first: 10, second: 10}, outcomes, 150.0), 60.0, 2.0)
+    outcomes |= {f"good-{number}": TopicOutcome(10) for number in range(10)}
+    faults.committed(Attempt(None, 120, dict.fromkeys(outcomes, 10), outcomes, 150.0), 60.0, 2.0)
 
 
 def test_two_slow_topics_that_answer_by_turns_are_both_isolated(faults: FaultAttribution) -> None:

@@ -113,5 +113,8 @@ def attempt_of(ownership: ShardOwnership, batch: Batch, due: Due) -> Attempt:
     """A summary of the transaction that has just ended; messages are counted only if some of them reported."""
     trial, outcomes, took_ms = due.trial, ownership.outcomes, ownership.took_ms
     counts = Counter(message[1] for message in batch.messages) if trial is not None or outcomes else Counter[str]()
-    size = len(batch.fates) if trial is None or trial.name == OWN else counts[trial.name]
-    return Attempt(trial, size, counts, outcomes, took_ms, due_ms={} if trial is None else due.due_ms())
+    if trial is not None:
+        size = len(batch.fates) if trial.name == OWN else counts[trial.name]
+        return Attempt(trial, size, counts, outcomes, took_ms, due_ms=due.due_ms())
+    late_ms = due.now_ms - min(batch.dues_ms, default=due.now_ms)
+    return Attempt(trial, len(batch.fates), counts, outcomes, took_ms, late_ms=late_ms)

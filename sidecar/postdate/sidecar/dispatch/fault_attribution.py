@@ -16,9 +16,12 @@ special cases:
   was refused for its retry budget, or is late by it and the target has accepted nothing for as long.
 
 An isolated target returns to the common transactions once its window is that of a large transaction, or once it has had
-no fault for PROBATION_MS and nothing of it is parked. Trials get a quarter of a shard's time, in rounds.
+no fault for PROBATION_MS and nothing of it is parked. Trials get a quarter of a shard's time, in rounds. If other
+messages waited for a slow trial, the next one comes later, so that such trials get less than a hundredth of the time.
 
 Postdate's own topics (store, dead letters, verdicts) count as one target, OWN: its work lies under key 0.
+
+`slow_topics` finds the targets that are slow; aborts name the others.
 
 This module uses neither Kafka nor the index: it holds only state, which reports update. Thread rule: belongs to the
 shard's thread. Source of the idea: the circuit breaker, and the window of TCP's congestion control.
@@ -31,7 +34,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from postdate.kafka.classification import Blame, blame, is_final
 from postdate.kafka.errors import KafkaFault
@@ -40,6 +43,8 @@ from postdate.sidecar.context.limits import LARGE_TRANSACTION_FATES
 from postdate.sidecar.dispatch.limits import (
     AFTER_FAULT_ENTRIES_MAX,
     ISOLATED_MAX,
+    LATE_TRIAL_REST,
+    LATE_TRIAL_REST_MS_MAX,
     PROBATION_MS,
     REFUSED_MAX,
     REFUSED_RETRY_MS_MAX,
@@ -51,9 +56,10 @@ from postdate.sidecar.dispatch.limits import (
     TRIAL_REST,
     TRIAL_REST_MS_MIN,
 )
+from postdate.sidecar.dispatch.slow_topics import RecentLeast, SlowTopics
 from postdate.sidecar.dispatch.targets import Refusal
 from postdate.sidecar.limits import BACKOFF_MS_MIN
-from postdate.sidecar.transaction.limits import SLOW_IN_A_ROW, SLOW_RECORD_MS, SLOW_WAIT_MS
+from postdate.sidecar.transaction.limits import SLOW_WAIT_MS
 from postdate.sidecar.transaction.transaction import NOBODY, TopicOutcome
 from postdate.wire.reasons import Reason
 
@@ -65,8 +71,8 @@ OWN: Final = ""
 #: A trial of which at most this share was refused goes on without these entries, at the same window.
 _FEW = 4
 
-#: So many values make up one half of a recent past.
-_RECENT = 32
+#: A larger trial is worthwhile if a message of it took at most this part of the time that one of the last trial took.
+_FASTER = 0.75
 
 #: Faults by topic, then by request offset.
 _Blamed = Mapping[str, Mapping[int, KafkaFault]]
@@ -101,16 +107,6 @@ class Refused:
 
 
 @dataclass(slots=True)
-class Suspicion:
-    """A topic that transactions in a row waited longest for: since when (steady ms), how many of its records were slow,
-    and their times."""
-
-    since: float
-    records: int = 0
-    waited_ms: float = 0.0
-
-
-@dataclass(slots=True)
 class Isolated:
     """One target whose messages leave in trials. Times are steady ms."""
 
@@ -131,6 +127,8 @@ class Isolated:
     """Something of it may be parked."""
     alone_next: bool = False
     """The next trial is that of a refused entry, if one is due: new and refused ones take turns."""
+    pace_ms: float = inf
+    """The time per message of its last trial."""
 
 
 @dataclass(slots=True)
@@ -147,35 +145,15 @@ class Attempt:
     is_refused: bool = False
     """A record was refused, says the fault of the transaction."""
     due_ms: Mapping[int, int] = field(default_factory=dict)
+    late_ms: float = 0.0
+    """How long the first message of a common transaction had been due when the transaction began."""
 
 
-class RecentLeast:
-    """The least of the last 32 to 64 values: what transactions take if nothing holds them up.
+class LastTrial(NamedTuple):
+    """The trial after which no other transaction was committed yet: its end (steady ms), and how long it took."""
 
-    >>> least = RecentLeast()
-    >>> least.value
-    0.0
-    >>> for value in (5.0, 3.0, 4.0):
-    ...     least.add(value)
-    >>> least.value
-    3.0
-    """
-
-    def __init__(self) -> None:
-        self._least = self._before = inf
-        self._count = 0
-
-    def add(self, value: float) -> None:
-        self._least = min(self._least, value)
-        self._count += 1
-        if self._count == _RECENT:
-            self._before, self._least, self._count = self._least, inf, 0
-
-    @property
-    def value(self) -> float:
-        """The least value; 0 before the first."""
-        least = min(self._least, self._before)
-        return least if least < inf else 0.0
+    ended_at: float
+    took_ms: float
 
 
 class FaultAttribution:
@@ -188,9 +166,10 @@ class FaultAttribution:
         self._isolated: dict[str, Isolated] = {}
         self._entries_max = inf
         self._slow_unreported = False  # the last common transaction was slow, and its messages did not report
-        self._usual_ms, self._usual_wait_ms = RecentLeast(), RecentLeast()
-        self._suspected: dict[str, Suspicion] = {}
+        self._usual_ms = RecentLeast()
+        self._slow_topics = SlowTopics(clock, own_topics)
         self._rests_until = 0.0
+        self._last_trial: LastTrial | None = None
         self._committed_at = -inf
         self.condemned: dict[int, Refusal] = {}
         """Parked entries that end as dead letters in the next common transaction, by request offset."""
@@ -220,7 +199,7 @@ class FaultAttribution:
 
         A large one does so only on suspicion: a slow target lets more fall due, and makes each transaction large.
         """
-        is_suspicion = self.is_attributing or self._slow_unreported or bool(self._suspected)
+        is_suspicion = self.is_attributing or self._slow_unreported or self._slow_topics.suspects_any
         return trial is not None or is_suspicion or size < LARGE_TRANSACTION_FATES
 
     def turns(self, steady_ms: float) -> list[Isolated]:
@@ -275,12 +254,19 @@ class FaultAttribution:
         if trial is not None:
             self._accepted(trial, attempt.size, attempt.took_ms, now)
             return
+        self._rest_longer(attempt, now)
         self._usual_ms.add(attempt.took_ms)
-        self._usual_wait_ms.add(first_wait_ms)
         self._slow_unreported = not attempt.outcomes and attempt.took_ms >= SLOW_WAIT_MS
-        if attempt.outcomes:
-            self._watch(attempt, first_wait_ms, log_waited_ms)
-        if not self._suspected.keys() & attempt.outcomes.keys():
+        slow = self._slow_topics.observe(attempt.outcomes, first_wait_ms, log_waited_ms)
+        if (
+            slow is not None and slow.is_long
+        ):  # what falls due meanwhile would make the next transaction wait for longer
+            self._entries_max = AFTER_FAULT_ENTRIES_MAX
+        if slow is not None and slow.is_found:
+            name = OWN if slow.topic in self._own_topics else slow.topic
+            window = max(1, int(attempt.counts.get(slow.topic, 1) * self._aim_ms() / slow.waited_ms))
+            self._isolate(name, window, None, now).topics.add(slow.topic)
+        if not self._slow_topics.suspects(attempt.outcomes):
             self._entries_max = 2 * self._entries_max if self._entries_max < REPORTED_ENTRIES_MAX else inf
 
     def aborted(self, attempt: Attempt, now_ms: int) -> Finding:
@@ -320,16 +306,19 @@ class FaultAttribution:
     def _accepted(self, trial: Isolated, count: int, took_ms: float, now: float) -> None:
         trial.acknowledged_at = trial.accepted_at = now
         trial.delay_ms = BACKOFF_MS_MIN
-        aim_ms = self._aim_ms()
+        aim_ms, pace_ms = self._aim_ms(), took_ms / count
+        is_fast, is_full = took_ms < aim_ms, count >= trial.window
         if took_ms > aim_ms * TRIAL_MS_MAX / TRIAL_AIM_MS:
             trial.window = max(1, min(trial.window, int(count * aim_ms / took_ms)))
-            trial.faulted_at = now
-        elif took_ms < aim_ms and count >= trial.window:
+        elif is_full and is_fast:
             trial.window *= 2
-        elif took_ms >= aim_ms:
+        elif is_full and pace_ms < trial.pace_ms * _FASTER:
+            trial.window = min(2 * trial.window, LARGE_TRANSACTION_FATES)
+        trial.pace_ms = pace_ms
+        if not is_fast:
             trial.faulted_at = now
         self._rest(trial, took_ms, now)
-        if trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
+        if is_fast and trial.window >= LARGE_TRANSACTION_FATES and not trial.refused:
             self._return(trial)
 
     def _failed(self, attempt: Attempt, trial: Isolated, blamed: _Blamed, now_ms: int, now: float) -> Finding:
@@ -418,48 +407,17 @@ class FaultAttribution:
     def _rest(self, trial: Isolated, took_ms: float, now: float) -> None:
         """Schedule the next trials: a pause before any trial, and this target after those that wait."""
         self._rests_until = trial.retry_at = now + max(TRIAL_REST * took_ms, TRIAL_REST_MS_MIN)
+        self._last_trial = LastTrial(now, took_ms) if trial.name != OWN else None
 
-    def _watch(self, attempt: Attempt, first_wait_ms: float, log_waited_ms: float) -> None:
-        """Isolate a topic if transactions in a row waited longest for it, and either SLOW_IN_A_ROW of its records were
-        slow, or two were and waited for SLOW_WAIT_MS in total.
-
-        Transactions without a record for it, or only for it, do not count, and neither does one that waited longest for
-        its first acknowledgement, which anything can hold up. A broker answers the requests of a connection in order,
-        so the time of an acknowledgement is that since the one before it. A record is slow if that time is at least
-        SLOW_RECORD_MS, and twice what transactions usually wait for their first acknowledgement. A topic is cleared by
-        a transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
-        """
-        now = self._clock.steady_ms()
-        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.since < PROBATION_MS}
-        if len(attempt.outcomes) < 2 and not self._own_topics & attempt.outcomes.keys():
+    def _rest_longer(self, attempt: Attempt, now: float) -> None:
+        """Lengthen the pause if messages of this transaction, the first one after a trial, waited for the trial."""
+        trial, self._last_trial = self._last_trial, None
+        if trial is None:
             return
-        least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
-        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in attempt.outcomes.items()}
-        slowest = max(slow, key=lambda topic: sum(slow[topic]))
-        waits = slow[slowest]
-        if first_wait_ms >= max(least_ms, sum(waits), log_waited_ms):
-            return
-        if not waits or sum(waits) < log_waited_ms:
-            slowest = ""
-        for topic in list(self._suspected):
-            outcome = attempt.outcomes.get(topic)
-            is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
-            if topic != slowest and not (is_unknown or slow[topic]):
-                del self._suspected[topic]
-        if not slowest:
-            return
-        suspicion = self._suspected.setdefault(slowest, Suspicion(now))
-        suspicion.records += len(waits)
-        suspicion.waited_ms += sum(waits)
-        is_long = suspicion.waited_ms >= SLOW_WAIT_MS
-        if is_long:  # what falls due meanwhile would make the next transaction wait for longer
-            self._entries_max = AFTER_FAULT_ENTRIES_MAX
-        if suspicion.records >= (2 if is_long else SLOW_IN_A_ROW):
-            is_own = slowest in self._own_topics
-            window = max(1, int(attempt.counts.get(slowest, 1) * self._aim_ms() / sum(waits)))
-            isolated = self._isolate(OWN if is_own else slowest, window, None, now)
-            isolated.topics.add(slowest)
-            del self._suspected[slowest]
+        since_trial_ms = now - attempt.took_ms - trial.ended_at
+        if attempt.late_ms - since_trial_ms >= self._aim_ms():
+            rest_ms = min(LATE_TRIAL_REST * trial.took_ms, LATE_TRIAL_REST_MS_MAX)
+            self._rests_until = max(self._rests_until, trial.ended_at + rest_ms)
 
     def _aim_ms(self) -> float:
         """The longest time of a trial that still counts as fast; that of common transactions if the brokers are far

@@ -68,6 +68,12 @@ TRIAL_MS_MAX: Final = 50.0
 # The pause after a trial as a multiple of its duration: other transactions get three quarters of the time.
 TRIAL_REST: Final = 3.0
 
+# The pause if messages of other targets waited for the trial for longer than TRIAL_AIM_MS: so slow trials get less than
+# a hundredth of the time while other messages fall due, and p99 of their lateness hardly changes. At most as long as a
+# target waits that acknowledges nothing.
+LATE_TRIAL_REST: Final = 150.0
+LATE_TRIAL_REST_MS_MAX: Final = TARGET_PROBE_MS_MAX
+
 # ... and at least this: the broker still writes the markers of the trial, and the next transaction would wait for them.
 TRIAL_REST_MS_MIN: Final = 20.0
 

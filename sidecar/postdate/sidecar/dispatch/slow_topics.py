@@ -1,0 +1,190 @@
+"""Finds the topics that transactions wait for, from the times of their acknowledgements.
+
+A broker answers the requests of a connection in order, so the time of an acknowledgement is that since the one before
+it. A record is slow if that time is at least SLOW_RECORD_MS, and twice what transactions usually wait for their first
+acknowledgement. A topic is slow if several transactions in a row waited longest for its slow records. How many it takes
+depends on how often the records of other topics are slow: on a busy machine all of them are at times, and a topic is
+not slow unless it is slower than the others.
+
+This module knows neither Kafka nor entries. Thread rule: belongs to the shard's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from math import inf
+from math import log as ln
+from typing import NamedTuple
+
+from postdate.sidecar.clock import Clock
+from postdate.sidecar.dispatch.limits import PROBATION_MS
+from postdate.sidecar.transaction.limits import (
+    SLOW_IN_A_ROW,
+    SLOW_RECORD_MS,
+    SLOW_SHARE_MAX,
+    SLOW_SHARE_MIN,
+    SLOW_WAIT_MS,
+)
+from postdate.sidecar.transaction.transaction import TopicOutcome
+
+#: So many values make up one half of a recent past.
+_RECENT = 32
+
+#: The weight of a transaction in the share of slow records, against that of the one before; the weight at which all are
+#: scaled down, and the scaled count below which a topic is forgotten; the records with which the share starts.
+_GROWS = 128 / 127
+_WEIGHT_MAX = 1_000.0
+_FADED = 0.01
+_PRIOR = 20.0
+
+
+class SlowTopic(NamedTuple):
+    """The topic that a transaction waited longest for, by slow records: how long (ms), whether the waits of the last
+    transactions for it add up to SLOW_WAIT_MS, and whether it has been slow often enough to be to blame."""
+
+    topic: str
+    waited_ms: float
+    is_long: bool
+    is_found: bool
+
+
+@dataclass(slots=True)
+class Suspicion:
+    """A topic that transactions in a row waited longest for: since when (steady ms), how many of its records were slow,
+    and their times."""
+
+    since: float
+    records: int = 0
+    waited_ms: float = 0.0
+
+
+class RecentLeast:
+    """The least of the last 32 to 64 values: what transactions take if nothing holds them up.
+
+    >>> least = RecentLeast()
+    >>> least.value
+    0.0
+    >>> for value in (5.0, 3.0, 4.0):
+    ...     least.add(value)
+    >>> least.value
+    3.0
+    """
+
+    def __init__(self) -> None:
+        self._least = self._before = inf
+        self._count = 0
+
+    def add(self, value: float) -> None:
+        self._least = min(self._least, value)
+        self._count += 1
+        if self._count == _RECENT:
+            self._before, self._least, self._count = self._least, inf, 0
+
+    @property
+    def value(self) -> float:
+        """The least value; 0 before the first."""
+        least = min(self._least, self._before)
+        return least if least < inf else 0.0
+
+
+class SlowShare:
+    """The share of recent records that were slow: how likely it is that a healthy topic is slow by coincidence.
+
+    On a busy machine any topic can be slow at any time, so a topic is not slow unless it is slower than the others. The
+    counts fade: those of 128 transactions ago have a third of the weight.
+
+    >>> share = SlowShare()
+    >>> share.add({"busy": [30.0] * 10, "idle": []})
+    >>> round(share.without("idle"), 2), round(share.without("busy"), 2)
+    (0.35, 0.05)
+    """
+
+    def __init__(self) -> None:
+        self._weight = 1.0  # of the next counts: it grows, instead of all older counts becoming smaller
+        self._records = 0.0
+        self._slow: dict[str, float] = {}
+
+    def add(self, slow: Mapping[str, Collection[float]]) -> None:
+        """Count one transaction: the times of slow records by topic. A topic without any counts as one fast record.
+        O(topics)."""
+        self._weight *= _GROWS
+        self._records += self._weight * sum(max(len(each), 1) for each in slow.values())
+        for topic, each in slow.items():
+            if each:
+                self._slow[topic] = self._slow.get(topic, 0.0) + self._weight * len(each)
+        if self._weight > _WEIGHT_MAX:
+            self._slow = {topic: part for topic, each in self._slow.items() if (part := each / self._weight) > _FADED}
+            self._records, self._weight = self._records / self._weight, 1.0
+
+    def without(self, topic: str) -> float:
+        """The share among all other topics, from SLOW_SHARE_MIN to SLOW_SHARE_MAX. O(slow topics)."""
+        own, slow = self._slow.get(topic, 0.0), sum(self._slow.values())
+        prior = _PRIOR * self._weight
+        share = (slow - own + prior * SLOW_SHARE_MIN) / (self._records - own + prior)
+        return min(max(share, SLOW_SHARE_MIN), SLOW_SHARE_MAX)
+
+
+class SlowTopics:
+    """The topics under suspicion of one shard."""
+
+    def __init__(self, clock: Clock, own_topics: Collection[str]) -> None:
+        self._clock = clock
+        self._own_topics = frozenset(own_topics)
+        self._usual_wait_ms = RecentLeast()
+        self._share = SlowShare()
+        self._suspected: dict[str, Suspicion] = {}
+
+    @property
+    def suspects_any(self) -> bool:
+        """True if some topic is suspected."""
+        return bool(self._suspected)
+
+    def suspects(self, topics: Collection[str]) -> bool:
+        """True if one of these topics is suspected. O(suspected)."""
+        return any(topic in topics for topic in self._suspected)
+
+    def observe(
+        self, outcomes: Mapping[str, TopicOutcome], first_wait_ms: float, log_waited_ms: float
+    ) -> SlowTopic | None:
+        """Take the reports of a committed common transaction, and return the topic that it waited longest for.
+
+        `outcomes`: empty if its records did not report. `first_wait_ms`, `log_waited_ms`: how long it waited for its
+        first acknowledgement, and for that of its log record. O(topics).
+
+        Returns None if nothing was slow, and for a transaction that says nothing: one with records for a single topic,
+        or one that waited longest for its first acknowledgement, which anything can hold up. A topic is cleared by a
+        transaction that did not wait for it, unless it answered first and late, or by PROBATION_MS.
+        """
+        self._usual_wait_ms.add(first_wait_ms)
+        now = self._clock.steady_ms()
+        self._suspected = {topic: each for topic, each in self._suspected.items() if now - each.since < PROBATION_MS}
+        if len(outcomes) < 2 and not self._own_topics & outcomes.keys():
+            return None
+        least_ms = max(SLOW_RECORD_MS, 2 * self._usual_wait_ms.value)
+        slow = {topic: [wait for wait in each.waits_ms if wait >= least_ms] for topic, each in outcomes.items()}
+        self._share.add(slow)
+        slowest = max(slow, key=lambda topic: sum(slow[topic]))
+        waited_ms = sum(slow[slowest])
+        if first_wait_ms >= max(least_ms, waited_ms, log_waited_ms):
+            return None
+        if waited_ms < log_waited_ms or not waited_ms:
+            slowest = ""
+        for topic in list(self._suspected):
+            outcome = outcomes.get(topic)
+            is_unknown = outcome is None or (outcome.is_first and first_wait_ms >= least_ms)
+            if topic != slowest and not (is_unknown or slow[topic]):
+                del self._suspected[topic]
+        return self._suspect(slowest, slow[slowest], now) if slowest else None
+
+    def _suspect(self, topic: str, waits_ms: list[float], now: float) -> SlowTopic:
+        """Add slow records to the suspicion against a topic. If it is to blame, the suspicion ends."""
+        suspicion = self._suspected.setdefault(topic, Suspicion(now))
+        suspicion.records += len(waits_ms)
+        suspicion.waited_ms += sum(waits_ms)
+        is_long, others = suspicion.waited_ms >= SLOW_WAIT_MS, self._share.without(topic)
+        is_found = suspicion.records >= SLOW_IN_A_ROW * ln(SLOW_SHARE_MIN) / ln(others)
+        is_found = is_found or (is_long and suspicion.records >= 2 and others <= SLOW_SHARE_MIN)
+        if is_found:
+            del self._suspected[topic]
+        return SlowTopic(topic, sum(waits_ms), is_long, is_found)
